@@ -1,0 +1,58 @@
+# Every command of the project. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.lethe-setup
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: $(STAMP) ## Create .venv with the pinned, hashed dependencies and this project
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lethe needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, apt-get install python3-venv"; exit 2; }
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: demo
+demo: setup ## Run the main job on real data: deletions, refreshes, checks against retraining
+	$(BIN)/lethe demo
+
+.PHONY: test
+test: setup ## Run all tests (real Kafka needs Java 17 and Maven, or Docker)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+.PHONY: test-fast
+test-fast: setup ## Run the tests that need no server but the bundled Valkey
+	$(BIN)/python -m pytest -n 2 tests/unit tests/property
+
+.PHONY: lint
+lint: setup ## Check format, lint and types (strict)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+.PHONY: format
+format: setup ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: bench
+bench: setup ## Measure steps, end-to-end time and retraining, side by side
+	$(BIN)/python scripts/bench.py
+
+.PHONY: lock
+lock: setup ## Pin the dependencies again, with hashes and without index addresses
+	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock
+	$(BIN)/uv pip compile -q pyproject.toml --group dev --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements-dev.lock
+
+.PHONY: clean
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What listens, works and publishes."""

@@ -1,0 +1,1 @@
+"""Mathematics and state of deletion."""
