@@ -1,0 +1,124 @@
+"""Every error that Lethe raises on purpose.
+
+One root, one class for each thing that a person can act on. The message is the operator's
+message: what happened, to which model and request, and what to do. ``code`` is what receipts,
+dead letters and ``--json`` carry.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LetheError(Exception):
+    """Root of all errors; ``str(error)`` is one line that says what to do."""
+
+    code: ClassVar[str] = "ERROR"
+    exit_code: ClassVar[int] = 2
+
+
+class InvalidData(LetheError):
+    """The rows, targets or settings cannot be used; nothing was changed."""
+
+    code = "INVALID_DATA"
+
+
+class InvalidRequest(LetheError):
+    """A deletion request that does not follow the contract."""
+
+    code = "INVALID_REQUEST"
+
+
+class UnknownModel(LetheError):
+    """No model of this name is registered."""
+
+    code = "UNKNOWN_MODEL"
+
+
+class UnknownRows(LetheError):
+    """None of the named rows was ever a member of the model."""
+
+    code = "UNKNOWN_ROWS"
+
+
+class ModelExists(LetheError):
+    """A model of this name is registered already; ``--replace`` publishes its next version."""
+
+    code = "MODEL_EXISTS"
+
+
+class IllConditioned(LetheError):
+    """A step would lose too many digits: the rows' leverage is too near to 1.
+
+    The rows are not deleted by an update; a rebuild without them is the way.
+    """
+
+    code = "ILL_CONDITIONED"
+
+
+class NotConverged(LetheError):
+    """A fit or a polish did not reach its tolerance within its limit of passes."""
+
+    code = "NOT_CONVERGED"
+
+
+class CorruptState(LetheError):
+    """Stored bytes do not have the length, digest or format that the state names."""
+
+    code = "CORRUPT_STATE"
+
+
+class FormatTooNew(CorruptState):
+    """The state was written by a newer Lethe; upgrade this worker before it runs."""
+
+    code = "FORMAT_TOO_NEW"
+
+
+class CommitConflict(LetheError):
+    """Somebody else committed first: the partition has moved to another worker."""
+
+    code = "COMMIT_CONFLICT"
+
+
+class VersionFork(LetheError):
+    """Published history and stored state disagree; the model halts until a person looks."""
+
+    code = "VERSION_FORK"
+
+
+class BrokenChain(LetheError):
+    """A version does not link to the one before it, or its digest does not match its content."""
+
+    code = "BROKEN_CHAIN"
+    exit_code = 1
+
+
+class Unavailable(LetheError):
+    """A needed server cannot be reached."""
+
+    code = "UNAVAILABLE"
+    exit_code = 3
+
+
+class StoreUnavailable(Unavailable):
+    """Redis or Valkey cannot be reached, or did not answer in time."""
+
+    code = "STORE_UNAVAILABLE"
+
+
+class NotDurable(LetheError):
+    """The store would acknowledge writes that a crash loses."""
+
+    code = "NOT_DURABLE"
+
+
+class LogUnavailable(Unavailable):
+    """The log (Kafka or Redis Streams) cannot be reached, or did not answer in time."""
+
+    code = "LOG_UNAVAILABLE"
+
+
+class LogReset(LetheError):
+    """A position lies outside what the partition holds: records were lost or the log was reset."""
+
+    code = "LOG_RESET"
