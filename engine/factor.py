@@ -1,0 +1,101 @@
+"""The factored Hessian: A = L L^T, and what can be said of its spectrum.
+
+Equivalent SciPy calls: ``scipy.linalg.cho_factor`` and ``cho_solve``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+
+from engine.errors import IllConditioned
+from engine.objective import Array
+
+EPS = float(np.finfo(np.float64).eps)
+
+_POWER_STEPS = 40  # enough for two digits of the smallest eigenvalue, which is then verified
+_SHRINK = 0.8  # the verified bound starts at 80 % of the estimate
+_HALVINGS = 60  # 2^-60: past double precision
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Cholesky factor of a symmetric positive definite A.
+
+    Attributes
+    ----------
+    L
+        Lower triangular, d x d, float64.
+    smallest
+        A lower bound of the smallest eigenvalue of A, verified by a second factorisation.
+    largest
+        An upper bound of the largest eigenvalue (largest absolute row sum).
+    """
+
+    L: Array
+    smallest: float
+    largest: float
+
+    @property
+    def condition(self) -> float:
+        """Upper bound of the 2-norm condition number."""
+        return self.largest / self.smallest
+
+    def solve(self, B: Array) -> Array:
+        """Return A^-1 B for B of shape d x r. Cost O(d^2 r)."""
+        half = solve_triangular(self.L, B, lower=True, check_finite=False)
+        solved: Array = solve_triangular(self.L, half, lower=True, trans="T", check_finite=False)
+        return solved
+
+    def product(self, B: Array) -> Array:
+        """Return A B. Cost O(d^2 r)."""
+        return self.L @ (self.L.T @ B)
+
+
+def factorise(A: Array) -> Factor:
+    """Factor A once; apply many times.
+
+    Raises
+    ------
+    IllConditioned
+        A is not positive definite to working precision: raise the ridge or rescale features.
+
+    Notes
+    -----
+    Cost O(d^3 / 3), twice: the second factorisation verifies the eigenvalue bound. (Power
+    iteration alone errs on the unsafe side.)
+    """
+    try:
+        L = cholesky(A, lower=True, check_finite=True)
+    except (LinAlgError, ValueError) as error:
+        raise IllConditioned(
+            "the Hessian is not positive definite to working precision; raise the ridge "
+            "strength or rescale the features"
+        ) from error
+    largest = float(np.abs(A).sum(axis=0).max())
+    return Factor(L, _verified_smallest(A, L, largest), largest)
+
+
+def _verified_smallest(A: Array, L: Array, largest: float) -> float:
+    """Return mu such that A - mu I was seen to be positive definite."""
+    v: Array = np.random.default_rng(0).standard_normal(A.shape[0])
+    growth = 1.0
+    for _ in range(_POWER_STEPS):
+        v = v / np.linalg.norm(v)
+        half = solve_triangular(L, v, lower=True, check_finite=False)
+        v = solve_triangular(L, half, lower=True, trans="T", check_finite=False)
+        growth = float(np.linalg.norm(v))
+    mu = _SHRINK / growth
+    shifted = A.copy()
+    diagonal = np.diag(A).copy()
+    for _ in range(_HALVINGS):
+        np.fill_diagonal(shifted, diagonal - mu)
+        try:
+            cholesky(shifted, lower=True, check_finite=False)
+        except LinAlgError:
+            mu = mu / 2
+        else:
+            return mu
+    return EPS * largest

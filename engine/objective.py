@@ -1,0 +1,147 @@
+"""The regularised loss that a model minimises, and its derivatives.
+
+    L(theta) = sum_i weight_i loss(x_i . theta, y_i) + 1/2 sum_j penalty_j |theta_j|^2
+
+Two losses, both from the paper: the square loss (section 2) and the logistic loss (section 3.2;
+its appendix prints the cross-entropy without the minus sign, the gradient there is right). The
+vector ``penalty`` holds the ridge strength, and 0 for an intercept that is not penalised.
+
+Conventions of the whole package: ``X`` is n x d and float64, its last column the constant 1 when
+the model has an intercept; ``theta`` is d x m; targets ``y`` are n x m; ``weight`` has length n.
+"Error" and "curvature" are the first and second derivative of the weighted loss in the margin
+x . theta, so sample weights never appear in the algebra of deletion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from engine.errors import InvalidData
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+class Kind(StrEnum):
+    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1, m = 1)."""
+
+    LINEAR = "linear"
+    LOGISTIC = "logistic"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Training rows: features ``X`` (k x d), targets ``y`` (k x m), ``weight`` (k,)."""
+
+    X: Array
+    y: Array
+    weight: Array
+
+    def __post_init__(self) -> None:
+        k = self.X.shape[0]
+        if self.X.ndim != 2 or self.y.ndim != 2 or self.weight.shape != (k,) or len(self.y) != k:
+            raise InvalidData(
+                f"rows do not fit together: X {self.X.shape}, y {self.y.shape}, "
+                f"weight {self.weight.shape}"
+            )
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Rows:
+        """Return the rows at ``index``."""
+        return Rows(self.X[index], self.y[index], self.weight[index])
+
+    def check_finite(self) -> None:
+        """Raise `InvalidData` on NaN or infinity: one such row would spoil the whole inverse."""
+        for name, values in (("feature", self.X), ("target", self.y), ("weight", self.weight)):
+            finite = np.isfinite(values)
+            if not finite.all():
+                row = int(np.argwhere(~finite)[0][0])
+                raise InvalidData(f"a {name} of row {row} is not a finite number; correct the row")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A loss and its ridge penalty.
+
+    Parameters
+    ----------
+    kind
+        Which loss.
+    penalty
+        Ridge strength of each of the d coordinates of theta, >= 0.
+    """
+
+    kind: Kind
+    penalty: Array
+
+    @property
+    def d(self) -> int:
+        """Length of theta, the intercept included."""
+        return int(self.penalty.shape[0])
+
+    def mean(self, margin: Array) -> Array:
+        """Return the predicted mean of a margin: itself, or its sigmoid."""
+        if self.kind is Kind.LINEAR:
+            return margin
+        mean: Array = expit(margin)
+        return mean
+
+    def error(self, rows: Rows, theta: Array) -> Array:
+        """Return e = weight (mean(x . theta) - y), shape k x m. Cost O(k d m)."""
+        return rows.weight[:, None] * (self.mean(rows.X @ theta) - rows.y)
+
+    def curvature(self, rows: Rows, theta: Array) -> Array:
+        """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d)."""
+        if self.kind is Kind.LINEAR:
+            return rows.weight
+        p: Array = expit(rows.X @ theta[:, 0])
+        curvature: Array = rows.weight * (p * (1.0 - p))
+        return curvature
+
+    def value(self, rows: Rows, theta: Array) -> float:
+        """Return L(theta). Cost O(n d m)."""
+        margin = rows.X @ theta
+        if self.kind is Kind.LINEAR:
+            losses = 0.5 * np.sum((margin - rows.y) ** 2, axis=1)
+        else:
+            losses = np.sum(np.logaddexp(0.0, margin) - rows.y * margin, axis=1)
+        return float(rows.weight @ losses + 0.5 * np.sum(self.penalty[:, None] * theta**2))
+
+    def gradient(self, rows: Rows, theta: Array) -> Array:
+        """Return the gradient of L, shape d x m. Cost O(n d m)."""
+        return rows.X.T @ self.error(rows, theta) + self.penalty[:, None] * theta
+
+    def hessian(self, rows: Rows, theta: Array) -> Array:
+        """Return A = X^T S X + diag(penalty), shape d x d. Cost O(n d^2)."""
+        root = np.sqrt(self.curvature(rows, theta))
+        scaled = rows.X * root[:, None]
+        A = scaled.T @ scaled
+        A[np.diag_indices_from(A)] += self.penalty
+        return A
+
+
+def ridge_penalty(ridge: float, d: int, *, intercept: bool, penalise_intercept: bool) -> Array:
+    """Return the penalty vector of length d; the intercept, if any, is the last coordinate."""
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise InvalidData(f"ridge must be a finite number above 0, not {ridge}")
+    penalty = np.full(d, float(ridge))
+    if intercept and not penalise_intercept:
+        penalty[-1] = 0.0
+    return penalty
+
+
+def with_intercept(X: Array) -> Array:
+    """Return X with the constant column appended."""
+    return np.hstack([X, np.ones((X.shape[0], 1))])
+
+
+def norm(theta: Array) -> float:
+    """Return the Euclidean norm over all of theta, intercept and outputs included."""
+    return float(np.linalg.norm(theta))

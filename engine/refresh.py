@@ -1,0 +1,283 @@
+"""The four sizes of refresh, and the policy that chooses one (design page 1.5).
+
+1. ``complete``, O(d): publish theta_exact in place of its projection.
+2. ``polish``, O(n d) a pass: bring theta to the optimum of the live rows.
+3. ``compact``, O(n K d): fold V into factor and dual rows; a new generation, no refit.
+4. ``rebuild``, O(n d^2): refit, refactor, new dual rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from engine.compact import compacted_dual_rows, downdated_factor
+from engine.error import remainder
+from engine.factor import Factor
+from engine.growing import GrowingRows
+from engine.objective import Array, Kind, Rows, norm
+from engine.polish import polish
+from engine.precompute import precompute
+from engine.stream import Generation, Stream, at_rest, begin, condition
+
+
+class Size(StrEnum):
+    """How much a refresh does, smallest first."""
+
+    COMPLETE = "complete"
+    POLISH = "polish"
+    COMPACT = "compact"
+    REBUILD = "rebuild"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the policy may spend before it takes a larger size.
+
+    Attributes
+    ----------
+    far_under
+        A refresh must bring the error to this fraction of the budget, or less.
+    fraction_of_d, floor_rows
+        Compact or rebuild once K exceeds max(d x fraction, floor).
+    completions
+        Rebuild after this many completions in one generation.
+    condition
+        Rebuild above this condition number of A_t.
+    age_seconds
+        Rebuild when the oldest row of V is older: V and Q derive from deleted rows.
+    """
+
+    far_under: float = 0.25
+    fraction_of_d: float = 0.25
+    floor_rows: int = 256
+    completions: int = 64
+    condition: float = 1e12
+    age_seconds: float = 30 * 86400.0
+
+    def rows(self, d: int) -> int:
+        """Return K above which V is folded away."""
+        return max(int(self.fraction_of_d * d), self.floor_rows)
+
+    def hard_rows(self, d: int) -> int:
+        """Return K above which a request is deferred to a rebuild without its rows."""
+        return 8 * self.rows(d)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the policy looks at. Errors are absolute."""
+
+    kind: Kind
+    d: int
+    deleted_in_generation: int
+    completions: int
+    condition: float
+    v_age_seconds: float
+    remaining: float  # error of theta_exact: what a completion would leave
+    polished: float  # error of theta_r: what a polish can reach at least, without a rebuild
+    budget: float
+    deferred: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A size and why."""
+
+    size: Size
+    reason: str
+
+
+def choose(facts: Facts, limits: Limits, ordered: Size | None = None) -> Choice:
+    """Return the smallest size that does what is needed; ``ordered`` is done at the least."""
+    if facts.deferred:
+        return Choice(Size.REBUILD, f"{facts.deferred} deferred requests wait for it")
+    forced = _generation_is_used_up(facts, limits)
+    if ordered is not Size.REBUILD and forced is not None:
+        return forced
+    if ordered is not None:
+        return Choice(ordered, "ordered")
+    return _for_the_error(facts, limits.far_under * facts.budget)
+
+
+def _for_the_error(facts: Facts, far_under: float) -> Choice:
+    if facts.remaining <= far_under:
+        return Choice(Size.COMPLETE, "the exact answer is far under the budget")
+    if facts.kind is Kind.LOGISTIC:
+        return Choice(Size.POLISH, "the quadratic model's own error nears the budget")
+    return Choice(Size.REBUILD, "accumulated rounding nears the budget")
+
+
+def _generation_is_used_up(facts: Facts, limits: Limits) -> Choice | None:
+    if facts.condition > limits.condition:
+        return Choice(Size.REBUILD, f"condition {facts.condition:.0e} is past its limit")
+    if facts.completions >= limits.completions:
+        return Choice(Size.REBUILD, f"{facts.completions} completions in this generation")
+    if facts.v_age_seconds > limits.age_seconds:
+        return Choice(Size.REBUILD, "what derives from deleted rows has reached its age limit")
+    if facts.deleted_in_generation > limits.rows(facts.d):
+        reason = f"{facts.deleted_in_generation} rows deleted in this generation"
+        quadratic_holds = facts.remaining <= limits.far_under * facts.budget
+        return Choice(Size.COMPACT if quadratic_holds else Size.REBUILD, reason)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class NewGeneration:
+    """What a compact or a rebuild makes: the state, the factor, and the live rows' dual rows."""
+
+    generation: Generation
+    stream: Stream
+    factor: Factor
+    dual_rows: Array
+    certified: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Polished:
+    """What a polish makes. ``theta_snapshot`` is where it began."""
+
+    theta: Array
+    theta_snapshot: Array
+    certified: float | None
+    passes: int
+
+
+def complete(stream: Stream) -> Stream:
+    """Publish theta_exact; new anchor, Q emptied. Cost O(d)."""
+    return replace(
+        stream,
+        anchor=stream.theta_exact,
+        published=stream.theta_exact,
+        Q=GrowingRows.empty(stream.theta_exact.shape[0]),
+        completions=stream.completions + 1,
+    )
+
+
+def polish_snapshot(
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    rows: Rows,
+    W: Array,
+    *,
+    target: float,
+    on_pass: Callable[[int], None] = lambda _: None,
+) -> Polished:
+    """Polish theta_exact over the snapshot's live rows until certified within ``target``."""
+    polished = polish(
+        generation.objective,
+        rows,
+        W,
+        factor=factor,
+        V=stream.V.array,
+        theta=stream.theta_exact,
+        theta_b=generation.theta_b,
+        target=target,
+        on_pass=on_pass,
+    )
+    return Polished(polished.theta, stream.theta_exact, polished.certificate.bound, polished.passes)
+
+
+def adopt_polish(stream: Stream, polished: Polished) -> Stream:
+    """Return the stream with the polished point as reference and anchor.
+
+    Deletions committed since the snapshot are kept: theta <- theta_polished + (theta_now -
+    theta_snapshot). What that leaves of second order is counted by `concurrent_remainder`.
+    """
+    now = polished.theta + (stream.theta_exact - polished.theta_snapshot)
+    if np.array_equal(stream.theta_exact, polished.theta_snapshot):
+        now = polished.theta
+    fresh = at_rest(polished.theta, polished.certified or stream.carried)
+    return replace(
+        fresh,
+        theta_exact=now,
+        anchor=now,
+        published=now,
+        V=stream.V,
+        v_trace=stream.v_trace,
+        completions=stream.completions,
+    )
+
+
+def concurrent_remainder(
+    generation: Generation,
+    stream: Stream,
+    polished: Polished,
+    rows: Rows,
+    W: Array,
+    concurrent: int,
+) -> float:
+    """Estimate the error that ``concurrent`` deletions during a polish leave.
+
+    Each was linearised at the old reference, not at the polished point. A typical row's part is
+    |A_b^-1 x_i rem_i|, averaged over sample ``rows`` (with dual rows W); the parts are added up
+    as if they all pointed the same way.
+    """
+    if concurrent == 0 or len(rows) == 0 or generation.objective.kind is Kind.LINEAR:
+        return 0.0
+    at_polished = replace(stream, theta_exact=polished.theta)
+    rem = remainder(generation, at_polished, rows)
+    return concurrent * float(np.mean(np.linalg.norm(W, axis=1) * np.abs(rem[:, 0])))
+
+
+def compact(
+    generation: Generation, stream: Stream, factor: Factor, rows: Rows, W: Array
+) -> NewGeneration:
+    """Fold V into the factor and the live rows' dual rows; nothing is refitted."""
+    folded = downdated_factor(factor, stream)
+    after = Generation(
+        generation.number + 1,
+        generation.objective,
+        generation.theta_b,
+        folded.smallest,
+        folded.largest,
+    )
+    d = generation.objective.d
+    kept = replace(
+        stream,
+        V=GrowingRows.empty(d),
+        v_trace=0.0,
+        anchor=stream.theta_exact,
+        published=stream.theta_exact,
+        Q=GrowingRows.empty(d),
+        completions=0,
+    )
+    return NewGeneration(after, kept, folded, compacted_dual_rows(stream, rows.X, W), None)
+
+
+def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:
+    """Refit, refactor and make new dual rows from the live rows alone."""
+    warm = start if generation.objective.kind is Kind.LOGISTIC else None
+    made = precompute(generation.objective, rows, warm)
+    after, stream = begin(
+        generation.number + 1, generation.objective, made.theta, made.factor, made.certificate
+    )
+    return NewGeneration(after, stream, made.factor, made.dual_rows, made.certificate.bound)
+
+
+def facts_of(
+    generation: Generation,
+    stream: Stream,
+    *,
+    estimate: float,
+    budget_relative: float,
+    v_age_seconds: float = 0.0,
+    deferred: int = 0,
+) -> Facts:
+    """Gather what the policy looks at; ``estimate`` is the sentinels' (0 for linear models)."""
+    return Facts(
+        kind=generation.objective.kind,
+        d=generation.objective.d,
+        deleted_in_generation=len(stream.V),
+        completions=stream.completions,
+        condition=condition(generation, stream),
+        v_age_seconds=v_age_seconds,
+        remaining=estimate + stream.rounding + stream.carried,
+        polished=stream.carried,
+        budget=budget_relative * norm(stream.published),
+        deferred=deferred,
+    )

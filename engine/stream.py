@@ -1,0 +1,203 @@
+"""A stream of deletions within one generation (design page 1.4).
+
+The paper handles one batch and leaves streams open. During a *generation*, the precomputation
+(theta_b, A_b = L L^T, dual rows, curvatures s_i at theta_b) stays as it is, and the stream keeps
+
+- ``theta_exact``, the running answer of the quadratic model,
+- ``V`` with A_t^-1 = A_b^-1 + V^T V,
+- ``theta_r``, the reference: the last point known to be optimal for the rows live then.
+
+Errors of deleted rows are linearised at theta_r, never taken at the drifting theta: so the state
+is a function of the *set* of deleted rows, whatever their order and batching, for logistic
+models too. Everything here is a pure function of its arguments; arrays are never written to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.certificate import Certificate, roundoff_allowance
+from engine.downdate import leave_out
+from engine.factor import Factor
+from engine.growing import GrowingRows
+from engine.methods.method import DeletionMethod, Step
+from engine.objective import Array, Objective, Rows, norm
+
+BLOCK = 256
+"""Rows left out at once: k^3 stays small beside k^2 d, and M fits the cache (512 KiB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one precomputation fixes, as far as a deletion needs it (no d x d matrix).
+
+    Attributes
+    ----------
+    number
+        Counts the precomputations of a model, from 0.
+    objective
+        Loss and penalty.
+    theta_b
+        d x m, where the curvatures of A_b were taken.
+    smallest, largest
+        Bounds of the spectrum of A_b.
+    """
+
+    number: int
+    objective: Objective
+    theta_b: Array
+    smallest: float
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The running state; see the module. All thetas are d x m.
+
+    Attributes
+    ----------
+    theta_exact, theta_r
+        Running answer and reference.
+    anchor, published
+        theta_a, and what subscribers see.
+    V, Q
+        K x d and r x d; A_t^-1 = A_b^-1 + V^T V; Q spans the rows deleted since the anchor.
+    v_trace
+        trace(V V^T), an upper bound of its norm.
+    rounding
+        Accumulated allowance for rounding in theta_exact, absolute.
+    carried
+        Error of theta_r itself (what a fit or a polish left), absolute.
+    completions
+        Completions in this generation.
+    """
+
+    theta_exact: Array
+    theta_r: Array
+    anchor: Array
+    published: Array
+    V: GrowingRows
+    Q: GrowingRows
+    v_trace: float = 0.0
+    rounding: float = 0.0
+    carried: float = 0.0
+    completions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The outcome of `delete`: the new stream, and what it appended to the old one."""
+
+    stream: Stream
+    V_rows: Array
+    Q_rows: Array
+    smallest_pivot: float
+
+
+def begin(
+    number: int, objective: Objective, theta: Array, factor: Factor, certificate: Certificate
+) -> tuple[Generation, Stream]:
+    """Begin a generation at a fresh precomputation."""
+    generation = Generation(number, objective, theta, factor.smallest, factor.largest)
+    return generation, at_rest(theta, certificate.bound or 0.0)
+
+
+def at_rest(theta: Array, carried: float) -> Stream:
+    """Return the stream in which nothing has been deleted since ``theta``."""
+    d = theta.shape[0]
+    return Stream(
+        theta_exact=theta,
+        theta_r=theta,
+        anchor=theta,
+        published=theta,
+        V=GrowingRows.empty(d),
+        Q=GrowingRows.empty(d),
+        carried=carried,
+    )
+
+
+def condition(generation: Generation, stream: Stream) -> float:
+    """Return an upper bound of the condition number of A_t. O(1)."""
+    return generation.largest * (1.0 / generation.smallest + stream.v_trace)
+
+
+def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
+    """Return A_t^-1 x_i for rows with base dual rows W: W + (X V^T) V. Cost O(k K d)."""
+    V = stream.V.array
+    return W + (X @ V.T) @ V
+
+
+def linearised_error(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array]:
+    """Return errors at theta_exact by the quadratic model, and at theta_r. Cost O(k d m)."""
+    at_reference = generation.objective.error(rows, stream.theta_r)
+    s = generation.objective.curvature(rows, generation.theta_b)
+    return at_reference + s[:, None] * (
+        rows.X @ (stream.theta_exact - stream.theta_r)
+    ), at_reference
+
+
+def delete(
+    generation: Generation, stream: Stream, rows: Rows, W: Array, method: DeletionMethod
+) -> Deletion:
+    """Leave ``rows`` out and publish by ``method``.
+
+    Parameters
+    ----------
+    generation, stream
+        The state before.
+    rows
+        k live rows, any k >= 0.
+    W
+        k x d, their dual rows relative to A_b, as stored.
+    method
+        What to publish.
+
+    Raises
+    ------
+    IllConditioned
+        The gate of `engine.downdate` refused a block; the state before stands.
+
+    Notes
+    -----
+    Cost O(K k d + k^2 d), K rows deleted in this generation: linear in d, independent of n.
+    """
+    first_v, first_q = len(stream.V), len(stream.Q)
+    smallest_pivot = 1.0
+    for start in range(0, len(rows), BLOCK):
+        block = slice(start, start + BLOCK)
+        stream, pivot = _delete_block(generation, stream, rows.take(block), W[block], method)
+        smallest_pivot = min(smallest_pivot, pivot)
+    return Deletion(stream, stream.V.array[first_v:], stream.Q.array[first_q:], smallest_pivot)
+
+
+def _delete_block(
+    generation: Generation, stream: Stream, rows: Rows, W: Array, method: DeletionMethod
+) -> tuple[Stream, float]:
+    error, at_reference = linearised_error(generation, stream, rows)
+    curvature = generation.objective.curvature(rows, generation.theta_b)
+    dual = current_dual_rows(stream, rows.X, W)
+    left = leave_out(rows.X, dual, error, curvature)
+    theta_exact = stream.theta_exact + left.delta
+    published = method.publish(
+        Step(rows.X, W, at_reference, theta_exact),
+        anchor=stream.anchor,
+        published=stream.published,
+        Q=stream.Q.array,
+    )
+    after = replace(
+        stream,
+        theta_exact=theta_exact,
+        published=published.theta,
+        V=stream.V.append(left.V),
+        Q=stream.Q.append(published.basis_rows),
+        v_trace=stream.v_trace + float(np.sum(left.V**2)),
+    )
+    rounding = roundoff_allowance(condition(generation, after), theta_exact)
+    return replace(after, rounding=stream.rounding + rounding), left.smallest_pivot
+
+
+def distance_to_exact(stream: Stream) -> float:
+    """Return |published - theta_exact|: the part of the error that is known exactly."""
+    return norm(stream.published - stream.theta_exact)
