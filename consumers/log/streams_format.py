@@ -1,0 +1,195 @@
+"""How a log lies in Redis: key names, entry ids, the layout of an entry, the connection.
+
+==================================  ===========================================================
+``lethe:log:{T}:topic``             hash: id, partitions, compacted, max_message_bytes, and per
+                                    partition ``next:P`` and ``begin:P`` (0 when absent)
+``lethe:log:{T}:ID:P``              stream: partition P of the incarnation ID of topic T
+``lethe:log:{T}:ID:P:latest``       hash, compacted topics only: key -> id of its newest entry
+``lethe:log:{T}:members:G``         sorted set: the live members of group G
+``lethe:log:{T}:leases:G``          hash: owner, expiry and tenure per partition
+``lethe:log:{T}:hints:G``           hash: where group G goes on, for people to look at
+==================================  ===========================================================
+
+The braces are Redis's hash tag: all keys of a topic lie in one slot, so the scripts run on a
+cluster. The id of a topic is part of its streams' names, so that a topic made again can never be
+read with the offsets of the old one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from consumers.log.base import Headers, Partition, Record
+from engine.errors import CorruptState, LogUnavailable
+
+# A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
+REPLY_TIMEOUT = 10.0
+MAX_BLOCK = 2.0
+
+# Limits, each with its reason. A script holds up every other client while it runs, so one call
+# appends at most this much; a larger publish is several calls, in order.
+MAX_MESSAGES_PER_CALL = 256
+MAX_BYTES_PER_CALL = 8 * 1_048_576
+# Redis has no limit on the bytes of one XREAD answer: this times 1 MiB must fit in memory.
+MAX_RECORDS_PER_READ = 256
+# The heartbeat looks at every partition of a topic.
+MAX_PARTITIONS = 256
+MAX_HEADER_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What the topic's record says."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    compacted: bool
+    max_message_bytes: int
+
+    def partition(self, index: int) -> Partition:
+        """Return one partition."""
+        return Partition(self.name, self.topic_id, index)
+
+
+def topic_key(topic: str) -> str:
+    """Return the key of the topic's record."""
+    return f"lethe:log:{{{topic}}}:topic"
+
+
+def stream_key(partition: Partition) -> str:
+    """Return the key of the partition's stream."""
+    return f"lethe:log:{{{partition.topic}}}:{partition.topic_id}:{partition.index}"
+
+
+def latest_key(partition: Partition) -> str:
+    """Return the key of the partition's latest-value index."""
+    return f"{stream_key(partition)}:latest"
+
+
+def group_key(topic: str, kind: str, group: str) -> str:
+    """Return a key of a group: ``kind`` is members, leases or hints."""
+    return f"lethe:log:{{{topic}}}:{kind}:{group}"
+
+
+def read_topic(client: redis.Redis, name: str) -> Topic | None:
+    """Return the topic's record; None when there is no such topic."""
+    fields = ("id", "partitions", "compacted", "max_message_bytes")
+    found: Any = client.hmget(topic_key(name), fields)
+    if None in found:
+        return None
+    topic_id, partitions, compacted, largest = [field.decode() for field in found]
+    return Topic(name, topic_id, int(partitions), compacted == "1", int(largest))
+
+
+def after(offset: int) -> str:
+    """Return the id that XREAD is given to answer from ``offset`` on (it excludes its id)."""
+    return f"{offset}-0"
+
+
+def offset_of(entry_id: bytes) -> int:
+    """Return the offset of an entry: its id less one, because Redis has no entry 0-0."""
+    number, _, sequence = entry_id.partition(b"-")
+    if sequence != b"0":
+        raise CorruptState(f"stream entry {entry_id!r} was not written by Lethe")
+    return int(number) - 1
+
+
+def decode_entry(partition: Partition, entry_id: bytes, fields: Mapping[bytes, bytes]) -> Record:
+    """Return the record of one stream entry."""
+    return Record(
+        partition,
+        offset_of(entry_id),
+        fields.get(b"k"),
+        fields.get(b"v"),
+        decode_headers(fields[b"h"]),
+        int(fields[b"t"]),
+    )
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Return headers as bytes: for each, the lengths of name and value, then both."""
+    parts: list[bytes] = []
+    for name, value in headers:
+        encoded = name.encode()
+        parts += (struct.pack("<II", len(encoded), len(value)), encoded, value)
+    return b"".join(parts)
+
+
+def decode_headers(data: bytes) -> Headers:
+    """Return the headers that `encode_headers` wrote."""
+    headers: list[tuple[str, bytes]] = []
+    at = 0
+    while at < len(data):
+        name_length, value_length = struct.unpack_from("<II", data, at)
+        at += 8
+        end = at + name_length + value_length
+        if end > len(data):
+            raise CorruptState("a stream entry's headers are cut short")
+        headers.append((data[at : at + name_length].decode(), data[at + name_length : end]))
+        at = end
+    return tuple(headers)
+
+
+def script(name: str) -> str:
+    """Return the text of one of the Lua scripts that lie beside this module."""
+    return Path(__file__).with_name(f"{name}.lua").read_text(encoding="utf-8")
+
+
+def own_client(client: redis.Redis) -> redis.Redis:
+    """Return a client to the same server with one connection's worth of settings of our own.
+
+    It does not retry: a write whose answer was lost is the caller's to repeat, and a server that
+    is gone must be noticed. It answers bytes, in the older protocol's shapes.
+    """
+    pool = client.connection_pool
+    settings: dict[str, Any] = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if not name.startswith(("maint_notifications", "orig_", "himport_", "event_"))
+    }
+    settings |= {
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_error": [],
+        "socket_timeout": REPLY_TIMEOUT,
+        "decode_responses": False,
+        "protocol": 2,
+        "legacy_responses": True,
+    }
+    return redis.Redis.from_pool(
+        redis.ConnectionPool(connection_class=pool.connection_class, **settings)
+    )
+
+
+def address(client: redis.Redis) -> str:
+    """Return where the client connects to, without its password."""
+    settings = client.connection_pool.connection_kwargs
+    if "path" in settings:
+        return str(settings["path"])
+    return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+
+
+@contextmanager
+def reaching(client: redis.Redis) -> Iterator[None]:
+    """Turn redis-py's errors about the server into `LogUnavailable`."""
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise LogUnavailable(
+            f"the log's Redis at {address(client)} cannot be reached ({reason}): start it, or "
+            "name another one with --redis or LETHE_REDIS_URL"
+        ) from error
+    except (redis.ReadOnlyError, redis.OutOfMemoryError) as error:
+        raise LogUnavailable(
+            f"the log's Redis at {address(client)} takes no writes: {error}"
+        ) from error
