@@ -1,0 +1,1 @@
+"""Tests; real servers come from tests/servers.py."""

@@ -1,0 +1,113 @@
+"""Fixtures that every test may use: real servers, started when the first test asks for one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import redis
+
+from tests.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let kafka-python 3.0 be imported on Python 3.11, although it warns of itself there."""
+    warned = r"(read_text|open_text) is deprecated:DeprecationWarning:(kafka|importlib)\..*"
+    config.addinivalue_line("filterwarnings", f"ignore:{warned}")
+
+
+def _give_up(missing: Missing) -> NoReturn:
+    """Skip on a laptop; fail on CI, where a skipped test would be a test that nobody runs."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(str(missing), pytrace=False)
+    pytest.skip(str(missing))
+
+
+def _worker_number() -> int:
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+@pytest.fixture(scope="session")
+def session_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that all processes of this test run share, and no other run."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(session_dir: Path) -> Iterator[str]:
+    """The address of a real Kafka, one for the whole run: use `topic_prefix` in names."""
+    with contextlib.ExitStack() as stack:
+        try:
+            address = stack.enter_context(shared_kafka(session_dir))
+        except Missing as missing:
+            _give_up(missing)
+        yield address
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Redis or Valkey of this process, with acknowledged writes on disk."""
+    with contextlib.ExitStack() as stack:
+        try:
+            url = stack.enter_context(own_redis(tmp_path_factory.mktemp("redis"), _worker_number()))
+        except Missing as missing:
+            _give_up(missing)
+        yield url
+
+
+@pytest.fixture
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
+    """A client of an empty database."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+        yield client
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A string that no other test uses: put it before topic and group names."""
+    return f"t{uuid.uuid4().hex[:12]}."
+
+
+@pytest.fixture
+def private_kafka(tmp_path: Path) -> Iterator[Callable[[], KafkaProcess]]:
+    """Start brokers that the test may stop, kill and start again; they end with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> KafkaProcess:
+            broker = KafkaProcess(tmp_path / f"kafka-{uuid.uuid4().hex[:6]}")
+            stack.callback(broker.close)
+            try:
+                broker.start()
+            except Missing as missing:
+                _give_up(missing)
+            return broker
+
+        yield start
+
+
+@pytest.fixture
+def private_valkey(tmp_path: Path) -> Iterator[Callable[..., ValkeyProcess]]:
+    """Start servers that the test may stop, kill and start again; they end with the test.
+
+    Settings are passed by keyword: ``private_valkey(appendfsync="everysec")``.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def start(**settings: str) -> ValkeyProcess:
+            named = {name.replace("_", "-"): value for name, value in settings.items()}
+            server = ValkeyProcess(tmp_path / f"valkey-{uuid.uuid4().hex[:6]}", named)
+            stack.callback(server.close)
+            try:
+                server.start()
+            except Missing as missing:
+                _give_up(missing)
+            return server
+
+        yield start
