@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{warned}")
 
 
-def _give_up(missing: Missing) -> NoReturn:
+def give_up(missing: Missing) -> NoReturn:
     """Skip on a laptop; fail on CI, where a skipped test would be a test that nobody runs."""
     if os.environ.get("CI") == "true":
         pytest.fail(str(missing), pytrace=False)
@@ -46,7 +46,7 @@ def kafka_bootstrap(session_dir: Path) -> Iterator[str]:
         try:
             address = stack.enter_context(shared_kafka(session_dir))
         except Missing as missing:
-            _give_up(missing)
+            give_up(missing)
         yield address
 
 
@@ -57,7 +57,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         try:
             url = stack.enter_context(own_redis(tmp_path_factory.mktemp("redis"), _worker_number()))
         except Missing as missing:
-            _give_up(missing)
+            give_up(missing)
         yield url
 
 
@@ -86,7 +86,7 @@ def private_kafka(tmp_path: Path) -> Iterator[Callable[[], KafkaProcess]]:
             try:
                 broker.start()
             except Missing as missing:
-                _give_up(missing)
+                give_up(missing)
             return broker
 
         yield start
@@ -107,7 +107,7 @@ def private_valkey(tmp_path: Path) -> Iterator[Callable[..., ValkeyProcess]]:
             try:
                 server.start()
             except Missing as missing:
-                _give_up(missing)
+                give_up(missing)
             return server
 
         yield start

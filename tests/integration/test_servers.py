@@ -16,7 +16,18 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
-from tests.servers import KAFKA_SCRIPT, ROOT, KafkaProcess, ValkeyProcess, numbered_database
+from tests import servers
+from tests.conftest import give_up
+from tests.servers import (
+    KAFKA_SCRIPT,
+    ROOT,
+    KafkaProcess,
+    Missing,
+    ValkeyProcess,
+    kafka_script,
+    numbered_database,
+    shared_kafka,
+)
 
 
 def _create(bootstrap: str, topic: str) -> None:
@@ -185,6 +196,34 @@ def test_a_killed_test_run_leaves_no_shared_kafka_behind(
         tmp_path,
     )
     assert _wait_until_gone(pid)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_users_of_one_run_share_a_kafka_and_the_last_one_stops_it(
+    tmp_path: Path,
+    private_kafka: Callable[[], KafkaProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    private_kafka().stop()  # skips, or fails on CI, where no broker of our own can run
+    monkeypatch.delenv("LETHE_TEST_KAFKA", raising=False)
+    monkeypatch.setattr(servers, "start_kafka_container", lambda: None)
+    data = str(tmp_path / "kafka")
+    with shared_kafka(tmp_path) as first:
+        with shared_kafka(tmp_path) as second:
+            assert first == second
+        assert kafka_script("status", "--data", data) == first
+    with pytest.raises(RuntimeError):
+        kafka_script("status", "--data", data)
+
+
+def test_a_missing_server_fails_on_ci_and_skips_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="get it so"):
+        give_up(Missing("get it so"))
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match="get it so"):
+        give_up(Missing("get it so"))
 
 
 def _killed_run(program: str, root: Path) -> int:
