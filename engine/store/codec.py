@@ -1,0 +1,103 @@
+"""Bytes of stored arrays and row records. Lengths are checked before anything is trusted.
+
+Arrays are raw little-endian float64, row major. A row record is
+
+    codec (1 byte) | incarnation (uint32) | weight (float64) | x (d) | y (m) | w (d), float64
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import CorruptState
+from engine.objective import Array
+
+DENSE = 1
+"""The only row codec so far."""
+
+_ROW_HEADER = struct.Struct("<BId")
+_FLOAT = np.dtype("<f8")
+_SIGN = struct.Struct("<b")
+
+
+def pack(array: Array) -> bytes:
+    """Return the raw bytes of an array."""
+    return np.ascontiguousarray(array, dtype=_FLOAT).tobytes()
+
+
+def unpack(data: bytes | None, shape: tuple[int, ...], what: str) -> Array:
+    """Return the array of this shape.
+
+    Raises
+    ------
+    CorruptState
+        The bytes are missing, have another length, or hold a number that is not finite.
+    """
+    expected = int(np.prod(shape)) * _FLOAT.itemsize
+    if data is None or len(data) != expected:
+        found = "no bytes" if data is None else f"{len(data)} bytes"
+        raise CorruptState(
+            f"{what}: {found} where {expected} belong (shape {shape}); restore the store from a "
+            "backup, or register the model again with --replace"
+        )
+    array = np.frombuffer(data, dtype=_FLOAT).reshape(shape).astype(np.float64)
+    if not np.isfinite(array).all():
+        raise CorruptState(f"{what}: holds a number that is not finite")
+    return array
+
+
+def pack_signed_row(row: Array, sign: int = -1) -> bytes:
+    """Return a row of V with its sign: -1 for a deletion (a downdate), +1 for an insertion."""
+    return _SIGN.pack(sign) + pack(row)
+
+
+def unpack_signed_rows(rows: list[bytes], d: int, what: str) -> Array:
+    """Return stored rows of V as a K x d matrix; only deletions (-1) are known so far."""
+    if any(not row or _SIGN.unpack_from(row)[0] != -1 for row in rows):
+        raise CorruptState(f"{what}: a row that is no deletion; upgrade this worker")
+    return unpack(b"".join(row[1:] for row in rows), (len(rows), d), what)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRecords:
+    """k decoded row records: features (k x d), targets (k x m), weights (k,), dual rows (k x d)."""
+
+    X: Array
+    y: Array
+    weight: Array
+    W: Array
+
+
+def row_size(d: int, m: int) -> int:
+    """Return the length of a row record in bytes: 13 + 8 (2 d + m)."""
+    return _ROW_HEADER.size + 8 * (2 * d + m)
+
+
+def pack_row(x: Array, y: Array, weight: float, w: Array, incarnation: int = 0) -> bytes:
+    """Return one row record."""
+    return _ROW_HEADER.pack(DENSE, incarnation, weight) + pack(x) + pack(y) + pack(w)
+
+
+def unpack_rows(records: list[bytes], d: int, m: int, what: str) -> RowRecords:
+    """Return row records as matrices.
+
+    Raises
+    ------
+    CorruptState
+        A record has another length or codec, or a number that is not finite.
+    """
+    size = row_size(d, m)
+    if any(len(record) != size or record[0] != DENSE for record in records):
+        raise CorruptState(f"{what}: a row record is not {size} bytes of codec {DENSE}")
+    weights = [_ROW_HEADER.unpack_from(record)[2] for record in records]
+    body = b"".join(record[_ROW_HEADER.size :] for record in records)
+    values = unpack(body, (len(records), 2 * d + m), what)
+    return RowRecords(
+        X=np.ascontiguousarray(values[:, :d]),
+        y=np.ascontiguousarray(values[:, d : d + m]),
+        weight=np.array(weights, dtype=np.float64),
+        W=np.ascontiguousarray(values[:, d + m :]),
+    )

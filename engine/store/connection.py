@@ -1,0 +1,140 @@
+"""Connections to Redis or Valkey, and what must hold before a worker writes.
+
+Nothing here retries a write: a commit whose answer was lost is decided by reading
+(docs/commit.md), and redis-py's own retries would send it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError as RedisConnectionError,
+    RedisError,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
+from redis.retry import Retry
+
+from engine.errors import NotDurable, StoreUnavailable
+
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 30.0
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client for ``redis://``, ``rediss://`` or ``unix://`` that never retries."""
+    return redis.Redis.from_url(
+        url,
+        socket_connect_timeout=_CONNECT_SECONDS,
+        socket_timeout=_ANSWER_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        health_check_interval=0,
+        decode_responses=False,
+    )
+
+
+def without_secrets(url: str) -> str:
+    """Return the URL without user name and password, for messages."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return urlunsplit(parts._replace(query=""))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+
+
+def address(client: redis.Redis) -> str:
+    """Return where a client connects to, without secrets."""
+    options = client.connection_pool.connection_kwargs
+    if "path" in options:
+        return str(options["path"])
+    return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+
+
+@contextmanager
+def reachable(client: redis.Redis) -> Iterator[None]:
+    """Turn lost connections into `StoreUnavailable`, with one clear line."""
+    try:
+        yield
+    except AuthenticationError as error:
+        raise StoreUnavailable(
+            f"the store at {address(client)} refused the credentials; check the user and the "
+            "password in LETHE_REDIS_URL"
+        ) from error
+    except (RedisConnectionError, RedisTimeoutError) as error:
+        raise StoreUnavailable(
+            f"the store at {address(client)} cannot be reached ({error}); start it, or set "
+            "LETHE_REDIS_URL"
+        ) from error
+    except ResponseError as error:
+        if str(error).startswith(("LOADING", "OOM", "READONLY", "MISCONF", "CLUSTERDOWN")):
+            raise StoreUnavailable(
+                f"the store at {address(client)} does not take writes now: {error}"
+            ) from error
+        raise
+
+
+class Barrier:
+    """Step 6: nothing leaves before the commit is on disk.
+
+    With ``appendfsync always`` the server has synced before it answers. Else WAITAOF is sent on
+    the connection that wrote, and the numbers that it returns are checked.
+    """
+
+    def __init__(self, client: redis.Redis, *, relaxed: bool, replicas: int = 0) -> None:
+        self._replicas = replicas
+        with reachable(client):
+            self._waits = not relaxed and (replicas > 0 or not _always(client))
+            if self._waits and not _knows_waitaof(client):
+                raise NotDurable(
+                    f"the store at {address(client)} can lose acknowledged writes in a crash; set "
+                    "'appendonly yes' and 'appendfsync always' there, or accept the loss with "
+                    "LETHE_DURABILITY=relaxed"
+                )
+
+    def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
+        """Return once this connection's writes are on disk.
+
+        Raises
+        ------
+        NotDurable
+            They were not within ``timeout`` seconds: publish nothing, read the state again.
+        """
+        if not self._waits:
+            return
+        reply: Any = client.execute_command(  # type: ignore[no-untyped-call]  # redis-py's gap
+            "WAITAOF", 1, self._replicas, int(timeout * 1000)
+        )
+        local, replicas = reply
+        if int(local) < 1 or int(replicas) < self._replicas:
+            raise NotDurable(
+                f"the store at {address(client)} did not sync a commit to disk in {timeout:g} s "
+                f"(local {local}, replicas {replicas} of {self._replicas}); check its disk"
+            )
+
+
+def _always(client: redis.Redis) -> bool:
+    try:
+        settings = client.config_get("append*")
+    except RedisError:
+        return False
+    values = {text(k): text(v) for k, v in settings.items()}
+    return values.get("appendonly") == "yes" and values.get("appendfsync") == "always"
+
+
+def _knows_waitaof(client: redis.Redis) -> bool:
+    try:
+        client.execute_command("WAITAOF", 1, 0, 1)  # type: ignore[no-untyped-call]  # as above
+    except ResponseError:
+        return False
+    return True
+
+
+def text(value: Any) -> str:
+    """Return a reply as text: redis-py's types allow both bytes and str."""
+    return value.decode() if isinstance(value, bytes) else str(value)

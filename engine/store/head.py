@@ -1,0 +1,139 @@
+"""The head of a model: what one commit replaces as a whole, next to its thetas."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.errors import CorruptState, FormatTooNew
+from engine.objective import Kind
+from engine.refresh import Limits
+
+FORMAT = 1
+"""Version of the stored format: layout, script and events together."""
+
+Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ErrorRecord(_Stored):
+    """The ``error`` object of versions and receipts (contract 2.2)."""
+
+    value: Finite
+    kind: Literal["exact", "estimate", "certificate"]
+    bound: Finite | None
+    certified_version: int | None
+    budget: Finite
+    relative: Finite
+
+
+class PendingJob(_Stored):
+    """The one refresh job that a model waits for."""
+
+    job_id: str
+    reason: str
+    ordered_at: datetime
+    version: int
+
+
+class LimitsRecord(_Stored):
+    """`engine.refresh.Limits` as it is stored; None means the default."""
+
+    far_under: float | None = None
+    fraction_of_d: float | None = None
+    floor_rows: int | None = None
+    completions: int | None = None
+    condition: float | None = None
+    age_seconds: float | None = None
+
+    def limits(self) -> Limits:
+        """Return the limits, defaults filled in."""
+        return Limits(**self.model_dump(exclude_none=True))
+
+
+class ModelConfig(_Stored):
+    """What registration fixes."""
+
+    model_id: str
+    kind: Kind
+    method: str
+    ridge: Finite
+    fit_intercept: bool
+    feature_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    error_budget: Finite
+    refresh_every_seconds: float | None = None
+    limits: LimitsRecord = LimitsRecord()
+
+    @property
+    def d(self) -> int:
+        """Length of theta, the intercept included."""
+        return len(self.feature_names) + int(self.fit_intercept)
+
+    @property
+    def m(self) -> int:
+        """Number of outputs."""
+        return len(self.target_names)
+
+
+class Meta(_Stored):
+    """The part of the head that is JSON."""
+
+    config: ModelConfig
+    status: Status
+    generation: int
+    generation_key: str
+    generation_created_at: datetime
+    dataset_key: str
+    reference_epoch: int = 0
+    rows_live: int
+    rows_deleted: int
+    deletions_logged: int
+    class_counts: tuple[int, int] | None = None
+    K: int
+    r: int
+    v_trace: float
+    rounding: float
+    carried: float
+    completions: int
+    first_deletion_at: datetime | None = None
+    error: ErrorRecord
+    certified: float | None = None
+    pending_job: PendingJob | None = None
+    refreshed_at: datetime
+    halted: str | None = None
+
+
+def parse_meta(data: bytes, model_id: str) -> Meta:
+    """Return the stored meta.
+
+    Raises
+    ------
+    CorruptState
+        It does not parse.
+    """
+    try:
+        return Meta.model_validate_json(data)
+    except ValueError as error:
+        raise CorruptState(f"model {model_id!r}: its stored head does not parse: {error}") from None
+
+
+def check_format(stored: bytes | None, model_id: str) -> None:
+    """Refuse a format that is newer than this program.
+
+    Raises
+    ------
+    FormatTooNew
+        The state was written by a newer Lethe.
+    """
+    if stored is not None and int(stored) > FORMAT:
+        raise FormatTooNew(
+            f"model {model_id!r} is stored in format {int(stored)}, this program knows up to "
+            f"{FORMAT}; upgrade it"
+        )

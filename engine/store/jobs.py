@@ -1,0 +1,79 @@
+"""Results of refresh jobs, under the job's own keys until the deletion worker takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+from pydantic import BaseModel, ConfigDict
+
+from engine.objective import Array
+from engine.refresh import Size
+from engine.store import codec
+from engine.store.connection import reachable
+from engine.store.keys import ModelKeys
+from engine.store.staging import TIME_TO_LIVE
+
+
+class JobResult(BaseModel):
+    """What a refresh job found, without its arrays.
+
+    Attributes
+    ----------
+    size, reason, seconds, passes
+        What was done, why, and at what cost.
+    generation_key, reference_epoch
+        What it was made from: another generation or reference makes it stale.
+    sealed
+        How many deletions the result knows; later ones are applied to it again.
+    staged_key
+        Name of the staged generation (compact and rebuild).
+    resolved
+        Deferred requests whose rows were left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    job_id: str
+    model_id: str
+    size: Size
+    reason: str
+    seconds: float
+    passes: int = 0
+    generation_key: str
+    reference_epoch: int
+    sealed: int
+    certified: float | None = None
+    staged_key: str | None = None
+    stream: dict[str, float] = {}
+    status: str = "ACTIVE"
+    resolved: tuple[str, ...] = ()
+
+
+def write_result(
+    client: redis.Redis, result: JobResult, arrays: Mapping[str, Array] | None = None
+) -> None:
+    """Store a result; it expires."""
+    key = ModelKeys.of_model(result.model_id).job(result.job_id)
+    fields: dict[str, bytes] = {"result": result.model_dump_json().encode()}
+    for name, array in (arrays or {}).items():
+        fields[name] = codec.pack(array)
+    with reachable(client):
+        pipeline = client.pipeline(transaction=True)
+        pipeline.delete(key)
+        pipeline.hset(key, mapping=dict(fields))
+        pipeline.expire(key, TIME_TO_LIVE)
+        pipeline.execute()
+
+
+def read_result(
+    client: redis.Redis, keys: ModelKeys, job_id: str
+) -> tuple[JobResult, Mapping[bytes, bytes]] | None:
+    """Return a result and its encoded arrays, or None: it expired, or there never was one."""
+    with reachable(client):
+        fields: Any = client.hgetall(keys.job(job_id))
+    if b"result" not in fields:
+        return None
+    return JobResult.model_validate(json.loads(fields[b"result"])), fields

@@ -1,0 +1,99 @@
+"""The outbox: messages that are committed with the state and published after it.
+
+An entry is a JSON header line, a newline and the raw value, so that values are published byte
+for byte, whatever they are. Entries leave by their own id: a worker that lost its partition can
+trim what it published, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+import redis
+
+from engine.errors import CorruptState
+from engine.store.connection import reachable, text
+from engine.store.keys import ModelKeys
+
+BATCH = 256
+"""Entries read at once: at 900 KB each, the largest, 230 MB."""
+
+
+class Stage(StrEnum):
+    """Publication order: each stage is acknowledged before the next begins."""
+
+    PARAMETERS = "parameters"
+    RECEIPTS = "receipts"
+    VERSIONS = "versions"
+    AFTER = "after"  # refresh jobs and dead letters: nobody waits for them
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message in the outbox."""
+
+    stage: Stage
+    topic: str
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def encode(entry: Entry) -> bytes:
+    """Return the stored form."""
+    header = {
+        "stage": entry.stage.value,
+        "topic": entry.topic,
+        "key": base64.b64encode(entry.key).decode(),
+        "headers": [[k, base64.b64encode(v).decode()] for k, v in entry.headers],
+    }
+    return json.dumps(header, separators=(",", ":")).encode() + b"\n" + entry.value
+
+
+def decode(data: bytes) -> Entry:
+    """Return an entry from its stored form.
+
+    Raises
+    ------
+    CorruptState
+        It is no entry.
+    """
+    line, _, value = data.partition(b"\n")
+    try:
+        header = json.loads(line)
+        return Entry(
+            Stage(header["stage"]),
+            header["topic"],
+            base64.b64decode(header["key"], validate=True),
+            value,
+            tuple((k, base64.b64decode(v, validate=True)) for k, v in header["headers"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptState(f"an outbox entry does not parse ({error}); run `lethe check`") from None
+
+
+class Outbox:
+    """Reads and trims the outboxes of models."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    def read(self, where: ModelKeys) -> list[tuple[bytes, Entry]]:
+        """Return the oldest entries with their ids, in order of commit."""
+        with reachable(self._client):
+            found = self._client.xrange(where.outbox, count=BATCH)
+        return [(text(entry_id).encode(), decode(fields[b"entry"])) for entry_id, fields in found]
+
+    def trim(self, where: ModelKeys, ids: list[bytes]) -> None:
+        """Remove published entries. Idempotent."""
+        if ids:
+            with reachable(self._client):
+                self._client.xdel(where.outbox, *ids)
+
+    def depth(self, where: ModelKeys) -> int:
+        """Return how many entries wait."""
+        with reachable(self._client):
+            return int(self._client.xlen(where.outbox))

@@ -1,0 +1,119 @@
+"""Staging: a whole generation (or data set) written beside the live one, with a time to live.
+
+Nothing here touches live state. The commit makes a staged generation live by naming it in the
+head and lifting its time to live; one that is never named expires, and with it whatever it holds
+of rows that were deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import redis
+
+from engine.objective import Array, Rows
+from engine.store import codec
+from engine.store.connection import reachable
+from engine.store.keys import DatasetKeys, GenerationKeys, shard_of
+from engine.store.store import CHUNK, generation_info
+from engine.stream import Generation, Stream
+
+TIME_TO_LIVE = 6 * 3600
+"""Seconds: longer than any rebuild, and within the erasure deadline of the promises."""
+
+_CHUNK_BYTES = 8 << 20
+
+Progress = Callable[[int], None]
+
+
+def stage_generation(
+    client: redis.Redis,
+    where: GenerationKeys,
+    *,
+    generation: Generation,
+    stream: Stream,
+    L: Array,
+    ids: Sequence[str],
+    rows: Rows,
+    W: Array,
+    sentinel_ids: Sequence[str],
+    on_rows: Progress = lambda _: None,
+) -> None:
+    """Write a generation: fixed part, factor, V, Q and row records. Cost O(n d + d^2) bytes."""
+    with reachable(client):
+        client.hset(where.fixed, mapping=dict(generation_info(generation, sentinel_ids)))
+        client.expire(where.fixed, TIME_TO_LIVE)
+        client.set(where.factor, codec.pack(L), ex=TIME_TO_LIVE)
+        stage_stream(client, where, stream)
+        per_chunk = max(1, min(CHUNK, _CHUNK_BYTES // codec.row_size(rows.X.shape[1], 1)))
+        for start in range(0, len(ids), per_chunk):
+            end = min(start + per_chunk, len(ids))
+            pipeline = client.pipeline(transaction=False)
+            shards: dict[int, dict[str, bytes]] = {}
+            for i in range(start, end):
+                record = codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), W[i])
+                shards.setdefault(shard_of(ids[i]), {})[ids[i]] = record
+            for shard, records in shards.items():
+                pipeline.hset(where.rows(shard), mapping=dict(records))
+                pipeline.expire(where.rows(shard), TIME_TO_LIVE)
+            pipeline.execute()
+            on_rows(end)
+
+
+def stage_stream(client: redis.Redis, where: GenerationKeys, stream: Stream) -> None:
+    """Write V and Q of a staged generation, replacing what was staged before."""
+    pipeline = client.pipeline(transaction=True)
+    pipeline.delete(where.V, where.Q)
+    for row in stream.V.array:
+        pipeline.rpush(where.V, codec.pack_signed_row(row))
+    for row in stream.Q.array:
+        pipeline.rpush(where.Q, codec.pack(row))
+    pipeline.expire(where.V, TIME_TO_LIVE)
+    pipeline.expire(where.Q, TIME_TO_LIVE)
+    pipeline.execute()
+
+
+def unstage_rows(client: redis.Redis, where: GenerationKeys, row_ids: Sequence[str]) -> None:
+    """Remove records of rows that were deleted while the generation was made."""
+    with reachable(client):
+        pipeline = client.pipeline(transaction=False)
+        for row in row_ids:
+            pipeline.hdel(where.rows(shard_of(row)), row)
+        pipeline.execute()
+
+
+def stage_dataset(
+    client: redis.Redis,
+    where: DatasetKeys,
+    ids: Sequence[str],
+    subjects: Mapping[str, Sequence[str]],
+) -> None:
+    """Write the row ids in order, and the rows of each subject."""
+    with reachable(client):
+        for start in range(0, len(ids), CHUNK):
+            client.rpush(where.ids, *ids[start : start + CHUNK])
+        client.expire(where.ids, TIME_TO_LIVE)
+        names = list(subjects)
+        for start in range(0, len(names), CHUNK):
+            chunk = names[start : start + CHUNK]
+            client.hset(
+                where.subjects, mapping={name: json.dumps(list(subjects[name])) for name in chunk}
+            )
+        client.expire(where.subjects, TIME_TO_LIVE)
+
+
+def staged(client: redis.Redis, keys: Sequence[str]) -> list[str]:
+    """Return those of the keys that exist (an empty V or shard has no key): what to persist."""
+    with reachable(client):
+        pipeline = client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.exists(key)
+        return [key for key, there in zip(keys, pipeline.execute(), strict=True) if there]
+
+
+def discard(client: redis.Redis, keys: Sequence[str]) -> None:
+    """Remove staged keys that will not become live."""
+    with reachable(client):
+        for key in keys:
+            client.unlink(key)

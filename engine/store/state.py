@@ -1,0 +1,80 @@
+"""A model's state as values: what the store loads and what a commit replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict
+
+from engine.error import Sentinels
+from engine.store.commit import Expected
+from engine.store.head import Meta
+from engine.store.keys import GenerationKeys, ModelKeys
+from engine.stream import Generation, Stream
+
+
+class Deferred(BaseModel):
+    """A request that waits for a rebuild: what its final receipt will need."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    request_id: str
+    body: str
+    row_ids: tuple[str, ...]
+    rows_unknown: int
+    code: str
+    source: dict[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    """The small record of a model that is not registered, or of a partition's unreadable part."""
+
+    keys: ModelKeys
+    commit_seq: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+    def expected(self, partition: str | None) -> Expected:
+        """Return what a commit that decides ``partition`` must find."""
+        offset = None if partition is None else self.offsets.get(partition)
+        return Expected(self.commit_seq, -1, "", offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """A registered model, as loaded or as just committed."""
+
+    keys: ModelKeys
+    commit_seq: int
+    version: int
+    digest: str
+    meta: Meta
+    generation: Generation
+    stream: Stream
+    sentinels: Sentinels
+    offsets: Mapping[str, int]
+    deferred: Mapping[str, Deferred]
+
+    @property
+    def model_id(self) -> str:
+        """The model's id."""
+        return self.meta.config.model_id
+
+    @property
+    def generation_keys(self) -> GenerationKeys:
+        """Keys of the live generation."""
+        return self.keys.generation(self.meta.generation_key)
+
+    @property
+    def deferred_rows(self) -> frozenset[str]:
+        """Rows that wait for a rebuild without them."""
+        return frozenset(row for request in self.deferred.values() for row in request.row_ids)
+
+    def expected(self, partition: str | None) -> Expected:
+        """Return what a commit that decides ``partition`` (None: nothing) must find."""
+        offset = None if partition is None else self.offsets.get(partition)
+        return Expected(self.commit_seq, self.version, self.digest, offset)
+
+
+State = ModelState | Unregistered

@@ -1,0 +1,395 @@
+"""The store: load a model's state, look up rows and receipts, commit, erase."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import redis
+
+from engine.error import Sentinels
+from engine.errors import CommitConflict, CorruptState, UnknownModel
+from engine.growing import GrowingRows
+from engine.objective import Objective, Rows
+from engine.store import codec, keys
+from engine.store.commit import Commit, script
+from engine.store.connection import Barrier, reachable, text
+from engine.store.head import Meta, check_format, parse_meta
+from engine.store.keys import GenerationKeys, ModelKeys
+from engine.store.state import Deferred, ModelState, State, Unregistered
+from engine.stream import Generation, Stream
+
+CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row records
+_LOAD_TRIES = 5  # a load that races with commits is repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a batch of requests needs to know of the store, read in one round trip.
+
+    Attributes
+    ----------
+    commit_seq
+        Of the head when it was read: another one than the cached state's means reload.
+    receipts
+        Stored receipts by request id, absent where there is none.
+    ledger
+        Version that deleted a row, by row id.
+    records
+        Encoded row records, by row id.
+    retired
+        Row ids that were members once.
+    """
+
+    commit_seq: int
+    receipts: Mapping[str, str]
+    ledger: Mapping[str, int]
+    records: Mapping[str, bytes]
+    retired: frozenset[str]
+
+
+class ModelStore:
+    """Model state in one Redis or Valkey; one thread uses an instance."""
+
+    def __init__(self, client: redis.Redis, barrier: Barrier) -> None:
+        self._client = client
+        # The script and the barrier that waits for it share one connection.
+        self._writer: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
+        self._barrier = barrier
+        self._script = self._writer.register_script(script())
+
+    @property
+    def client(self) -> redis.Redis:
+        """The client for reading."""
+        return self._client
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._writer.close()
+        self._client.close()
+
+    # -- models -------------------------------------------------------------------------------
+
+    def model_ids(self) -> list[str]:
+        """Return the ids of the registered models, sorted."""
+        with reachable(self._client):
+            return sorted(text(member) for member in self._client.smembers(keys.MODELS))
+
+    def announce(self, model_id: str) -> None:
+        """Put a model on the list of `model_ids`."""
+        with reachable(self._client):
+            self._client.sadd(keys.MODELS, model_id)
+
+    def load_model(self, model_id: str) -> ModelState:
+        """Return the state of a registered model.
+
+        Raises
+        ------
+        UnknownModel
+            It is not registered.
+        CorruptState
+            What is stored does not fit together.
+        """
+        state = self.load(ModelKeys.of_model(model_id), model_id)
+        if isinstance(state, Unregistered):
+            raise UnknownModel(
+                f"model {model_id!r} is not registered; `lethe status` lists those that are, "
+                "`lethe register` adds one"
+            )
+        return state
+
+    def load(self, where: ModelKeys, model_id: str) -> State:
+        """Return whatever is stored under these keys. Cost O(K d + m' d), m' sentinels."""
+        for _ in range(_LOAD_TRIES):
+            state = self._try_load(where, model_id)
+            if state is not None:
+                return state
+        raise CorruptState(
+            f"model {model_id!r}: its head names other rows of V and Q than are stored; "
+            "run `lethe check`"
+        )
+
+    def _try_load(self, where: ModelKeys, model_id: str) -> State | None:
+        with reachable(self._client):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hgetall(where.head)
+            pipeline.hgetall(where.offsets)
+            pipeline.hgetall(where.deferred)
+            head, offsets, deferred = pipeline.execute()
+        check_format(head.get(b"format"), model_id)
+        positions = {partition.decode(): int(offset) for partition, offset in offsets.items()}
+        if int(head.get(b"version", -1)) < 0:
+            return Unregistered(where, int(head.get(b"commit_seq", 0)), positions)
+        meta = parse_meta(head[b"meta"], model_id)
+        with reachable(self._client):
+            live = where.generation(meta.generation_key)
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hget(where.head, "commit_seq")
+            pipeline.hgetall(live.fixed)
+            pipeline.lrange(live.V, 0, -1)
+            pipeline.lrange(live.Q, 0, -1)
+            commit_seq, fixed, V, Q = pipeline.execute()
+        if commit_seq != head[b"commit_seq"] or len(V) != meta.K or len(Q) != meta.r:
+            return None
+        generation, sentinel_ids = read_fixed(fixed, meta)
+        return ModelState(
+            keys=where,
+            commit_seq=int(head[b"commit_seq"]),
+            version=int(head[b"version"]),
+            digest=head[b"digest"].decode(),
+            meta=meta,
+            generation=generation,
+            stream=_stream(head, meta, V, Q),
+            sentinels=self.sentinels(live, meta, sentinel_ids),
+            offsets=positions,
+            deferred={
+                request.decode(): Deferred.model_validate_json(value)
+                for request, value in deferred.items()
+            },
+        )
+
+    def sentinels(self, live: GenerationKeys, meta: Meta, ids: Sequence[str]) -> Sentinels:
+        """Return those of the chosen sentinels whose rows are still live."""
+        records = self.row_records(live, ids)
+        kept = tuple(row for row in ids if row in records)
+        config = meta.config
+        what = f"model {config.model_id!r}, sentinels"
+        rows = codec.unpack_rows([records[row] for row in kept], config.d, config.m, what)
+        return Sentinels(kept, Rows(rows.X, rows.y, rows.weight), rows.W)
+
+    # -- looking up ---------------------------------------------------------------------------
+
+    def subjects(self, state: ModelState, subject_ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return the row ids of each subject that the model knows."""
+        if not subject_ids:
+            return {}
+        name = state.keys.dataset(state.meta.dataset_key).subjects
+        with reachable(self._client):
+            found = self._client.hmget(name, list(subject_ids))
+        return {
+            subject: [str(row) for row in json.loads(rows)]
+            for subject, rows in zip(subject_ids, found, strict=True)
+            if rows is not None
+        }
+
+    def look_up(self, state: State, request_ids: Sequence[str], row_ids: Sequence[str]) -> Lookup:
+        """Read receipts, ledger and row records in one round trip. Cost O(k d)."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.hget(state.keys.head, "commit_seq")
+        _hmget(pipeline, state.keys.requests, request_ids)
+        registered = isinstance(state, ModelState)
+        wanted = row_ids if registered else ()
+        _hmget(pipeline, state.keys.ledger, wanted)
+        if wanted:
+            pipeline.smismember(state.keys.retired, list(wanted))
+        shards = _by_shard(wanted)
+        if isinstance(state, ModelState):
+            for shard, rows in shards.items():
+                _hmget(pipeline, state.generation_keys.rows(shard), rows)
+        with reachable(self._client):
+            answers = iter(pipeline.execute())
+        commit_seq = int(next(answers) or 0)
+        receipts = _gather(answers, request_ids)
+        ledger = _gather(answers, wanted)
+        retired = (
+            frozenset(row for row, member in zip(wanted, next(answers), strict=True) if member)
+            if wanted
+            else frozenset()
+        )
+        records: dict[str, bytes] = {}
+        for rows in shards.values():
+            records |= _gather(answers, rows)
+        return Lookup(
+            commit_seq,
+            {request: receipt.decode() for request, receipt in receipts.items()},
+            {row: int(version) for row, version in ledger.items()},
+            records,
+            retired,
+        )
+
+    def row_records(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the records of those rows that have one."""
+        records: dict[str, bytes] = {}
+        for start in range(0, len(row_ids), CHUNK):
+            shards = _by_shard(row_ids[start : start + CHUNK])
+            pipeline = self._client.pipeline(transaction=False)
+            for shard, rows in shards.items():
+                _hmget(pipeline, live.rows(shard), rows)
+            with reachable(self._client):
+                answers = iter(pipeline.execute())
+            for rows in shards.values():
+                records |= _gather(answers, rows)
+        return records
+
+    def receipt(self, model_id: str, request_id: str) -> str | None:
+        """Return a stored receipt (JSON), final or pending, or None."""
+        with reachable(self._client):
+            stored = self._client.hget(ModelKeys.of_model(model_id).requests, request_id)
+        return None if stored is None else text(stored)[1:]
+
+    def deletions_since(self, state: ModelState, position: int, end: int) -> list[str]:
+        """Return the row ids deleted from ``position`` up to ``end``, in commit order."""
+        if end <= position:
+            return []
+        with reachable(self._client):
+            found = self._client.lrange(state.keys.deletions, position, end - 1)
+        return [text(row) for row in found]
+
+    def ledgered(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
+        """Return those of the rows that are in the deletion ledger."""
+        found: set[str] = set()
+        for start in range(0, len(row_ids), CHUNK):
+            chunk = row_ids[start : start + CHUNK]
+            with reachable(self._client):
+                versions = self._client.hmget(where.ledger, list(chunk))
+            found |= {row for row, v in zip(chunk, versions, strict=True) if v is not None}
+        return frozenset(found)
+
+    # -- steps 5, 6 and 8 ---------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> int:
+        """Commit (steps 5 and 6), and return the new commit_seq once it is on disk.
+
+        Raises
+        ------
+        CommitConflict
+            The state is not what was loaded; nothing was written.
+        StoreUnavailable
+            No answer: the commit may or may not have happened. Read, never retry.
+        NotDurable
+            The commit happened, but is not on disk: publish nothing, read again.
+        """
+        names, arguments = commit.call()
+        with reachable(self._client):
+            answer = self._script(keys=names, args=arguments)
+            if answer[0] != b"OK":
+                what, found = answer[1].decode(), answer[2].decode()
+                raise CommitConflict(
+                    f"{commit.keys.tag}: {what} is {found or 'absent'}, not what was loaded; "
+                    "another worker has committed"
+                )
+            self._barrier.wait(self._writer)
+        return int(answer[1])
+
+    def erase(self, where: ModelKeys) -> int:
+        """Erase (step 8) the records of deleted rows. Idempotent; a restart finishes it.
+
+        Returns
+        -------
+        int
+            How many were waiting.
+        """
+        erased = 0
+        with reachable(self._client):
+            while waiting := self._client.srandmember(where.erase, CHUNK):
+                pipeline = self._client.pipeline(transaction=False)
+                for entry in waiting:
+                    generation, _, row = text(entry).partition("/")
+                    rows = where.generation(generation).rows(keys.shard_of(row))
+                    pipeline.hdel(rows, row)
+                pipeline.execute()
+                self._client.srem(where.erase, *waiting)
+                erased += len(waiting)
+            for name in self._client.smembers(where.discarded):
+                self._discard(where, text(name))
+        return erased
+
+    def _discard(self, where: ModelKeys, name: str) -> None:
+        """Remove what a swap left behind: ``gen:<name>`` or ``data:<name>``."""
+        kind, _, rest = name.partition(":")
+        old = where.generation(rest) if kind == "gen" else where.dataset(rest)
+        for key in old.everything():
+            self._client.unlink(key)
+        self._client.srem(where.discarded, name)
+
+    # -- step 9 -------------------------------------------------------------------------------
+
+    def watermark(self, partition: str) -> int | None:
+        """Return the offset below which every record of a partition is decided and durable."""
+        with reachable(self._client):
+            stored = self._client.get(keys.watermark(partition))
+        return None if stored is None else int(stored)
+
+    def set_watermarks(self, offsets: Mapping[str, int]) -> None:
+        """Store watermarks, all in one round trip."""
+        if not offsets:
+            return
+        with reachable(self._client):
+            self._client.mset({keys.watermark(p): offset for p, offset in offsets.items()})
+
+
+def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, list[str]]:
+    """Return the generation and the ids of its sentinels from the stored hash."""
+    config = meta.config
+    what = f"model {config.model_id!r}, generation {meta.generation}"
+    if b"info" not in fixed:
+        raise CorruptState(f"{what}: its precomputation is missing; register it with --replace")
+    info = json.loads(fixed[b"info"])
+    penalty = codec.unpack(fixed.get(b"penalty"), (config.d,), what)
+    generation = Generation(
+        number=meta.generation,
+        objective=Objective(config.kind, penalty),
+        theta_b=codec.unpack(fixed.get(b"theta_b"), (config.d, config.m), what),
+        smallest=float(info["smallest"]),
+        largest=float(info["largest"]),
+    )
+    return generation, [str(row) for row in info["sentinels"]]
+
+
+def _stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
+    config = meta.config
+    what = f"model {config.model_id!r}, generation {meta.generation}"
+    shape = (config.d, config.m)
+
+    def theta(name: str) -> Any:
+        return codec.unpack(head.get(name.encode()), shape, f"{what}, {name}")
+
+    return Stream(
+        theta_exact=theta("theta_exact"),
+        theta_r=theta("theta_r"),
+        anchor=theta("anchor"),
+        published=theta("published"),
+        V=GrowingRows.of(codec.unpack_signed_rows(V, config.d, f"{what}, V")),
+        Q=GrowingRows.of(codec.unpack(b"".join(Q), (len(Q), config.d), f"{what}, Q")),
+        v_trace=meta.v_trace,
+        rounding=meta.rounding,
+        carried=meta.carried,
+        completions=meta.completions,
+    )
+
+
+def _hmget(pipeline: Any, key: str, fields: Sequence[str]) -> None:
+    for start in range(0, len(fields), CHUNK):
+        pipeline.hmget(key, list(fields[start : start + CHUNK]))
+
+
+def _gather(answers: Any, fields: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for start in range(0, len(fields), CHUNK):
+        chunk = fields[start : start + CHUNK]
+        found |= {f: v for f, v in zip(chunk, next(answers), strict=True) if v is not None}
+    return found
+
+
+def _by_shard(row_ids: Sequence[str]) -> dict[int, list[str]]:
+    shards: dict[int, list[str]] = {}
+    for row in row_ids:
+        shards.setdefault(keys.shard_of(row), []).append(row)
+    return shards
+
+
+def generation_info(generation: Generation, sentinel_ids: Sequence[str]) -> dict[str, bytes]:
+    """Return the fields of a generation's ``fixed`` hash."""
+    info = {
+        "smallest": generation.smallest,
+        "largest": generation.largest,
+        "sentinels": list(sentinel_ids),
+    }
+    return {
+        "theta_b": codec.pack(generation.theta_b),
+        "penalty": codec.pack(np.asarray(generation.objective.penalty)),
+        "info": json.dumps(info).encode(),
+    }
