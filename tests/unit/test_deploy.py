@@ -1,0 +1,246 @@
+"""What the files under deploy/ promise: durable, on loopback, unprivileged, watched."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+CRON_JOB: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / "refresh-due.yaml").read_text())
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+WORKERS = ["deletions", "refresh"]
+
+
+def _settings(path: Path) -> dict[str, str]:
+    """Return the directives of a Valkey configuration."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+
+def _unit(name: str) -> configparser.ConfigParser:
+    # Interpolation would trip over %; strict over directives that may be repeated.
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # the documented way
+    parser.read_string((DEPLOY / "systemd" / name).read_text())
+    return parser
+
+
+def test_valkey_has_every_acknowledged_write_on_disk_and_never_evicts() -> None:
+    settings = _settings(DEPLOY / "valkey.conf")
+    assert settings["appendonly"] == "yes"
+    assert settings["appendfsync"] == "always"
+    assert settings["maxmemory-policy"] == "noeviction"
+    valkey = SERVICES["valkey"]
+    assert "./valkey.conf:/etc/valkey/valkey.conf:ro" in valkey["volumes"]
+    assert "valkey-server /etc/valkey/valkey.conf -" in valkey["command"][-1]
+    assert "valkey-data:/data" in valkey["volumes"]
+    assert settings["dir"] == "/data"
+
+
+def test_valkey_wants_a_password_that_compose_insists_on() -> None:
+    valkey = SERVICES["valkey"]
+    assert 'requirepass "$$VALKEY_PASSWORD"' in valkey["command"][-1]
+    assert valkey["environment"]["VALKEY_PASSWORD"].startswith("${LETHE_REDIS_PASSWORD:?")
+    for name in WORKERS:
+        assert "${LETHE_REDIS_PASSWORD:?" in SERVICES[name]["environment"]["LETHE_REDIS_URL"]
+    assert (DEPLOY / ".env.example").read_text().rstrip().endswith("LETHE_REDIS_PASSWORD=")
+    assert ".env" in (DEPLOY / ".gitignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_are_published_on_loopback_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert port.startswith("127.0.0.1:"), port
+    assert "network_mode" not in SERVICES[name]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_is_unprivileged(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    if name != "kafka":  # its image writes its own configuration when it starts
+        assert service["read_only"] is True
+
+
+@pytest.mark.parametrize("name", [*WORKERS, "kafka", "valkey"])
+def test_every_service_is_watched_restarted_and_given_time_to_stop(name: str) -> None:
+    service = SERVICES[name]
+    assert service["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
+    assert service["restart"] == "unless-stopped"
+    assert service["stop_grace_period"] == "60s"
+
+
+@pytest.mark.parametrize("name", [*WORKERS, "cli"])
+def test_workers_wait_for_healthy_servers(name: str) -> None:
+    conditions = {k: v["condition"] for k, v in SERVICES[name]["depends_on"].items()}
+    assert conditions == {"kafka": "service_healthy", "valkey": "service_healthy"}
+
+
+def test_the_two_workers_are_apart_and_configured_by_the_environment() -> None:
+    assert [SERVICES[name]["command"] for name in WORKERS] == [
+        ["work", "deletions"],
+        ["work", "refresh"],
+    ]
+    for name in WORKERS:
+        assert set(SERVICES[name]["environment"]) == {
+            "LETHE_REDIS_URL",
+            "LETHE_KAFKA_BOOTSTRAP_SERVERS",
+            "LETHE_HTTP_PORT",
+            "LETHE_LOG_FORMAT",
+        }
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned_and_named_volumes_declared(name: str) -> None:
+    tag = SERVICES[name]["image"].partition(":")[2]
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", tag), tag
+    for volume in SERVICES[name]["volumes"]:
+        source = volume.partition(":")[0]
+        assert source in COMPOSE["volumes"] or source.startswith("./"), source
+
+
+def test_kafka_makes_no_topics_and_advertises_each_listener() -> None:
+    environment = SERVICES["kafka"]["environment"]
+    assert environment["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
+
+    def names(key: str, separator: str) -> set[str]:
+        return {entry.partition(separator)[0] for entry in environment[key].split(",")}
+
+    listeners = names("KAFKA_LISTENERS", "://")
+    assert names("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", ":") == listeners
+    assert names("KAFKA_ADVERTISED_LISTENERS", "://") == listeners - {"CONTROLLER"}
+    inside = SERVICES["deletions"]["environment"]["LETHE_KAFKA_BOOTSTRAP_SERVERS"]
+    assert f"INTERNAL://{inside}" in environment["KAFKA_ADVERTISED_LISTENERS"]
+
+
+def test_compose_runs_the_kafka_that_the_tests_run() -> None:
+    version = re.search(
+        "<kafka.version>(.*)</kafka.version>", (DEPLOY / "kafka/pom.xml").read_text()
+    )
+    assert version is not None
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{version[1]}"
+    jars = (DEPLOY / "kafka" / "libs.sha256").read_text()
+    assert f"  kafka_2.13-{version[1]}.jar\n" in jars
+
+
+def test_the_image_is_pinned_hashed_and_not_root() -> None:
+    assert re.search(r"^ARG PYTHON=python:3\.12\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
+    commands = re.split(r"\n| && ", DOCKERFILE.replace("\\\n", " "))
+    installs = [
+        command for command in commands if re.search(r"pip( --python \S+)? install", command)
+    ]
+    assert len(installs) == 3
+    for arguments in installs:
+        assert "--require-hashes" in arguments or "--no-deps --no-index" in arguments
+    final = DOCKERFILE.rpartition("\nFROM ")[2]
+    assert re.search(r"^USER (?!0)\d+:\d+$", final, re.MULTILINE)
+    assert "HEALTHCHECK" in final
+    assert 'ENTRYPOINT ["lethe"]' in final
+    assert 'CMD ["work", "all"]' in final
+
+
+def test_the_build_sees_every_file_that_it_copies_and_they_exist() -> None:
+    ignore = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+    sources = {source for line in copied for source in line.split()}
+    assert sources == {line[1:] for line in ignore if line.startswith("!")}
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    assert "*" in ignore
+
+
+@pytest.mark.parametrize(
+    ("unit", "command"),
+    [
+        ("lethe-work.service", "lethe work all"),
+        ("lethe-refresh-due.service", "lethe refresh --due"),
+    ],
+)
+def test_systemd_units_run_unprivileged(unit: str, command: str) -> None:
+    service = _unit(unit)["Service"]
+    assert service["ExecStart"] == f"/opt/lethe/bin/{command}"
+    assert service["User"] == "lethe"
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["ProtectSystem"] == "strict"
+
+
+def test_the_timer_has_a_service_of_its_name() -> None:
+    assert _unit("lethe-refresh-due.timer")["Timer"]["Persistent"] == "true"
+    assert (DEPLOY / "systemd" / "lethe-refresh-due.service").exists()
+
+
+def test_the_cron_job_runs_alone_and_unprivileged() -> None:
+    assert CRON_JOB["kind"] == "CronJob"
+    assert CRON_JOB["spec"]["concurrencyPolicy"] == "Forbid"
+    pod = CRON_JOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    container = pod["containers"][0]
+    assert container["args"] == ["refresh", "--due"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["image"] == SERVICES["deletions"]["image"]
+
+
+# --- The health check that the containers run -------------------------------------------------
+
+
+def _healthcheck() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("healthcheck", DEPLOY / "healthcheck.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _worker_that_answers(status: int) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/healthz" else 404)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, True), (503, False), (500, False)])
+def test_the_health_check_follows_healthz(
+    status: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # must not be asked
+    with _worker_that_answers(status) as port:
+        assert _healthcheck().healthy(port) is expected
+
+
+def test_the_health_check_fails_when_nobody_listens() -> None:
+    with _worker_that_answers(200) as port:
+        pass
+    assert _healthcheck().healthy(port) is False
