@@ -25,6 +25,7 @@ class Membership:
         self._sought: set[Partition] = set()
         self._assigned: set[Partition] = set()
         self._lost: set[Partition] = set()
+        self.changes = 0  # grows with every gain or loss: a poll returns early for the news
 
     def gain(self, partitions: Iterable[Partition]) -> None:
         """Record newly assigned partitions: held, and silent until they are sought."""
@@ -33,6 +34,7 @@ class Membership:
                 self._held.add(partition)
                 self._sought.discard(partition)
                 self._assigned.add(partition)
+                self.changes += 1
 
     def lose(self, partitions: Iterable[Partition]) -> None:
         """Record revoked partitions; those that are not held are ignored."""
@@ -43,6 +45,7 @@ class Membership:
                     self._sought.discard(partition)
                     self._assigned.discard(partition)
                     self._lost.add(partition)
+                    self.changes += 1
 
     def seek(self, partition: Partition) -> bool:
         """Mark ``partition`` as sought; False when it is no longer held."""

@@ -231,16 +231,17 @@ class MemoryConsumer:
             log.join(self)
 
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records, taking the partitions in turn."""
+        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
         if self._closed:
             raise RuntimeError("poll of a closed consumer")
         self._log.hook(Moment("poll", "before", self))
         deadline = time.monotonic() + timeout
+        news = self.membership.changes
         with self._log.changed:
             self._log.join(self)
             while not (records := self._collect(limit)):
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 or news != self.membership.changes:
                     break
                 self._log.changed.wait(left)
         self._log.hook(Moment("poll", "after", self, records=tuple(records)))

@@ -65,16 +65,19 @@ class StreamsConsumer:
             self._heartbeat()
 
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records of the partitions held; one XREAD covers them all."""
+        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
         if self._closed:
             raise RuntimeError("poll of a closed consumer")
         deadline = time.monotonic() + timeout
+        news = self._membership.changes
         with reaching(self._client):
             while True:
                 if time.monotonic() >= self._next_heartbeat:
                     self._heartbeat()
-                if self._resets:
-                    raise self._resets.pop()  # noqa: TRY301 (made where the position was checked)
+                for reset in self._take_resets():
+                    raise reset
+                if news != self._membership.changes:
+                    return []
                 wait = min(deadline, self._next_heartbeat) - time.monotonic()
                 records = self._deliver(self._read(max(wait, 0.0), limit))
                 if records or time.monotonic() >= deadline:
@@ -166,6 +169,14 @@ class StreamsConsumer:
     def _reset(self, partition: Partition, bounds: Bounds | None) -> None:
         self._membership.silence(partition)
         self._resets.append(PartitionReset(partition, self._positions[partition], bounds))
+
+    def _take_resets(self) -> list[PartitionReset]:
+        """Return the first reset of a partition that is still held; the others stay."""
+        while self._resets:
+            reset = self._resets.pop()
+            if reset.partition in self._membership.held():
+                return [reset]
+        return []
 
     def _read(self, wait: float, limit: int) -> list[Record]:
         """Read from the sought partitions; wait up to ``wait`` seconds when there is nothing."""
