@@ -186,6 +186,7 @@ def start_kafka_container() -> tuple[str, list[str]] | None:
         return None
     # testcontainers' own reaper ends with the process that started the container; this one is
     # shared by several, and has a lifeline.
+    reaper_was_off = testcontainers_config.ryuk_disabled
     testcontainers_config.ryuk_disabled = True
     try:
         container = KafkaContainer(KAFKA_IMAGE).with_kraft()
@@ -197,6 +198,8 @@ def start_kafka_container() -> tuple[str, list[str]] | None:
         container.start(timeout=120)
     except DockerException:
         return None
+    finally:
+        testcontainers_config.ryuk_disabled = reaper_was_off
     name = container.get_wrapped_container().id
     remove = f"import docker; docker.from_env().containers.get({name!r}).remove(force=True, v=True)"
     return container.get_bootstrap_server(), [sys.executable, "-c", remove]
