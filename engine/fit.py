@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import InvalidData, NotConverged
-from engine.factor import EPS, Factor, factorise
+from engine.factor import EPS, Factor, factorise, lower_triangle, solve_with
 from engine.objective import Array, Kind, Objective, Rows, norm
 
 _REFINEMENTS = 2  # of the linear solution; the third changes nothing at condition 1e10
@@ -64,12 +64,10 @@ def _fit_logistic(objective: Objective, rows: Rows, start: Array | None) -> Fit:
     theta = np.zeros((objective.d, 1)) if start is None else start.copy()
     value = objective.value(rows, theta)
     for _ in range(_NEWTON_LIMIT):
-        gradient = objective.gradient(rows, theta)
-        factor = factorise(objective.hessian(rows, theta))
-        step = factor.solve(gradient)
+        gradient, step = _newton_step(objective, rows, theta)
         slope = float(np.sum(gradient * step))
         if slope <= _RESOLVED * EPS * max(abs(value), 1.0):
-            return _last_steps(objective, rows, Fit(theta, factor, gradient))
+            return _last_steps(objective, rows, theta, step)
         size = 1.0
         for _ in range(_BACKTRACKS):
             moved = theta - size * step
@@ -78,22 +76,26 @@ def _fit_logistic(objective: Objective, rows: Rows, start: Array | None) -> Fit:
                 break
             size /= 2
         else:
-            return _last_steps(objective, rows, Fit(theta, factor, gradient))
+            return _last_steps(objective, rows, theta, step)
         theta, value = moved, trial
     raise NotConverged(
         f"Newton's method did not converge in {_NEWTON_LIMIT} steps; raise the ridge strength"
     )
 
 
-def _last_steps(objective: Objective, rows: Rows, reached: Fit) -> Fit:
+def _newton_step(objective: Objective, rows: Rows, theta: Array) -> tuple[Array, Array]:
+    """Return the gradient and A^-1 times it."""
+    gradient = objective.gradient(rows, theta)
+    return gradient, solve_with(lower_triangle(objective.hessian(rows, theta)), gradient)
+
+
+def _last_steps(objective: Objective, rows: Rows, theta: Array, step: Array) -> Fit:
     """Take full Newton steps, as long as they shrink: the value no longer resolves progress."""
-    length = norm(reached.factor.solve(reached.gradient))
     for _ in range(_LAST_STEPS):
-        theta = reached.theta - reached.factor.solve(reached.gradient)
-        factor = factorise(objective.hessian(rows, theta))
-        gradient = objective.gradient(rows, theta)
-        shorter = norm(factor.solve(gradient))
-        if not shorter < length / 2:
+        moved = theta - step
+        _, next_step = _newton_step(objective, rows, moved)
+        if not norm(next_step) < norm(step) / 2:
             break
-        reached, length = Fit(theta, factor, gradient), shorter
-    return reached
+        theta, step = moved, next_step
+    factor = factorise(objective.hessian(rows, theta))
+    return Fit(theta, factor, objective.gradient(rows, theta))

@@ -8,24 +8,25 @@ model.theta, model.intercept, model.error
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from engine.error import (
+    SENTINELS,
     ErrorKind,
     PublishedError,
     Sentinels,
-    choose_sentinels,
     published_error,
     remainder_estimate,
 )
-from engine.errors import InvalidData, UnknownRows
+from engine.errors import InvalidData
 from engine.factor import Factor
+from engine.membership import Membership, checked_rows, numbers, one_class
 from engine.methods import method_named
-from engine.objective import Array, Kind, Objective, Rows, norm, ridge_penalty, with_intercept
+from engine.objective import Array, Kind, Objective, ridge_penalty
 from engine.precompute import precompute
 from engine.refresh import (
     Choice,
@@ -67,18 +68,15 @@ class DeletionResult:
 
 @dataclass(slots=True)
 class _Fitted:
-    """Everything that `fit` makes. Rows keep their place; ``live`` says which remain."""
+    """Everything that `fit` makes. ``method`` is the one used since the last refresh, if any."""
 
-    ids: tuple[str, ...]
-    place: dict[str, int]
-    rows: Rows
-    live: Any  # boolean array (n,)
+    members: Membership
     generation: Generation
     stream: Stream
     factor: Factor
-    W: Array
     sentinels: Sentinels
     certified: float | None
+    method: str | None = None
 
 
 class _Model:
@@ -121,7 +119,8 @@ class _Model:
         X
             n x p features, finite.
         y
-            (n,) or, for a linear model, (n, m) targets; 0 or 1 for a logistic model.
+            (n,) or, for a linear model, (n, m) targets; 0 or 1 for a logistic model. If all are
+            of one class, an intercept is penalised: it would be infinite.
         ids
             One distinct id a row; by default "0", "1", ...
         sample_weight
@@ -136,79 +135,48 @@ class _Model:
 
         Notes
         -----
-        Cost O(n d^2); keeps X and the dual rows, 2 n d numbers.
+        Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers.
         """
-        features = np.ascontiguousarray(X, dtype=np.float64)
-        if features.ndim != 2:
-            raise InvalidData(f"X must have two dimensions, not {features.ndim}")
-        targets = np.asarray(y, dtype=np.float64)
-        self._flat = targets.ndim == 1
-        targets = targets.reshape(len(targets), -1)
-        n = features.shape[0]
-        weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
-        names = tuple(str(i) for i in range(n)) if ids is None else tuple(str(i) for i in ids)
-        rows = Rows(with_intercept(features) if self.fit_intercept else features, targets, weight)
-        self._check(rows, names)
+        names, rows = checked_rows(
+            self.kind, X, y, ids, sample_weight, intercept=self.fit_intercept
+        )
         penalty = ridge_penalty(
             self.ridge,
             rows.X.shape[1],
             intercept=self.fit_intercept,
-            penalise_intercept=self.penalise_intercept or self._one_class(rows),
+            penalise_intercept=self.penalise_intercept or one_class(self.kind, rows),
         )
-        made = precompute(Objective(self.kind, penalty), rows)
-        generation, stream = begin(
-            0, Objective(self.kind, penalty), made.theta, made.factor, made.certificate
-        )
-        live = np.ones(n, dtype=np.bool_)
+        objective = Objective(self.kind, penalty)
+        made = precompute(objective, rows)
+        generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+        members = Membership.of(names, rows, made.dual_rows)
+        self._flat = np.ndim(y) == 1
         self._state = _Fitted(
-            names,
-            {name: i for i, name in enumerate(names)},
-            rows,
-            live,
+            members,
             generation,
             stream,
             made.factor,
-            made.dual_rows,
-            self._choose_sentinels(names, rows, made.dual_rows, live, 0),
+            members.sentinels(self.seed),
             made.certificate.bound,
         )
         return self
-
-    def _check(self, rows: Rows, names: tuple[str, ...]) -> None:
-        rows.check_finite()
-        if len(names) != len(rows):
-            raise InvalidData(f"{len(names)} ids for {len(rows)} rows; give one id a row")
-        if len(set(names)) != len(names):
-            raise InvalidData("ids are not distinct; give each row its own id")
-        if not (rows.weight > 0).all():
-            raise InvalidData("every sample weight must be above 0")
-        if self.kind is Kind.LOGISTIC:
-            if rows.y.shape[1] != 1:
-                raise InvalidData("a logistic model has one target")
-            if not np.isin(rows.y, (0.0, 1.0)).all():
-                raise InvalidData("logistic targets must be 0 or 1")
-
-    def _one_class(self, rows: Rows) -> bool:
-        return self.kind is Kind.LOGISTIC and len(np.unique(rows.y)) == 1
-
-    def _choose_sentinels(
-        self, ids: tuple[str, ...], rows: Rows, W: Array, live: Any, number: int
-    ) -> Sentinels:
-        places = np.flatnonzero(live)
-        chosen = places[choose_sentinels(len(places), self.seed + number)]
-        return Sentinels(tuple(ids[i] for i in chosen), rows.take(chosen), W[chosen])
 
     # -- deletion -----------------------------------------------------------------------------
 
     def delete(self, ids: Iterable[str], method: str = "pru") -> DeletionResult:
         """Delete rows by id; ids deleted before are no error and change nothing.
 
+        Where no update exists, the model is refitted on what remains: when every row goes, theta
+        is 0; when one class of a logistic model remains, the intercept is penalised from then on
+        (`intercept_penalised`).
+
         Parameters
         ----------
         ids
             Row ids, in any order; duplicates count once.
         method
-            ``pru``, ``exact`` or ``influence``.
+            ``pru``, ``exact`` or ``influence``. Another method than the last call's first
+            completes what that one had left (`engine.refresh.complete`).
 
         Raises
         ------
@@ -223,52 +191,38 @@ class _Model:
         Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild.
         """
         state = self._fitted
-        chosen_method = method_named(method)
-        new = self._live_ids(state, ids)
+        chosen = method_named(method)
+        new = state.members.live_among(ids)
         before = state.stream.published
-        if new:
-            places = np.array([state.place[name] for name in new])
-            if len(new) == state.live.sum() or self._leaves_one_class(state, places):
-                self.refresh(Size.REBUILD, without=new)
-            else:
-                done = delete(
-                    state.generation,
-                    state.stream,
-                    state.rows.take(places),
-                    state.W[places],
-                    chosen_method,
-                )
-                self._forget(state, new)
-                state.stream = done.stream
-                state.certified = None
+        if new and self._needs_refit(state, new):
+            self.refresh(Size.REBUILD, without=new)
+        elif new:
+            places = state.members.places(new)
+            stream = state.stream
+            if state.method not in (None, method):
+                stream = complete(stream)
+            rows, W = state.members.rows.take(places), state.members.W[places]
+            done = delete(state.generation, stream, rows, W, chosen)
+            self._forget(state, new)
+            state.stream, state.certified, state.method = done.stream, None, method
         error = self.error
-        step = self._state.stream.published - before if self._state else before
-        return DeletionResult(new, self._shaped(step), error, error.bound)
+        return DeletionResult(
+            new, self._shaped(state.stream.published - before), error, error.bound
+        )
 
-    def _live_ids(self, state: _Fitted, ids: Iterable[str]) -> tuple[str, ...]:
-        wanted = dict.fromkeys(str(name) for name in ids)
-        unknown = [name for name in wanted if name not in state.place]
-        if unknown:
-            raise UnknownRows(
-                f"{len(unknown)} of {len(wanted)} ids were never rows of this model, the first "
-                f"is {unknown[0]!r}; nothing was deleted"
-            )
-        return tuple(name for name in wanted if state.live[state.place[name]])
-
-    def _leaves_one_class(self, state: _Fitted, places: Any) -> bool:
-        if self.kind is not Kind.LOGISTIC or state.generation.objective.penalty[-1] > 0:
-            return False
-        remain = state.live.copy()
-        remain[places] = False
-        return len(np.unique(state.rows.y[remain])) == 1
+    def _needs_refit(self, state: _Fitted, ids: tuple[str, ...]) -> bool:
+        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is."""
+        remain = state.members.live_without(ids)
+        if not remain.any():
+            return True
+        unpenalised = bool(state.generation.objective.penalty[-1] == 0)
+        return unpenalised and one_class(self.kind, state.members.rows.take(remain))
 
     def _forget(self, state: _Fitted, ids: tuple[str, ...]) -> None:
-        places = np.array([state.place[name] for name in ids])
-        state.live[places] = False
-        state.rows.X[places] = 0.0
-        state.rows.y[places] = 0.0
-        state.W[places] = 0.0
+        state.members.forget(ids)
         state.sentinels = state.sentinels.without(frozenset(ids))
+        if 2 * len(state.sentinels.ids) < min(SENTINELS, len(state.members)):
+            state.sentinels = state.members.sentinels(self.seed + state.generation.number)
 
     # -- refresh ------------------------------------------------------------------------------
 
@@ -278,71 +232,87 @@ class _Model:
         Parameters
         ----------
         size
-            None lets the policy choose the smallest size that does.
+            None lets the policy choose the smallest size that does; a polish that falls short of
+            its target is then followed by a rebuild.
         without
-            With a rebuild: rows to delete by leaving them out of it.
+            Rows to delete by leaving them out of a rebuild, whatever ``size`` says.
 
         Returns
         -------
         Choice
             The size and its reason.
+
+        Raises
+        ------
+        InvalidData
+            There is no such size.
+        UnknownRows, IllConditioned, NotConverged
+            Nothing was changed.
         """
         state = self._fitted
-        leave_out = self._live_ids(state, without)
-        ordered = None if size is None else Size(size)
-        if leave_out:
-            ordered = Size.REBUILD
-            self._forget(state, leave_out)
+        if size is not None and size not in list(Size):
+            raise InvalidData(f"there is no refresh {size!r}; choose one of {', '.join(Size)}")
+        leave_out = state.members.live_among(without)
+        ordered = Size.REBUILD if leave_out else None if size is None else Size(size)
         facts = facts_of(
             state.generation,
             state.stream,
-            estimate=self._estimate(state),
+            estimate=remainder_estimate(
+                state.generation, state.stream, state.sentinels, len(state.members)
+            ),
             budget_relative=self.error_budget,
         )
         choice = choose(facts, self.limits, ordered)
-        if not state.live.any():
-            state.stream = at_rest(np.zeros_like(state.stream.theta_exact), 0.0)
-            return choice
-        rows, W = state.rows.take(state.live), state.W[state.live]
-        match choice.size:
-            case Size.COMPLETE:
-                state.stream = complete(state.stream)
-            case Size.POLISH:
-                target = self.limits.far_under * self.error_budget * norm(state.stream.published)
-                polished = polish_snapshot(
-                    state.generation, state.stream, state.factor, rows, W, target=target
-                )
-                state.stream = adopt_polish(state.stream, polished)
-                state.certified = polished.certified
-            case Size.COMPACT:
-                made = compact(state.generation, state.stream, state.factor, rows, W)
-                self._take_generation(state, made)
-            case Size.REBUILD:
-                generation = self._with_class_penalty(state, rows)
-                made = rebuild(generation, rows, state.stream.theta_exact)
-                self._take_generation(state, made)
+        if choice.size is Size.REBUILD or not state.members.live_without(leave_out).any():
+            self._rebuild(state, leave_out)
+        elif choice.size is Size.COMPLETE:
+            state.stream = complete(state.stream)
+        elif choice.size is Size.COMPACT:
+            live = state.members.live
+            rows, W = state.members.rows.take(live), state.members.W[live]
+            made = compact(state.generation, state.stream, state.factor, rows, W)
+            self._take_generation(state, made)
+        else:
+            target = self.limits.far_under * facts.budget
+            if self._polish(state, target) > target and ordered is None:
+                choice = Choice(Size.REBUILD, "a polish did not reach its target")
+                self._rebuild(state, ())
+        state.method = None
         return choice
 
-    def _with_class_penalty(self, state: _Fitted, rows: Rows) -> Generation:
-        objective = state.generation.objective
-        if not self.fit_intercept or not self._one_class(rows):
-            return state.generation
-        penalty = np.full(objective.d, self.ridge)
-        return Generation(
-            state.generation.number,
-            Objective(objective.kind, penalty),
-            state.generation.theta_b,
-            state.generation.smallest,
-            state.generation.largest,
+    def _polish(self, state: _Fitted, target: float) -> float:
+        """Polish, and return what is left."""
+        live = state.members.live
+        rows, W = state.members.rows.take(live), state.members.W[live]
+        polished = polish_snapshot(
+            state.generation, state.stream, state.factor, rows, W, target=target
         )
+        state.stream = adopt_polish(state.stream, polished)
+        state.certified = polished.certified
+        return polished.left
+
+    def _rebuild(self, state: _Fitted, leave_out: tuple[str, ...]) -> None:
+        """Refit on the live rows without ``leave_out``; a failure leaves the state as it was."""
+        remain = state.members.live_without(leave_out)
+        if not remain.any():
+            state.members.forget(leave_out)
+            state.sentinels = state.sentinels.without(frozenset(leave_out))
+            state.stream = at_rest(np.zeros_like(state.stream.theta_exact), 0.0)
+            return
+        rows = state.members.rows.take(remain)
+        generation = state.generation
+        if self.fit_intercept and one_class(self.kind, rows):
+            penalised = Objective(self.kind, np.full(generation.objective.d, self.ridge))
+            generation = replace(generation, objective=penalised)
+        made = rebuild(generation, rows, state.stream.theta_exact)
+        state.members.forget(leave_out)
+        self._take_generation(state, made)
 
     def _take_generation(self, state: _Fitted, made: NewGeneration) -> None:
         state.generation, state.stream, state.factor = made.generation, made.stream, made.factor
-        state.W[state.live] = made.dual_rows
+        state.members.W[state.members.live] = made.dual_rows
         state.certified = made.certified
-        state.sentinels = self._choose_sentinels(
-            state.ids, state.rows, state.W, state.live, made.generation.number
-        )
+        state.sentinels = state.members.sentinels(self.seed + made.generation.number)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -352,17 +322,12 @@ class _Model:
             raise InvalidData("the model is not fitted; call fit first")
         return self._state
 
-    def _estimate(self, state: _Fitted) -> float:
-        return remainder_estimate(
-            state.generation, state.stream, state.sentinels, int(state.live.sum())
-        )
-
     def _shaped(self, theta: Array) -> Array:
-        return theta[:, 0] if self._flat else theta
+        return theta[:, 0].copy() if self._flat else theta.copy()
 
     @property
     def theta(self) -> Array:
-        """Published parameters, (p,) or (p, m); the intercept is apart."""
+        """Published parameters, (p,) or (p, m), a copy; the intercept is apart."""
         published = self._fitted.stream.published
         return self._shaped(published[:-1] if self.fit_intercept else published)
 
@@ -372,34 +337,44 @@ class _Model:
         published = self._fitted.stream.published
         if not self.fit_intercept:
             return 0.0 if self._flat else np.zeros(published.shape[1])
-        return float(published[-1, 0]) if self._flat else published[-1]
+        return float(published[-1, 0]) if self._flat else published[-1].copy()
+
+    @property
+    def intercept_penalised(self) -> bool:
+        """Whether the intercept is penalised: asked for, or only one class is left."""
+        return self.fit_intercept and bool(self._fitted.generation.objective.penalty[-1] > 0)
 
     @property
     def error(self) -> PublishedError:
         """Error of the published parameters against retraining on the live rows."""
         state = self._fitted
-        if not state.live.any():
+        if len(state.members) == 0:
             return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
         return published_error(
-            state.generation,
-            state.stream,
-            state.sentinels,
-            int(state.live.sum()),
-            state.certified,
+            state.generation, state.stream, state.sentinels, len(state.members), state.certified
         )
 
     @property
     def live_ids(self) -> tuple[str, ...]:
         """Ids of the rows that remain."""
-        state = self._fitted
-        return tuple(name for name, alive in zip(state.ids, state.live, strict=True) if alive)
+        return self._fitted.members.live_ids()
 
     def predict(self, X: ArrayLike) -> Array:
-        """Return predictions: values for a linear model, probabilities for a logistic one."""
-        features = np.asarray(X, dtype=np.float64)
-        margin = features @ self._fitted.stream.published[: features.shape[1]]
+        """Return predictions: values for a linear model, probabilities for a logistic one.
+
+        Raises
+        ------
+        InvalidData
+            X does not have the columns that the model was fitted on.
+        """
+        published = self._fitted.stream.published
+        features = numbers(X, "X", (2,))
+        p = published.shape[0] - int(self.fit_intercept)
+        if features.shape[1] != p:
+            raise InvalidData(f"X has {features.shape[1]} columns; the model was fitted on {p}")
+        margin = features @ published[:p]
         if self.fit_intercept:
-            margin = margin + self._fitted.stream.published[-1]
+            margin = margin + published[-1]
         return self._shaped(self._fitted.generation.objective.mean(margin))
 
 

@@ -92,7 +92,6 @@ def polish(
     inverse = stale_inverse(factor, V)
     reach = _reach(rows.X, W, V)
     smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V))
-    condition = factor.largest / smallest
     passes = 0
     value = objective.value(rows, theta)
     while True:
@@ -102,12 +101,12 @@ def polish(
         certificate = certify_with_stale_factor(
             objective,
             gradient=gradient,
+            gradient_scale=objective.gradient_scale(rows, theta),
             newton=inverse(gradient),
             theta=theta,
             reach=reach,
             margin_change=float(np.max(np.abs(rows.X @ (theta - theta_b)))),
             smallest=smallest,
-            condition=condition,
         )
         reached = certificate.bound is not None and certificate.bound <= target
         if reached or passes >= limit:

@@ -55,8 +55,15 @@ def precompute(objective: Objective, rows: Rows, start: Array | None = None) -> 
 def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
     """Add dual rows and the certificate to a fit."""
     W = dual_rows(fitted.factor, rows.X)
-    reach = float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W))))
-    certificate = certify_at_hessian(objective, fitted.factor, fitted.gradient, fitted.theta, reach)
+    reach = float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0)))
+    certificate = certify_at_hessian(
+        objective,
+        fitted.factor,
+        gradient=fitted.gradient,
+        gradient_scale=objective.gradient_scale(rows, fitted.theta),
+        theta=fitted.theta,
+        reach=reach,
+    )
     return Precomputation(fitted.theta, fitted.factor, W, certificate)
 
 

@@ -15,13 +15,21 @@ from enum import StrEnum
 import numpy as np
 
 from engine.compact import compacted_dual_rows, downdated_factor
-from engine.error import remainder
+from engine.error import scale
 from engine.factor import Factor
 from engine.growing import GrowingRows
-from engine.objective import Array, Kind, Rows, norm
+from engine.objective import Array, Kind, Rows
 from engine.polish import polish
 from engine.precompute import precompute
-from engine.stream import Generation, Stream, at_rest, begin, condition
+from engine.stream import (
+    Generation,
+    Stream,
+    at_rest,
+    begin,
+    condition,
+    current_dual_rows,
+    linearised_error,
+)
 
 
 class Size(StrEnum):
@@ -78,7 +86,6 @@ class Facts:
     condition: float
     v_age_seconds: float
     remaining: float  # error of theta_exact: what a completion would leave
-    polished: float  # error of theta_r: what a polish can reach at least, without a rebuild
     budget: float
     deferred: int = 0
 
@@ -138,12 +145,25 @@ class NewGeneration:
 
 @dataclass(frozen=True, slots=True)
 class Polished:
-    """What a polish makes. ``theta_snapshot`` is where it began."""
+    """What a polish makes.
+
+    Attributes
+    ----------
+    theta, theta_snapshot
+        Where it ended and where it began, d x m.
+    certified
+        Bound of what is left, or None where no argument applies.
+    passes
+        Passes over the live rows.
+    left
+        What is left: the bound, or the length of the Newton step where there is none.
+    """
 
     theta: Array
     theta_snapshot: Array
     certified: float | None
     passes: int
+    left: float
 
 
 def complete(stream: Stream) -> Stream:
@@ -179,19 +199,23 @@ def polish_snapshot(
         target=target,
         on_pass=on_pass,
     )
-    return Polished(polished.theta, stream.theta_exact, polished.certificate.bound, polished.passes)
+    certificate = polished.certificate
+    return Polished(
+        polished.theta, stream.theta_exact, certificate.bound, polished.passes, certificate.left
+    )
 
 
-def adopt_polish(stream: Stream, polished: Polished) -> Stream:
+def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0.0) -> Stream:
     """Return the stream with the polished point as reference and anchor.
 
     Deletions committed since the snapshot are kept: theta <- theta_polished + (theta_now -
-    theta_snapshot). What that leaves of second order is counted by `concurrent_remainder`.
+    theta_snapshot). What that leaves is ``concurrent_error``, of `concurrent_remainder`; it is
+    carried from now on, because the sentinels cannot see it.
     """
     now = polished.theta + (stream.theta_exact - polished.theta_snapshot)
     if np.array_equal(stream.theta_exact, polished.theta_snapshot):
         now = polished.theta
-    fresh = at_rest(polished.theta, polished.certified or stream.carried)
+    fresh = at_rest(polished.theta, polished.left + concurrent_error)
     return replace(
         fresh,
         theta_exact=now,
@@ -213,15 +237,18 @@ def concurrent_remainder(
 ) -> float:
     """Estimate the error that ``concurrent`` deletions during a polish leave.
 
-    Each was linearised at the old reference, not at the polished point. A typical row's part is
-    |A_b^-1 x_i rem_i|, averaged over sample ``rows`` (with dual rows W); the parts are added up
-    as if they all pointed the same way.
+    Each was left out with its error by the quadratic model at the snapshot, not with its true
+    error at the polished point; the step is wrong by A^-1 x_i times the difference. A typical
+    row's part is averaged over sample ``rows`` (with base dual rows W); the parts are added up as
+    if they all pointed the same way.
     """
     if concurrent == 0 or len(rows) == 0 or generation.objective.kind is Kind.LINEAR:
         return 0.0
-    at_polished = replace(stream, theta_exact=polished.theta)
-    rem = remainder(generation, at_polished, rows)
-    return concurrent * float(np.mean(np.linalg.norm(W, axis=1) * np.abs(rem[:, 0])))
+    at_snapshot = replace(stream, theta_exact=polished.theta_snapshot)
+    used, _ = linearised_error(generation, at_snapshot, rows)
+    missed = np.abs(generation.objective.error(rows, polished.theta) - used)[:, 0]
+    lengths = np.linalg.norm(current_dual_rows(stream, rows.X, W), axis=1)
+    return concurrent * float(np.mean(lengths * missed))
 
 
 def compact(
@@ -277,7 +304,6 @@ def facts_of(
         condition=condition(generation, stream),
         v_age_seconds=v_age_seconds,
         remaining=estimate + stream.rounding + stream.carried,
-        polished=stream.carried,
-        budget=budget_relative * norm(stream.published),
+        budget=budget_relative * scale(generation, stream),
         deferred=deferred,
     )

@@ -23,7 +23,7 @@ from engine.downdate import leave_out
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
-from engine.objective import Array, Objective, Rows, norm
+from engine.objective import Array, Kind, Objective, Rows, norm
 
 BLOCK = 256
 """Rows left out at once: k^3 stays small beside k^2 d, and M fits the cache (512 KiB)."""
@@ -67,7 +67,7 @@ class Stream:
     v_trace
         trace(V V^T), an upper bound of its norm.
     rounding
-        Accumulated allowance for rounding in theta_exact, absolute.
+        Accumulated allowance for rounding in theta_exact, absolute (`_rounding_after`).
     carried
         Error of theta_r itself (what a fit or a polish left), absolute.
     completions
@@ -101,7 +101,10 @@ def begin(
 ) -> tuple[Generation, Stream]:
     """Begin a generation at a fresh precomputation."""
     generation = Generation(number, objective, theta, factor.smallest, factor.largest)
-    return generation, at_rest(theta, certificate.bound or 0.0)
+    stream = at_rest(theta, certificate.left)
+    if objective.kind is Kind.LINEAR:  # all that a linear fit leaves is rounding
+        stream = replace(stream, rounding=certificate.left, carried=0.0)
+    return generation, stream
 
 
 def at_rest(theta: Array, carried: float) -> Stream:
@@ -120,7 +123,12 @@ def at_rest(theta: Array, carried: float) -> Stream:
 
 def condition(generation: Generation, stream: Stream) -> float:
     """Return an upper bound of the condition number of A_t. O(1)."""
-    return generation.largest * (1.0 / generation.smallest + stream.v_trace)
+    return generation.largest / smallest_eigenvalue(generation, stream)
+
+
+def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
+    """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T V, norms add. O(1)."""
+    return 1.0 / (1.0 / generation.smallest + stream.v_trace)
 
 
 def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
@@ -194,8 +202,23 @@ def _delete_block(
         Q=stream.Q.append(published.basis_rows),
         v_trace=stream.v_trace + float(np.sum(left.V**2)),
     )
-    rounding = roundoff_allowance(condition(generation, after), theta_exact)
-    return replace(after, rounding=stream.rounding + rounding), left.smallest_pivot
+    rounding = _rounding_after(generation, stream, after, rows)
+    return replace(after, rounding=rounding), left.smallest_pivot
+
+
+def _rounding_after(generation: Generation, before: Stream, after: Stream, rows: Rows) -> float:
+    """Return the rounding allowance for theta_exact after one block.
+
+    What rounding has done is conserved as a gradient: A_t (theta_exact - truth) is the same
+    before and after an exact step, so an older allowance grows as lam_min(A_t) falls. The block
+    adds its own, relative to the step (stored dual rows: |A| |delta|), to the rows' errors and to
+    theta. It does not add eps x condition x |theta| each time: theta is not computed anew.
+    """
+    smallest = smallest_eigenvalue(generation, after)
+    growth = smallest_eigenvalue(generation, before) / smallest
+    step = norm(after.theta_exact - before.theta_exact)
+    scale = generation.largest * step + generation.objective.error_scale(rows, after.theta_exact)
+    return before.rounding * growth + roundoff_allowance(scale, smallest, after.theta_exact)
 
 
 def distance_to_exact(stream: Stream) -> float:
