@@ -241,6 +241,9 @@ def shared_kafka(root: Path) -> Iterator[str]:
             if lifeline.is_free():  # the guard would do it too, but after the run has ended
                 lifeline.address.unlink(missing_ok=True)
                 subprocess.run(stop, check=True, capture_output=True)
+            else:  # others use it, or the guard was quicker: then this waits until it is done
+                lifeline.hold()
+                lifeline.release()
 
 
 # --- Valkey -----------------------------------------------------------------------------------
