@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import redis
@@ -23,6 +23,9 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from engine.errors import NotDurable, StoreUnavailable
+
+Fields: TypeAlias = Any
+"""A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0

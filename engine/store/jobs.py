@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from engine.objective import Array
 from engine.refresh import Size
 from engine.store import codec
-from engine.store.connection import reachable
+from engine.store.connection import Fields, reachable
+from engine.store.head import Status
 from engine.store.keys import ModelKeys
 from engine.store.staging import TIME_TO_LIVE
 
@@ -28,6 +29,8 @@ class JobResult(BaseModel):
         What it was made from: another generation or reference makes it stale.
     sealed
         How many deletions the result knows; later ones are applied to it again.
+    rows, class_counts
+        Rows of the new generation at the seal (compact and rebuild).
     staged_key
         Name of the staged generation (compact and rebuild).
     resolved
@@ -47,8 +50,11 @@ class JobResult(BaseModel):
     sealed: int
     certified: float | None = None
     staged_key: str | None = None
+    generation: int = 0
+    rows: int = 0
+    class_counts: tuple[int, int] | None = None
     stream: dict[str, float] = {}
-    status: str = "ACTIVE"
+    status: Status = "ACTIVE"
     resolved: tuple[str, ...] = ()
 
 
@@ -57,13 +63,13 @@ def write_result(
 ) -> None:
     """Store a result; it expires."""
     key = ModelKeys.of_model(result.model_id).job(result.job_id)
-    fields: dict[str, bytes] = {"result": result.model_dump_json().encode()}
+    fields: Fields = {"result": result.model_dump_json().encode()}
     for name, array in (arrays or {}).items():
         fields[name] = codec.pack(array)
     with reachable(client):
         pipeline = client.pipeline(transaction=True)
         pipeline.delete(key)
-        pipeline.hset(key, mapping=dict(fields))
+        pipeline.hset(key, mapping=fields)
         pipeline.expire(key, TIME_TO_LIVE)
         pipeline.execute()
 

@@ -11,6 +11,7 @@ import base64
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import redis
 
@@ -84,7 +85,7 @@ class Outbox:
     def read(self, where: ModelKeys) -> list[tuple[bytes, Entry]]:
         """Return the oldest entries with their ids, in order of commit."""
         with reachable(self._client):
-            found = self._client.xrange(where.outbox, count=BATCH)
+            found: Any = self._client.xrange(where.outbox, count=BATCH)
         return [(text(entry_id).encode(), decode(fields[b"entry"])) for entry_id, fields in found]
 
     def trim(self, where: ModelKeys, ids: list[bytes]) -> None:

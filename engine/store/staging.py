@@ -14,7 +14,7 @@ import redis
 
 from engine.objective import Array, Rows
 from engine.store import codec
-from engine.store.connection import reachable
+from engine.store.connection import Fields, reachable
 from engine.store.keys import DatasetKeys, GenerationKeys, shard_of
 from engine.store.store import CHUNK, generation_info
 from engine.stream import Generation, Stream
@@ -42,7 +42,8 @@ def stage_generation(
 ) -> None:
     """Write a generation: fixed part, factor, V, Q and row records. Cost O(n d + d^2) bytes."""
     with reachable(client):
-        client.hset(where.fixed, mapping=dict(generation_info(generation, sentinel_ids)))
+        fixed: Fields = generation_info(generation, sentinel_ids)
+        client.hset(where.fixed, mapping=fixed)
         client.expire(where.fixed, TIME_TO_LIVE)
         client.set(where.factor, codec.pack(L), ex=TIME_TO_LIVE)
         stage_stream(client, where, stream)
@@ -50,12 +51,12 @@ def stage_generation(
         for start in range(0, len(ids), per_chunk):
             end = min(start + per_chunk, len(ids))
             pipeline = client.pipeline(transaction=False)
-            shards: dict[int, dict[str, bytes]] = {}
+            shards: dict[int, Fields] = {}
             for i in range(start, end):
                 record = codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), W[i])
                 shards.setdefault(shard_of(ids[i]), {})[ids[i]] = record
             for shard, records in shards.items():
-                pipeline.hset(where.rows(shard), mapping=dict(records))
+                pipeline.hset(where.rows(shard), mapping=records)
                 pipeline.expire(where.rows(shard), TIME_TO_LIVE)
             pipeline.execute()
             on_rows(end)

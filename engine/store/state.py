@@ -22,6 +22,7 @@ class Deferred(BaseModel):
     request_id: str
     body: str
     row_ids: tuple[str, ...]
+    retired: tuple[str, ...] = ()
     rows_unknown: int
     code: str
     source: dict[str, str | int]

@@ -225,10 +225,10 @@ class ModelStore:
         return records
 
     def receipt(self, model_id: str, request_id: str) -> str | None:
-        """Return a stored receipt (JSON), final or pending, or None."""
+        """Return a stored receipt as it was published (JSON), final or pending, or None."""
         with reachable(self._client):
             stored = self._client.hget(ModelKeys.of_model(model_id).requests, request_id)
-        return None if stored is None else text(stored)[1:]
+        return None if stored is None else str(json.loads(text(stored)[1:])["receipt"])
 
     def deletions_since(self, state: ModelState, position: int, end: int) -> list[str]:
         """Return the row ids deleted from ``position`` up to ``end``, in commit order."""

@@ -1,0 +1,121 @@
+"""The chain of versions: canonical bytes, digests, and the check of a link.
+
+A version's digest is the SHA-256 of its JSON object without the member ``digest``, in the
+canonical form of RFC 8785 (JCS). It covers ``prev_digest``, so versions form a chain, and
+``parameters_digest``, so parameters need not travel with it. ``parameters_digest`` is the SHA-256
+of
+
+    "lethe.parameters.v1" LF  JCS({feature_names, fit_intercept, shape, target_names})  LF
+    theta (p x m, row major) and then the intercept (m, if there is one), little-endian float64
+
+Version 0 links to the empty string. docs/chain.md has a worked example.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import rfc8785
+
+from consumers.events import Parameters, Version
+from engine.errors import BrokenChain
+from engine.objective import Array
+from engine.store.codec import pack
+
+GENESIS = ""
+_PARAMETERS_LABEL = b"lethe.parameters.v1\n"
+
+
+def canonical(value: Any) -> bytes:
+    """Return the canonical JSON (RFC 8785) of plain JSON data."""
+    return rfc8785.dumps(value)
+
+
+def version_digest(version: Version) -> str:
+    """Return the digest that a version must carry."""
+    plain = json.loads(version.model_dump_json(exclude={"digest"}))
+    return hashlib.sha256(canonical(plain)).hexdigest()
+
+
+def parameters_digest(
+    theta: Array, feature_names: Sequence[str], target_names: Sequence[str], *, fit_intercept: bool
+) -> str:
+    """Return the digest of parameters; theta is d x m with the intercept as its last row."""
+    layout = {
+        "feature_names": list(feature_names),
+        "fit_intercept": fit_intercept,
+        "shape": [len(feature_names), theta.shape[1]],
+        "target_names": list(target_names),
+    }
+    return hashlib.sha256(_PARAMETERS_LABEL + canonical(layout) + b"\n" + pack(theta)).hexdigest()
+
+
+def theta_of(parameters: Parameters) -> Array:
+    """Return theta as d x m, the intercept as its last row.
+
+    Raises
+    ------
+    BrokenChain
+        The event holds no parameters, or of another shape than it says.
+    """
+    shape = (len(parameters.feature_names), len(parameters.target_names))
+    if parameters.theta is None:
+        raise BrokenChain(f"{_name(parameters)}: the event holds no parameters, only a uri")
+    try:
+        theta = np.array(parameters.theta, dtype=np.float64).reshape(shape)
+        if not parameters.fit_intercept:
+            return theta
+        intercept = np.array(parameters.intercept, dtype=np.float64).reshape(1, shape[1])
+    except (ValueError, TypeError):
+        raise BrokenChain(f"{_name(parameters)}: theta is not of shape {shape}") from None
+    return np.vstack([theta, intercept])
+
+
+def check_version(version: Version, previous: Version | None) -> None:
+    """Check a version's digest, and its link to the one before it.
+
+    Raises
+    ------
+    BrokenChain
+        Do not load it: it was altered, or history was rewritten.
+    """
+    name = _name(version)
+    if version_digest(version) != version.digest:
+        raise BrokenChain(f"{name}: its digest does not match its content; do not load it")
+    if previous is None:
+        if version.version == 0 and version.prev_digest != GENESIS:
+            raise BrokenChain(f"{name}: the first version links to something before it")
+        return
+    if version.version != previous.version + 1:
+        raise BrokenChain(f"{name}: follows version {previous.version}; a version is missing")
+    if version.prev_digest != previous.digest:
+        raise BrokenChain(f"{name}: does not link to version {previous.version}; do not load it")
+
+
+def check_parameters(parameters: Parameters, version: Version, theta: Array) -> None:
+    """Check that parameters are those that a (checked) version names.
+
+    Raises
+    ------
+    BrokenChain
+        They are not.
+    """
+    found = parameters_digest(
+        theta,
+        parameters.feature_names,
+        parameters.target_names,
+        fit_intercept=parameters.fit_intercept,
+    )
+    same_version = (parameters.version, parameters.digest) == (version.version, version.digest)
+    if not same_version or found != version.parameters_digest:
+        raise BrokenChain(
+            f"{_name(parameters)}: its parameters are not those of the version; do not load them"
+        )
+
+
+def _name(event: Version | Parameters) -> str:
+    return f"model {event.model_id!r}, version {event.version}"

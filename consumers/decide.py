@@ -1,0 +1,330 @@
+"""Steps 2 to 4, without I/O: what each request of a batch comes to, and the step they make.
+
+Several requests become one batch of k rows and one version. A request whose rows the guards
+refuse is deferred to a rebuild without them; its neighbours are applied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from consumers.events import Source
+from consumers.log.base import Record
+from consumers.validate import Refused, Valid
+from engine.errors import IllConditioned
+from engine.methods import method_named
+from engine.objective import Kind, Rows
+from engine.store import codec
+from engine.store.state import Deferred, ModelState
+from engine.store.store import Lookup
+from engine.stream import Stream, at_rest, delete
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A final no: code and detail of the receipt, which is kept under ``body``."""
+
+    source: Source
+    request_id: str
+    body: str
+    code: str
+    detail: str
+    rows_unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A request that has a receipt already: that one again, byte for byte."""
+
+    request_id: str
+    receipt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicting:
+    """A request id that was used for another body; the first receipt stands."""
+
+    source: Source
+    request_id: str
+    first: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that stands: rows to delete now (perhaps none) and rows deleted before.
+
+    ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
+    """
+
+    source: Source
+    request_id: str
+    body: str
+    rows: tuple[str, ...]
+    rows_unknown: int
+    retired: tuple[str, ...] = ()
+    shares: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """A request that waits for a rebuild without its rows."""
+
+    accepted: Accepted
+    code: str
+    detail: str
+
+
+Decision = Rejected | Repeated | Conflicting | Accepted | Deferral
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The outcome of deciding: decisions in the order of the records, and the new state.
+
+    ``deleted`` are the rows that the step leaves out, in order; with none, there is no new
+    version. ``class_counts`` are those after the step.
+    """
+
+    decisions: tuple[Decision, ...]
+    deleted: tuple[str, ...]
+    stream: Stream
+    V_rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]
+    Q_rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]
+    class_counts: tuple[int, int] | None
+    empty: bool = False
+
+
+def source_of(record: Record) -> Source:
+    """Return where a record was read, as receipts name it."""
+    return Source(
+        topic=record.partition.topic, partition=record.partition.index, offset=record.offset
+    )
+
+
+def rows_named(
+    requests: Sequence[Valid | Refused], subjects: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return all rows that a batch names, each once, in order."""
+    named: dict[str, None] = {}
+    for item in requests:
+        if isinstance(item, Valid):
+            named |= dict.fromkeys(_rows_of(item, subjects))
+    return list(named)
+
+
+def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    request = item.request
+    if request.subject_id is not None:
+        return tuple(dict.fromkeys(subjects.get(request.subject_id, ())))
+    return request.row_ids or ()
+
+
+@dataclass
+class _Sorter:
+    """Sorts the requests of one batch; holds what earlier ones of the batch have claimed."""
+
+    state: ModelState | None
+    lookup: Lookup
+    subjects: Mapping[str, Sequence[str]]
+    decisions: list[Decision] = field(default_factory=list)
+    claimed: dict[str, str] = field(default_factory=dict)
+    bodies: dict[str, tuple[str, Source]] = field(default_factory=dict)
+    waiting: frozenset[str] = frozenset()
+
+    def sort(self, item: Valid | Refused) -> None:
+        request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
+        if request_id is None:
+            return
+        source = source_of(item.record)
+        if self._seen_before(source, request_id, item.body):
+            return
+        self.bodies[request_id] = (item.body, source)
+        if isinstance(item, Refused):
+            refusal = Rejected(source, request_id, item.body, item.code, item.detail)
+            self.decisions.append(refusal)
+        elif self.state is None:
+            detail = f"model {item.request.model_id!r} is not registered"
+            refusal = Rejected(source, request_id, item.body, "UNKNOWN_MODEL", detail)
+            self.decisions.append(refusal)
+        else:
+            self.decisions.append(self._judge(item, source))
+
+    def _seen_before(self, source: Source, request_id: str, body: str) -> bool:
+        stored = self.lookup.receipts.get(request_id)
+        if stored is not None:
+            kept = json.loads(stored[1:])
+            first = Source.model_validate(json.loads(kept["receipt"])["source"])
+            if kept["body"] == body:
+                self.decisions.append(Repeated(request_id, kept["receipt"]))
+            else:
+                self.decisions.append(Conflicting(source, request_id, first))
+            return True
+        if request_id in self.bodies:
+            first_body, first = self.bodies[request_id]
+            if first_body != body:
+                self.decisions.append(Conflicting(source, request_id, first))
+            # The same again in one batch: the first one's receipt answers both.
+            return True
+        return False
+
+    def _judge(self, item: Valid, source: Source) -> Decision:
+        rows = _rows_of(item, self.subjects)
+        live, retired, before, unknown = [], [], 0, 0
+        shares: set[str] = set()
+        for row in rows:
+            if row in self.claimed:
+                before += 1
+                shares.add(self.claimed[row])
+            elif row in self.lookup.ledger:
+                before += 1
+            elif row in self.lookup.records:
+                live.append(row)
+            elif row in self.lookup.retired:
+                retired.append(row)
+            else:
+                unknown += 1
+        request_id = item.request.request_id
+        if not live and not retired and not before:
+            subject = item.request.subject_id
+            whose = f"subject {subject!r} has no" if subject is not None else "none of the named"
+            detail = f"{whose} rows in this model, now or before"
+            return Rejected(source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown)
+        accepted = Accepted(
+            source,
+            request_id,
+            item.body,
+            tuple(live),
+            unknown,
+            tuple(retired),
+            frozenset(shares),
+        )
+        if self.waiting.intersection(live):
+            return Deferral(accepted, "AWAITING_REBUILD", "its rows wait for a rebuild already")
+        self.claimed |= dict.fromkeys((*live, *retired), request_id)
+        return accepted
+
+
+def decide(
+    state: ModelState | None,
+    items: Sequence[Valid | Refused],
+    lookup: Lookup,
+    subjects: Mapping[str, Sequence[str]],
+) -> tuple[Decision, ...]:
+    """Sort a batch's requests, in order. ``state`` None: the model is not registered."""
+    waiting = state.deferred_rows if state is not None else frozenset()
+    sorter = _Sorter(state, lookup, subjects, waiting=waiting)
+    for item in items:
+        sorter.sort(item)
+    return tuple(sorter.decisions)
+
+
+def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) -> Batch:
+    """Step 4: leave the accepted rows out. Pure. Cost O(K k d + k^2 d).
+
+    Requests that the guards refuse become deferrals: the whole batch is tried first, then each
+    request alone, so that only the offenders wait.
+    """
+    unchanged = Batch(
+        tuple(decisions),
+        (),
+        state.stream,
+        np.empty((0, state.meta.config.d)),
+        np.empty((0, state.meta.config.d)),
+        state.meta.class_counts,
+    )
+    accepted = [d for d in decisions if isinstance(d, Accepted)]
+    if not any(request.rows for request in accepted):
+        return unchanged
+    try:
+        return _extend(state, unchanged, accepted, lookup)
+    except _Guard:
+        return _one_by_one(state, unchanged, accepted, lookup)
+
+
+def _one_by_one(
+    state: ModelState, batch: Batch, accepted: Sequence[Accepted], lookup: Lookup
+) -> Batch:
+    deferrals: dict[str, Deferral] = {}
+    for one in accepted:
+        if one.shares.intersection(deferrals):
+            detail = "its rows wait for a rebuild already"
+            deferrals[one.request_id] = Deferral(one, "AWAITING_REBUILD", detail)
+            continue
+        try:
+            batch = _extend(state, batch, [one], lookup) if one.rows else batch
+        except _Guard as guard:
+            deferrals[one.request_id] = Deferral(one, guard.code, guard.detail)
+    kept = tuple(
+        deferrals.get(d.request_id, d) if isinstance(d, Accepted) else d for d in batch.decisions
+    )
+    return replace(batch, decisions=kept)
+
+
+class _Guard(Exception):
+    """A guard refuses an update; the rows can be left out by a rebuild."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], lookup: Lookup) -> Batch:
+    ids = [row for request in accepted for row in request.rows]
+    config = state.meta.config
+    what = f"model {config.model_id!r}, rows to delete"
+    decoded = codec.unpack_rows([lookup.records[row] for row in ids], config.d, config.m, what)
+    rows = Rows(decoded.X, decoded.y, decoded.weight)
+    deleted = (*batch.deleted, *ids)
+    if len(deleted) == state.meta.rows_live:
+        zero = at_rest(np.zeros((config.d, config.m)), 0.0)
+        nothing = np.empty((0, config.d))
+        counts = None if batch.class_counts is None else (0, 0)
+        return Batch(batch.decisions, deleted, zero, nothing, nothing, counts, empty=True)
+    counts = _class_counts(state, batch, rows)
+    limit = config.limits.limits().hard_rows(config.d)
+    if len(batch.stream.V) + len(ids) > limit:
+        detail = f"more than {limit} rows would be deleted since the last rebuild"
+        raise _Guard("GENERATION_FULL", detail)
+    try:
+        done = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
+    except IllConditioned as error:
+        raise _Guard(error.code, str(error)) from error
+    return Batch(
+        batch.decisions,
+        deleted,
+        done.stream,
+        np.vstack([batch.V_rows, done.V_rows]),
+        np.vstack([batch.Q_rows, done.Q_rows]),
+        counts,
+    )
+
+
+def _class_counts(state: ModelState, batch: Batch, rows: Rows) -> tuple[int, int] | None:
+    """Return the rows left of each class; one class left needs a penalised intercept."""
+    if batch.class_counts is None:
+        return None
+    ones = int(rows.y.sum())
+    counts = (batch.class_counts[0] - (len(rows) - ones), batch.class_counts[1] - ones)
+    penalised = bool(state.generation.objective.penalty.min() > 0)
+    if min(counts) == 0 and state.generation.objective.kind is Kind.LOGISTIC and not penalised:
+        raise _Guard("ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge")
+    return counts
+
+
+def deferred_record(deferral: Deferral) -> Deferred:
+    """Return what the state keeps of a deferred request until its final receipt."""
+    accepted = deferral.accepted
+    return Deferred(
+        request_id=accepted.request_id,
+        body=accepted.body,
+        row_ids=accepted.rows,
+        retired=accepted.retired,
+        rows_unknown=accepted.rows_unknown,
+        code=deferral.code,
+        source=accepted.source.model_dump(),
+    )

@@ -1,0 +1,297 @@
+"""The transition that a batch of deletion requests makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+from consumers import topics
+from consumers.decide import (
+    Accepted,
+    Batch,
+    Conflicting,
+    Decision,
+    Deferral,
+    Rejected,
+    Repeated,
+    deferred_record,
+)
+from consumers.events import Receipt, Source, SourceRange
+from consumers.log.base import Record
+from consumers.transition import (
+    Origin,
+    Transition,
+    advanced,
+    entries_in_order,
+    head_fields,
+    job_entry,
+    order_refresh,
+    parameters_value,
+    publish_version,
+    receipt_entry,
+    scalars_of,
+    stored_receipt,
+    with_meta,
+)
+from consumers.validate import Refused
+from engine.store import codec
+from engine.store.commit import Commit
+from engine.store.outbox import Entry, Stage
+from engine.store.state import ModelState, Unregistered
+
+_UNREGISTERED_RECEIPTS = 10_000
+"""Receipts kept for a model that is not registered; beyond, a repeat is answered afresh."""
+
+
+def dead_letter(refused: Refused) -> Entry:
+    """Return the message that keeps an unreadable record, byte for byte."""
+    record = refused.record
+    source = f"{record.partition.topic}/{record.partition.index}/{record.offset}"
+    return Entry(
+        Stage.AFTER,
+        topics.DEAD_LETTERS,
+        record.key or b"",
+        record.value or b"",
+        (
+            *record.headers,
+            ("lethe-error-code", refused.code.encode()),
+            ("lethe-error", refused.detail.encode("utf-8", errors="replace")),
+            ("lethe-source", source.encode()),
+        ),
+    )
+
+
+def repeated_entry(repeated: Repeated) -> Entry:
+    """Return the message that sends a receipt again, byte for byte."""
+    receipt = Receipt.model_validate_json(repeated.receipt)
+    return replace(receipt_entry(receipt), value=repeated.receipt.encode())
+
+
+def unregistered_transition(
+    record: Unregistered,
+    model_id: str,
+    decisions: Sequence[Decision],
+    refused: Sequence[Refused],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Commit:
+    """Return the commit that decides requests for a model which is not registered."""
+    receipts: list[tuple[Receipt, str | None]] = []
+    entries: list[Entry] = []
+    for decision in decisions:
+        if isinstance(decision, Repeated):
+            entries.append(repeated_entry(decision))
+        else:
+            receipts.append(_refusal(model_id, decision, now))
+    entries += [receipt_entry(receipt) for receipt, _ in receipts]
+    entries += [dead_letter(item) for item in refused if item.dead_letter]
+    keep = record.commit_seq < _UNREGISTERED_RECEIPTS
+    return Commit(
+        keys=record.keys,
+        generation=record.keys.generation("none"),
+        expected=record.expected(origin.partition),
+        partition=origin.partition,
+        next_offset=origin.next_offset,
+        requests={
+            receipt.request_id: stored_receipt(receipt, body)
+            for receipt, body in receipts
+            if body is not None and keep
+        },
+        outbox=entries_in_order(entries),
+    )
+
+
+def deletion_transition(
+    before: ModelState,
+    batch: Batch,
+    refused: Sequence[Refused],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Transition:
+    """Return the commit of a batch, and the state after it."""
+    deferrals = [d for d in batch.decisions if isinstance(d, Deferral)]
+    retired = [row for d in batch.decisions if isinstance(d, Accepted) for row in d.retired]
+    after = _after(before, batch, retired, deferrals, now)
+    entries: list[Entry] = []
+    if batch.deleted:
+        ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
+        after, entries = publish_version(
+            after, request_ids=ids, refresh=None, origin=origin, now=now
+        )
+    elif deferrals:
+        after, job = order_refresh(after, after.version, now)
+        entries = [] if job is None else [job_entry(job, now)]
+    receipts, sent = _receipts(after, batch.decisions, now)
+    entries += sent
+    entries += [dead_letter(item) for item in refused if item.dead_letter]
+    deleted = [*batch.deleted, *retired]
+    commit = Commit(
+        keys=before.keys,
+        generation=before.generation_keys,
+        expected=before.expected(origin.partition),
+        partition=origin.partition,
+        next_offset=origin.next_offset,
+        head=head_fields(after, before),
+        V_rows=[codec.pack_signed_row(row) for row in batch.V_rows],
+        Q_rows=[codec.pack(row) for row in batch.Q_rows],
+        v_before=before.meta.K,
+        q_before=before.meta.r,
+        clear_V=batch.empty,
+        clear_Q=batch.empty,
+        deleted=deleted,
+        deleted_version=after.version,
+        erase=[f"{before.meta.generation_key}/{row}" for row in batch.deleted],
+        requests=receipts,
+        deferred={d.accepted.request_id: deferred_record(d).model_dump_json() for d in deferrals},
+        outbox=entries_in_order(entries),
+        parameters=parameters_value(entries),
+    )
+    return Transition(commit, advanced(after, origin))
+
+
+def _after(
+    before: ModelState,
+    batch: Batch,
+    retired: Sequence[str],
+    deferrals: Sequence[Deferral],
+    now: datetime,
+) -> ModelState:
+    """Return the state after the step, before its version is made."""
+    meta = before.meta
+    waiting = {d.accepted.request_id: deferred_record(d) for d in deferrals}
+    logged = meta.deletions_logged + len(batch.deleted) + len(retired)
+    if not batch.deleted:
+        return replace(
+            before,
+            meta=with_meta(meta, deletions_logged=logged),
+            deferred={**before.deferred, **waiting},
+        )
+    stream = batch.stream
+    if not all(
+        np.isfinite(theta).all() for theta in (stream.theta_exact, stream.published)
+    ):  # the last gate before the commit: engine.downdate has checked on compute
+        raise AssertionError(f"model {before.model_id!r}: a step is not finite")
+    changed = with_meta(
+        meta,
+        **scalars_of(stream),
+        status="EMPTY" if batch.empty else meta.status,
+        rows_live=meta.rows_live - len(batch.deleted),
+        rows_deleted=meta.rows_deleted + len(batch.deleted),
+        deletions_logged=logged,
+        class_counts=batch.class_counts,
+        first_deletion_at=meta.first_deletion_at or now,
+        certified=None,
+    )
+    return replace(
+        before,
+        meta=changed,
+        stream=stream,
+        sentinels=before.sentinels.without(frozenset(batch.deleted)),
+        deferred={**before.deferred, **waiting},
+    )
+
+
+def _receipts(
+    after: ModelState, decisions: Sequence[Decision], now: datetime
+) -> tuple[dict[str, str], list[Entry]]:
+    """Return the receipts to keep, and the messages to send."""
+    kept: dict[str, str] = {}
+    entries: list[Entry] = []
+    for decision in decisions:
+        if isinstance(decision, Repeated):
+            entries.append(repeated_entry(decision))
+            continue
+        receipt, body = _receipt(after, decision, now)
+        if body is not None:
+            kept[receipt.request_id] = stored_receipt(receipt, body)
+        entries.append(receipt_entry(receipt))
+    return kept, entries
+
+
+def _receipt(after: ModelState, decision: Decision, now: datetime) -> tuple[Receipt, str | None]:
+    if isinstance(decision, Accepted):
+        return applied_receipt(after, decision, now), decision.body
+    if isinstance(decision, Deferral):
+        accepted = decision.accepted
+        return Receipt(
+            request_id=accepted.request_id,
+            model_id=after.model_id,
+            status="DEFERRED",
+            code=decision.code,
+            detail=f"{decision.detail}; a rebuild without its rows is on its way",
+            rows_unknown=accepted.rows_unknown,
+            version=after.version,
+            generation=after.meta.generation,
+            source=accepted.source,
+            completed_at=now,
+        ), accepted.body
+    return _refusal(after.model_id, decision, now)
+
+
+def applied_receipt(after: ModelState, accepted: Accepted, now: datetime) -> Receipt:
+    """Return the receipt of a request that stands."""
+    return Receipt(
+        request_id=accepted.request_id,
+        model_id=after.model_id,
+        status="APPLIED" if accepted.rows else "ALREADY_APPLIED",
+        rows_deleted=len(accepted.rows),
+        rows_unknown=accepted.rows_unknown,
+        version=after.version,
+        generation=after.meta.generation,
+        error=after.meta.error,
+        source=accepted.source,
+        completed_at=now,
+    )
+
+
+def _refusal(model_id: str, decision: Decision, now: datetime) -> tuple[Receipt, str | None]:
+    """Return a REJECTED receipt; with no body, it is sent and not kept."""
+    if isinstance(decision, Rejected):
+        return Receipt(
+            request_id=decision.request_id,
+            model_id=model_id,
+            status="REJECTED",
+            code=decision.code,
+            detail=decision.detail,
+            rows_unknown=decision.rows_unknown,
+            source=decision.source,
+            completed_at=now,
+        ), decision.body
+    if isinstance(decision, Conflicting):
+        return _conflict(model_id, decision.request_id, decision.source, decision.first, now), None
+    raise TypeError(f"{type(decision).__name__} is no refusal")
+
+
+def _conflict(
+    model_id: str, request_id: str, source: Source, first: Source, now: datetime
+) -> Receipt:
+    return Receipt(
+        request_id=request_id,
+        model_id=model_id,
+        status="REJECTED",
+        code="REQUEST_ID_CONFLICT",
+        detail="this request id was used before for another body; the first receipt stands",
+        source=source,
+        completed_at=now,
+        conflicts_with=first,
+    )
+
+
+def origin_of(records: Sequence[Record]) -> Origin:
+    """Return the origin that decides these records (one partition, ascending offsets)."""
+    first, last = records[0], records[-1]
+    return Origin(
+        str(first.partition),
+        last.offset + 1,
+        SourceRange(
+            topic=first.partition.topic,
+            partition=first.partition.index,
+            first_offset=first.offset,
+            last_offset=last.offset,
+        ),
+    )

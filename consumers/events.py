@@ -1,0 +1,185 @@
+"""The events of contract 2.2 as pydantic models. Readers ignore fields that they do not know."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    model_validator,
+)
+
+from engine.refresh import Size
+from engine.store.head import ErrorRecord, Finite, Status
+
+DELETION_REQUESTED = "lethe.deletion.requested.v1"
+REFRESH_COMPLETED = "lethe.refresh.completed.v1"
+DELETION_RECEIPT = "lethe.deletion.receipt.v1"
+MODEL_VERSION = "lethe.model.version.v1"
+MODEL_PARAMETERS = "lethe.model.parameters.v1"
+REFRESH_REQUESTED = "lethe.refresh.requested.v1"
+
+MAX_ROWS = 10_000
+MAX_REQUEST_BYTES = 1 << 20
+
+
+def _encodable(text: str) -> str:
+    text.encode("utf-8")  # a lone surrogate has no bytes: UnicodeEncodeError is a ValueError
+    return text
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a UTC time as RFC 3339 with milliseconds."""
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+Id = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
+]
+Time = Annotated[datetime, PlainSerializer(rfc3339, return_type=str)]
+
+
+class Event(BaseModel):
+    """Base of all events: immutable, tolerant of new fields."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def value(self) -> bytes:
+        """Return the JSON value, always the same bytes for the same event."""
+        return self.model_dump_json().encode()
+
+
+class DeletionRequest(Event):
+    """A request to forget rows, named one by one or through their subject."""
+
+    request_id: Id
+    model_id: Id
+    row_ids: Annotated[tuple[Id, ...], Field(min_length=1)] | None = None
+    subject_id: Id | None = None
+    requested_at: Any = None
+    reason: Any = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.row_ids is None) == (self.subject_id is None):
+            raise ValueError("give row_ids or subject_id, one of the two")
+        return self
+
+
+class RefreshCompleted(Event):
+    """A refresh job has stored its result; the deletion worker swaps it in."""
+
+    job_id: Id
+    model_id: Id
+
+
+class RefreshRequested(Event):
+    """An order for the refresh worker. ``size`` None lets the policy choose."""
+
+    job_id: Id
+    model_id: Id
+    generation: int
+    version: int
+    reason: str
+    size: Size | None = None
+
+
+class Source(Event):
+    """Where a request was read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class SourceRange(Event):
+    """Where the requests of a version were read."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
+
+
+class Receipt(Event):
+    """The outcome of one request; final but for ``DEFERRED``."""
+
+    request_id: str
+    model_id: str
+    status: ReceiptStatus
+    code: str | None = None
+    detail: str | None = None
+    rows_deleted: int = 0
+    rows_unknown: int = 0
+    version: int | None = None
+    generation: int | None = None
+    error: ErrorRecord | None = None
+    source: Source
+    completed_at: Time
+    conflicts_with: Source | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether no other receipt follows."""
+        return self.status != "DEFERRED"
+
+
+class RefreshInfo(Event):
+    """What a refresh did, in the version that it made."""
+
+    job_id: str
+    size: Size
+    reason: str
+    seconds: Finite
+
+
+class Version(Event):
+    """One version of a model: identity, link to the last, error; no parameters."""
+
+    model_id: str
+    generation: int
+    version: int
+    prev_digest: str
+    digest: str
+    parameters_digest: str
+    method: str
+    kind: Literal["linear", "logistic"]
+    status: Status
+    rows_live: int
+    rows_deleted: int
+    error: ErrorRecord
+    request_ids: tuple[str, ...] = ()
+    refresh: RefreshInfo | None = None
+    source: SourceRange | None = None
+    created_at: Time
+
+
+class Parameters(Event):
+    """The newest parameters of a model, or where they lie."""
+
+    model_id: str
+    generation: int
+    version: int
+    prev_digest: str
+    digest: str
+    parameters_digest: str
+    method: str
+    kind: Literal["linear", "logistic"]
+    status: Status
+    created_at: Time
+    feature_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    fit_intercept: bool
+    intercept: Finite | tuple[Finite, ...] | None = None
+    theta: tuple[Finite, ...] | tuple[tuple[Finite, ...], ...] | None = None
+    uri: str | None = None

@@ -1,0 +1,319 @@
+"""The transition that a refresh result makes: the single writer swaps it in, in log order.
+
+A result seals the deletions it was made from. Later ones are never lost: a completion and a
+polish apply to the present state, a new generation learns of them from its own records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+from consumers.decide import Accepted
+from consumers.deletion_transition import applied_receipt
+from consumers.events import Receipt, RefreshInfo, Source
+from consumers.transition import (
+    Origin,
+    Transition,
+    advanced,
+    entries_in_order,
+    head_fields,
+    job_entry,
+    order_refresh,
+    parameters_value,
+    publish_version,
+    receipt_entry,
+    scalars_of,
+    stored_receipt,
+    with_meta,
+)
+from engine.error import Sentinels
+from engine.refresh import Polished, Size, adopt_polish, complete, concurrent_remainder
+from engine.store import codec
+from engine.store.commit import Commit
+from engine.store.head import Meta
+from engine.store.jobs import JobResult
+from engine.store.staged import CaughtUp
+from engine.store.state import Deferred, ModelState
+from engine.stream import Stream, at_rest
+
+
+def stale_reason(state: ModelState, result: JobResult) -> str | None:
+    """Return why a result no longer fits the state, or None."""
+    if result.generation_key != state.meta.generation_key:
+        return "the model has another generation by now"
+    if result.size is Size.POLISH and result.reference_epoch != state.meta.reference_epoch:
+        return "the model has another reference point by now"
+    if not set(result.resolved) <= state.deferred.keys():
+        return "a request that it resolves is no longer deferred"
+    return None
+
+
+def dropped(
+    before: ModelState, job_id: str, origin: Origin, *, now: datetime, discarded: Sequence[str] = ()
+) -> Transition:
+    """Decide a refresh event that changes nothing; order another job if it was the pending one."""
+    after = before
+    entries = []
+    pending = before.meta.pending_job
+    if pending is not None and pending.job_id == job_id:
+        after = replace(before, meta=with_meta(before.meta, pending_job=None))
+        after, job = order_refresh(after, after.version, now)
+        entries = [] if job is None else [job_entry(job, now)]
+    commit = Commit(
+        keys=before.keys,
+        generation=before.generation_keys,
+        expected=before.expected(origin.partition),
+        partition=origin.partition,
+        next_offset=origin.next_offset,
+        head=head_fields(after, before),
+        v_before=before.meta.K,
+        q_before=before.meta.r,
+        outbox=entries_in_order(entries),
+        discarded=discarded,
+    )
+    return Transition(commit, advanced(after, origin))
+
+
+def small_refresh(
+    before: ModelState,
+    result: JobResult,
+    arrays: Mapping[bytes, bytes],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Transition:
+    """Swap in a completion or a polish: same generation, new anchor, Q emptied."""
+    meta = before.meta
+    if result.size is Size.COMPLETE:
+        stream = complete(before.stream)
+        changes: dict[str, object] = {}
+    else:
+        stream, certified = _polished(before, result, arrays)
+        changes = {"certified": certified, "reference_epoch": meta.reference_epoch + 1}
+    changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
+    state = replace(before, stream=stream, meta=changed)
+    after, entries = publish_version(
+        state, request_ids=(), refresh=_info(result), origin=origin, now=now
+    )
+    commit = Commit(
+        keys=before.keys,
+        generation=before.generation_keys,
+        expected=before.expected(origin.partition),
+        partition=origin.partition,
+        next_offset=origin.next_offset,
+        head=head_fields(after, before),
+        v_before=meta.K,
+        q_before=meta.r,
+        clear_Q=True,
+        outbox=entries_in_order(entries),
+        parameters=parameters_value(entries),
+    )
+    return Transition(commit, advanced(after, origin))
+
+
+def _polished(
+    before: ModelState, result: JobResult, arrays: Mapping[bytes, bytes]
+) -> tuple[Stream, float | None]:
+    """Return the stream at the polished point, and its bound if nothing was deleted since."""
+    config = before.meta.config
+    shape = (config.d, config.m)
+    what = f"model {config.model_id!r}, job {result.job_id}"
+    polished = Polished(
+        codec.unpack(arrays.get(b"theta"), shape, what),
+        codec.unpack(arrays.get(b"theta_snapshot"), shape, what),
+        result.certified,
+        result.passes,
+    )
+    concurrent = before.meta.deletions_logged - result.sealed
+    stream = adopt_polish(before.stream, polished)
+    if concurrent == 0:
+        return stream, result.certified
+    left = concurrent_remainder(
+        before.generation,
+        before.stream,
+        polished,
+        before.sentinels.rows,
+        before.sentinels.W,
+        concurrent,
+    )
+    return replace(stream, carried=stream.carried + left), None
+
+
+def _refreshed(meta: Meta, result: JobResult, now: datetime, **changes: object) -> Meta:
+    """Return meta after a refresh: its job is no longer pending."""
+    pending = meta.pending_job
+    if pending is not None and pending.job_id == result.job_id:
+        pending = None
+    return with_meta(meta, status=result.status, pending_job=pending, refreshed_at=now, **changes)
+
+
+def _info(result: JobResult) -> RefreshInfo:
+    return RefreshInfo(
+        job_id=result.job_id, size=result.size, reason=result.reason, seconds=result.seconds
+    )
+
+
+def new_generation(
+    before: ModelState,
+    result: JobResult,
+    caught_up: CaughtUp,
+    persist: Sequence[str],
+    ledgered: frozenset[str],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Transition:
+    """Swap in a compact or a rebuild: the staged generation becomes live."""
+    staged, later = caught_up.staged, caught_up.deletion
+    counts = result.class_counts
+    if counts is not None:
+        counts = (counts[0] - (len(caught_up.rows) - caught_up.ones), counts[1] - caught_up.ones)
+    changed = _refreshed(
+        before.meta,
+        result,
+        now,
+        **scalars_of(staged.stream),
+        generation=staged.generation.number,
+        generation_key=staged.keys.name,
+        generation_created_at=now,
+        reference_epoch=before.meta.reference_epoch + 1,
+        class_counts=counts,
+        first_deletion_at=now if caught_up.rows else None,
+        certified=None if caught_up.rows else result.certified,
+    )
+    state = replace(
+        before,
+        meta=changed,
+        generation=staged.generation,
+        stream=staged.stream,
+        sentinels=staged.sentinels,
+    )
+    return _with_resolved(
+        before,
+        state,
+        result,
+        ledgered,
+        origin,
+        now,
+        Commit(
+            keys=before.keys,
+            generation=staged.keys,
+            expected=before.expected(origin.partition),
+            V_rows=[] if later is None else [codec.pack_signed_row(r) for r in later.V_rows],
+            Q_rows=[] if later is None else [codec.pack(r) for r in later.Q_rows],
+            v_before=len(staged.stream.V) - (0 if later is None else len(later.V_rows)),
+            q_before=len(staged.stream.Q) - (0 if later is None else len(later.Q_rows)),
+            erase=[f"{staged.keys.name}/{row}" for row in caught_up.rows],
+            persist=persist,
+            discarded=[f"gen:{before.meta.generation_key}"],
+        ),
+    )
+
+
+def emptied(
+    before: ModelState,
+    result: JobResult,
+    ledgered: frozenset[str],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Transition:
+    """Swap in a rebuild that has no row left: the deferred requests named all of them."""
+    config = before.meta.config
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0)
+    counts = None if before.meta.class_counts is None else (0, 0)
+    changed = _refreshed(
+        before.meta, result, now, **scalars_of(stream), class_counts=counts, certified=None
+    )
+    nobody = Sentinels((), before.sentinels.rows.take(slice(0, 0)), before.sentinels.W[:0])
+    state = replace(before, meta=changed, stream=stream, sentinels=nobody)
+    rows = [row for request in result.resolved for row in before.deferred[request].row_ids]
+    return _with_resolved(
+        before,
+        state,
+        result,
+        ledgered,
+        origin,
+        now,
+        Commit(
+            keys=before.keys,
+            generation=before.generation_keys,
+            expected=before.expected(origin.partition),
+            v_before=before.meta.K,
+            q_before=before.meta.r,
+            clear_V=True,
+            clear_Q=True,
+            erase=[f"{before.meta.generation_key}/{row}" for row in dict.fromkeys(rows)],
+        ),
+    )
+
+
+def _with_resolved(
+    before: ModelState,
+    state: ModelState,
+    result: JobResult,
+    ledgered: frozenset[str],
+    origin: Origin,
+    now: datetime,
+    commit: Commit,
+) -> Transition:
+    """Give deferred requests that the result resolves their final receipts, and publish.
+
+    ``ledgered`` are those of their rows that another request has deleted in the meantime.
+    """
+    resolved = [before.deferred[request] for request in result.resolved]
+    new: dict[str, str] = {}
+    for request in resolved:
+        fresh = [row for row in request.row_ids if row not in ledgered]
+        new |= {row: request.request_id for row in fresh if row not in new}
+    retired = {row for request in resolved for row in request.retired} - ledgered - new.keys()
+    meta = with_meta(
+        state.meta,
+        rows_live=state.meta.rows_live - len(new),
+        rows_deleted=state.meta.rows_deleted + len(new),
+        deletions_logged=state.meta.deletions_logged + len(new) + len(retired),
+    )
+    remaining = {r: d for r, d in state.deferred.items() if r not in result.resolved}
+    after, entries = publish_version(
+        replace(state, meta=meta, deferred=remaining),
+        request_ids=result.resolved,
+        refresh=_info(result),
+        origin=origin,
+        now=now,
+    )
+    receipts = [_final_receipt(after, request, new, now) for request in resolved]
+    entries += [receipt_entry(receipt) for receipt in receipts]
+    commit = replace(
+        commit,
+        partition=origin.partition,
+        next_offset=origin.next_offset,
+        head=head_fields(after, None),
+        deleted=[*new, *sorted(retired)],
+        deleted_version=after.version,
+        requests={
+            receipt.request_id: stored_receipt(receipt, request.body)
+            for receipt, request in zip(receipts, resolved, strict=True)
+        },
+        undeferred=list(result.resolved),
+        outbox=entries_in_order(entries),
+        parameters=parameters_value(entries),
+    )
+    return Transition(commit, advanced(after, origin))
+
+
+def _final_receipt(
+    after: ModelState, request: Deferred, new: Mapping[str, str], now: datetime
+) -> Receipt:
+    rows = tuple(row for row in request.row_ids if new.get(row) == request.request_id)
+    accepted = Accepted(
+        Source.model_validate(request.source),
+        request.request_id,
+        request.body,
+        rows,
+        request.rows_unknown,
+    )
+    return applied_receipt(after, accepted, now)

@@ -1,0 +1,36 @@
+"""The topics of contract 2.2, and the settings with which missing ones are created."""
+
+from __future__ import annotations
+
+from consumers.log.base import TopicSpec
+
+DELETIONS = "lethe.deletions"
+RECEIPTS = "lethe.receipts"
+VERSIONS = "lethe.versions"
+MODELS = "lethe.models"
+REFRESH_JOBS = "lethe.refresh-jobs"
+DEAD_LETTERS = "lethe.dead-letters"
+ERASURES = "lethe.erasures"
+
+FOR_EVER = -1
+_DAY_MS = 86_400_000
+_REQUEST_BYTES = 1_114_112  # 1 MiB of request, and 64 KiB for key and headers
+
+
+def specs(partitions: int = 4) -> list[TopicSpec]:
+    """Return the topics that `register` and `work` create when they are missing.
+
+    ``deletions`` and ``versions`` have the same number of partitions, so that one model's
+    requests and versions lie in partitions of the same number.
+    """
+    return [
+        TopicSpec(
+            DELETIONS, partitions, retention_ms=30 * _DAY_MS, max_message_bytes=_REQUEST_BYTES
+        ),
+        TopicSpec(RECEIPTS, partitions, retention_ms=90 * _DAY_MS),
+        TopicSpec(VERSIONS, partitions, retention_ms=FOR_EVER),
+        TopicSpec(MODELS, partitions, compacted=True),
+        TopicSpec(REFRESH_JOBS, 1, retention_ms=7 * _DAY_MS),
+        TopicSpec(DEAD_LETTERS, 1, retention_ms=30 * _DAY_MS, max_message_bytes=_REQUEST_BYTES),
+        TopicSpec(ERASURES, 1, retention_ms=30 * _DAY_MS),
+    ]

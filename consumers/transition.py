@@ -1,0 +1,360 @@
+"""From decisions and a step to the next state: the values that one commit writes.
+
+Pure functions. Every message of a commit (parameters, receipts, version, refresh job) is made
+here, as bytes that are stored in the outbox with the state and published from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from consumers import chain, cloudevents, topics
+from consumers.events import (
+    DELETION_RECEIPT,
+    MODEL_PARAMETERS,
+    MODEL_VERSION,
+    REFRESH_REQUESTED,
+    Parameters,
+    Receipt,
+    RefreshInfo,
+    RefreshRequested,
+    SourceRange,
+    Version,
+)
+from engine.error import ErrorKind, PublishedError, published_error, remainder_estimate
+from engine.objective import Array
+from engine.refresh import Size, choose, facts_of
+from engine.store import codec
+from engine.store.commit import Commit
+from engine.store.head import FORMAT, ErrorRecord, Meta, PendingJob
+from engine.store.outbox import Entry, Stage, encode
+from engine.store.state import ModelState
+from engine.stream import Stream
+
+PARAMETERS_LIMIT = 900_000
+"""Bytes of a parameters event; larger ones are left in the store and named by uri."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A commit, and the state once it has happened."""
+
+    commit: Commit
+    after: ModelState
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The log records that a transition decides, or none (registration)."""
+
+    partition: str = ""
+    next_offset: int = 0
+    range: SourceRange | None = None
+
+
+def error_record(state: ModelState, error: PublishedError, version: int) -> ErrorRecord:
+    """Return the error as versions and receipts carry it."""
+    certified = version if error.bound is not None else state.meta.error.certified_version
+    return ErrorRecord(
+        value=error.value,
+        kind=error.kind.value,
+        bound=error.bound,
+        certified_version=certified,
+        budget=state.meta.config.error_budget,
+        relative=error.relative,
+    )
+
+
+def measured_error(state: ModelState) -> PublishedError:
+    """Return the error of a state's published parameters."""
+    if state.meta.rows_live == 0:
+        return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
+    return published_error(
+        state.generation,
+        state.stream,
+        state.sentinels,
+        state.meta.rows_live,
+        state.meta.certified,
+    )
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+def receipt_entry(receipt: Receipt) -> Entry:
+    """Return the message of a receipt; the same receipt gives the same bytes."""
+    named = f"{receipt.model_id}\n{receipt.request_id}\n{receipt.status}\n{receipt.code}"
+    event_id = hashlib.sha256(named.encode()).hexdigest()[:32]
+    return Entry(
+        Stage.RECEIPTS,
+        topics.RECEIPTS,
+        receipt.model_id.encode(),
+        receipt.value(),
+        cloudevents.headers(DELETION_RECEIPT, event_id, receipt.completed_at, receipt.model_id),
+    )
+
+
+def stored_receipt(receipt: Receipt, body: str) -> str:
+    """Return a receipt as the state keeps it: ``F`` final or ``P`` pending, then JSON."""
+    kept = json.dumps({"body": body, "receipt": receipt.value().decode()}, ensure_ascii=False)
+    return ("F" if receipt.final else "P") + kept
+
+
+def job_entry(job: RefreshRequested, now: datetime) -> Entry:
+    """Return the message that orders a refresh."""
+    return Entry(
+        Stage.AFTER,
+        topics.REFRESH_JOBS,
+        job.model_id.encode(),
+        job.value(),
+        cloudevents.headers(REFRESH_REQUESTED, job.job_id, now, job.model_id),
+    )
+
+
+def new_version(
+    state: ModelState,
+    *,
+    version: int,
+    prev_digest: str,
+    error: ErrorRecord,
+    request_ids: Sequence[str],
+    refresh: RefreshInfo | None,
+    source: SourceRange | None,
+    now: datetime,
+) -> Version:
+    """Return the version event of a state, digest included."""
+    meta, config = state.meta, state.meta.config
+    unsigned = Version(
+        model_id=config.model_id,
+        generation=meta.generation,
+        version=version,
+        prev_digest=prev_digest,
+        digest="",
+        parameters_digest=chain.parameters_digest(
+            state.stream.published,
+            config.feature_names,
+            config.target_names,
+            fit_intercept=config.fit_intercept,
+        ),
+        method=config.method,
+        kind=config.kind.value,
+        status=meta.status,
+        rows_live=meta.rows_live,
+        rows_deleted=meta.rows_deleted,
+        error=error,
+        request_ids=tuple(request_ids),
+        refresh=refresh,
+        source=source,
+        created_at=now,
+    )
+    return unsigned.model_copy(update={"digest": chain.version_digest(unsigned)})
+
+
+def version_entries(state: ModelState, version: Version) -> tuple[Entry, Entry]:
+    """Return the messages of a version: its parameters, and itself."""
+    key = version.model_id.encode()
+    parameters = parameters_event(state, version)
+    return (
+        Entry(
+            Stage.PARAMETERS,
+            topics.MODELS,
+            key,
+            parameters.value(),
+            cloudevents.headers(
+                MODEL_PARAMETERS, version.digest[:32], version.created_at, version.model_id
+            ),
+        ),
+        Entry(
+            Stage.VERSIONS,
+            topics.VERSIONS,
+            key,
+            version.value(),
+            cloudevents.headers(
+                MODEL_VERSION, version.digest[:32], version.created_at, version.model_id
+            ),
+        ),
+    )
+
+
+def parameters_event(state: ModelState, version: Version) -> Parameters:
+    """Return the parameters event; too large a theta is named by uri and lies in the head."""
+    config, published = state.meta.config, state.stream.published
+    p = len(config.feature_names)
+    flat = config.m == 1
+
+    def shaped(block: Array) -> tuple[float, ...] | tuple[tuple[float, ...], ...]:
+        if flat:
+            return tuple(block[:, 0].tolist())
+        return tuple(tuple(row) for row in block.tolist())
+
+    intercept = published[p].tolist() if config.fit_intercept else None
+    full = Parameters(
+        **version.model_dump(
+            include={
+                "model_id", "generation", "version", "prev_digest", "digest",
+                "parameters_digest", "method", "kind", "status",
+            }
+        ),
+        created_at=version.created_at,
+        feature_names=config.feature_names,
+        target_names=config.target_names,
+        fit_intercept=config.fit_intercept,
+        intercept=None if intercept is None else intercept[0] if flat else tuple(intercept),
+        theta=shaped(published[:p]),
+    )  # fmt: skip
+    if len(full.value()) <= PARAMETERS_LIMIT:
+        return full
+    uri = f"lethe-store:{state.keys.head}#published"
+    return full.model_copy(update={"theta": None, "intercept": None, "uri": uri})
+
+
+# -- transitions ----------------------------------------------------------------------------------
+
+
+def head_fields(state: ModelState, before: ModelState | None) -> dict[str, bytes]:
+    """Return the fields of the head that differ: O(d) bytes, never more."""
+    fields = {
+        "format": str(FORMAT).encode(),
+        "version": str(state.version).encode(),
+        "digest": state.digest.encode(),
+        "meta": state.meta.model_dump_json().encode(),
+    }
+    for name in ("theta_exact", "theta_r", "anchor", "published"):
+        value = getattr(state.stream, name)
+        if before is None or value is not getattr(before.stream, name):
+            fields[name] = codec.pack(value)
+    return fields
+
+
+def scalars_of(stream: Stream) -> dict[str, float | int]:
+    """Return the scalars of a stream, as meta keeps them."""
+    return {
+        "K": len(stream.V),
+        "r": len(stream.Q),
+        "v_trace": stream.v_trace,
+        "rounding": stream.rounding,
+        "carried": stream.carried,
+        "completions": stream.completions,
+    }
+
+
+def with_meta(meta: Meta, **changes: object) -> Meta:
+    """Return meta with changes, checked."""
+    return meta.model_validate({**dict(meta), **changes})
+
+
+def publish_version(
+    state: ModelState,
+    *,
+    request_ids: Sequence[str],
+    refresh: RefreshInfo | None,
+    origin: Origin,
+    now: datetime,
+) -> tuple[ModelState, list[Entry]]:
+    """Give a changed state its next version; return it with the version's messages.
+
+    A refresh job is ordered in the same commit when the error is over the budget, when requests
+    wait for a rebuild, or when the generation is used up; at most one is pending.
+    """
+    version = state.version + 1
+    error = error_record(state, measured_error(state), version)
+    state = replace(state, meta=with_meta(state.meta, error=error))
+    state, job = order_refresh(state, version, now)
+    event = new_version(
+        state,
+        version=version,
+        prev_digest=state.digest,
+        error=error,
+        request_ids=request_ids,
+        refresh=refresh,
+        source=origin.range,
+        now=now,
+    )
+    parameters, versions = version_entries(state, event)
+    after = replace(state, version=version, digest=event.digest)
+    entries = [parameters, versions]
+    return after, entries if job is None else [*entries, job_entry(job, now)]
+
+
+def order_refresh(
+    state: ModelState, version: int, now: datetime
+) -> tuple[ModelState, RefreshRequested | None]:
+    """Order a refresh if one is needed and none is pending."""
+    meta = state.meta
+    if meta.pending_job is not None or meta.rows_live == 0:
+        return state, None
+    reason = refresh_reason(state, now)
+    if reason is None:
+        return state, None
+    choice = policy_choice(state, now)
+    seed = f"{meta.config.model_id}\n{version}\n{state.commit_seq}"
+    job_id = hashlib.sha256(seed.encode()).hexdigest()[:32]
+    pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now, version=version)
+    job = RefreshRequested(
+        job_id=job_id,
+        model_id=meta.config.model_id,
+        generation=meta.generation,
+        version=version,
+        reason=reason,
+        size=choice,
+    )
+    return replace(state, meta=with_meta(meta, pending_job=pending)), job
+
+
+def refresh_reason(state: ModelState, now: datetime) -> str | None:
+    """Return why a refresh is needed now, or None."""
+    meta = state.meta
+    if state.deferred:
+        return "deferred"
+    if meta.error.relative > meta.error.budget:
+        return "error_budget"
+    size = policy_choice(state, now)
+    if size in (Size.COMPACT, Size.REBUILD):
+        return "generation"
+    return None
+
+
+def policy_choice(state: ModelState, now: datetime) -> Size:
+    """Return the size that the policy would take now, as a hint for the refresh worker."""
+    meta = state.meta
+    estimate = remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
+    facts = facts_of(
+        state.generation,
+        state.stream,
+        estimate=0.0 if meta.certified is not None else estimate,
+        budget_relative=meta.config.error_budget,
+        v_age_seconds=v_age(meta, now),
+        deferred=len(state.deferred),
+    )
+    return choose(facts, meta.config.limits.limits()).size
+
+
+def v_age(meta: Meta, now: datetime) -> float:
+    """Return the age of the oldest row of V in seconds."""
+    if meta.first_deletion_at is None:
+        return 0.0
+    return (now - meta.first_deletion_at).total_seconds()
+
+
+def entries_in_order(entries: Sequence[Entry]) -> list[bytes]:
+    """Return encoded messages by stage: parameters, receipts, versions, then the rest."""
+    order = list(Stage)
+    return [encode(e) for e in sorted(entries, key=lambda entry: order.index(entry.stage))]
+
+
+def parameters_value(entries: Sequence[Entry]) -> bytes | None:
+    """Return the parameters event among the messages, if there is one."""
+    found = [entry.value for entry in entries if entry.stage is Stage.PARAMETERS]
+    return found[-1] if found else None
+
+
+def advanced(state: ModelState, origin: Origin) -> ModelState:
+    """Return the state as it is once the commit has happened."""
+    offsets: Mapping[str, int] = state.offsets
+    if origin.partition:
+        offsets = {**offsets, origin.partition: origin.next_offset}
+    return replace(state, commit_seq=state.commit_seq + 1, offsets=offsets)
