@@ -1,7 +1,8 @@
 """Kafka as a log, on kafka-python 3.0.
 
 Every setting that could lose or double a request is explicit, because the client's defaults are
-made for other uses. Reading: `consumers.log.kafka_read`.
+made for other uses. Reading: `consumers.log.kafka_group`
+and `consumers.log.kafka_reader`.
 
 kafka-python has no limit on what a compressed batch unpacks to (522 KB became 512 MB). So topics
 are created with ``compression.type=uncompressed``: the broker unpacks and checks what producers
@@ -20,7 +21,8 @@ from kafka import KafkaAdminClient, KafkaProducer, errors
 
 from consumers.log.base import Message, TopicSpec
 from consumers.log.kafka_connection import METADATA_SECONDS, Connection, Server
-from consumers.log.kafka_read import KafkaGroupConsumer, KafkaReader
+from consumers.log.kafka_group import KafkaGroupConsumer
+from consumers.log.kafka_reader import KafkaReader
 from engine.errors import InvalidData, LogUnavailable
 
 CONNECT_SECONDS = 10.0
@@ -157,11 +159,9 @@ class KafkaLogProducer:
             with self._server.reaching():
                 producer = self._open()
                 self._check_topics({message.topic for message in batch})
-                sent = [producer.send(m.topic, m.value, m.key, list(m.headers)) for m in batch]
+                sent = [_send(producer, message) for message in batch]
                 for future in sent:
                     future.get(max(deadline - time.monotonic(), 0.0))
-        except (errors.MessageSizeTooLargeError, InvalidData):
-            raise
         except BaseException:
             self._abandon()
             raise
@@ -214,3 +214,13 @@ class KafkaLogProducer:
             producer, self._producer = self._producer, None
             with contextlib.suppress(errors.KafkaError):
                 producer.close(timeout=0)
+
+
+def _send(producer: KafkaProducer, message: Message) -> Any:
+    try:
+        return producer.send(message.topic, message.value, message.key, list(message.headers))
+    except errors.MessageSizeTooLargeError as error:
+        raise InvalidData(
+            f"a message of {len(message.value or b'')} bytes for topic {message.topic}, which "
+            f"takes at most {MAX_REQUEST_BYTES} with key and headers"
+        ) from error

@@ -4,8 +4,7 @@ Written against the sources of kafka-python 3.0; what is done here and why:
 
 - Its constructors start a thread before they connect and leave it running when they fail. Here
   the network client is made by us, so that it can be closed.
-- ``allow_auto_create_topics=False`` never reaches its metadata requests (`ClusterMetadata` is
-  made without it), so a misspelt topic would come into being. Here it is set where it is read.
+- Three defects are put right by `consumers.log.kafka_repairs`.
 - It logs connection errors to stderr through logging's last resort. Here its records become
   debug records of ours, unless the program has set up the ``kafka`` logger itself.
 """
@@ -25,6 +24,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.metadata import MetadataRequest
 
 from consumers.log.base import Partition
+from consumers.log.kafka_repairs import fetch_by_topic_id, refuse_new_topics
 from engine.errors import InvalidData, LogUnavailable
 
 T = TypeVar("T")
@@ -95,7 +95,8 @@ class Connection:
 
         def client(**configs: Any) -> Any:
             self._client = KafkaNetClient(**configs)
-            self._client.cluster.config["allow_auto_create_topics"] = False
+            refuse_new_topics(self._client)
+            fetch_by_topic_id(self._client)
             return self._client
 
         try:

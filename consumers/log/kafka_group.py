@@ -1,4 +1,4 @@
-"""Reading Kafka: the member of a group, and the reader without a group."""
+"""A member of a Kafka consumer group."""
 
 from __future__ import annotations
 
@@ -9,48 +9,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition, errors
+from kafka import ConsumerRebalanceListener, KafkaConsumer, errors
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import OffsetAndMetadata
 
 from consumers.log.base import Bounds, Partition, Position, Record
-from consumers.log.kafka_connection import METADATA_SECONDS, REQUEST_SECONDS, Connection, Server
+from consumers.log.kafka_connection import Connection, Server
+from consumers.log.kafka_records import (
+    CLOSE_SECONDS,
+    SLICE_SECONDS,
+    find_bounds,
+    reading_settings,
+    to_record,
+    topic_partition,
+)
+from consumers.log.kafka_repairs import keep_finished_joins
 from consumers.log.membership import Membership
-from consumers.log.partitioner import partition_index
 from consumers.log.reset import PartitionReset
-from engine.errors import LogUnavailable
 
 log = logging.getLogger(__name__)
 
-# A broker answers an empty fetch after this; it bounds what a change of position waits for.
-FETCH_WAIT_MS = 20
-# What one fetch may bring into memory. The request topic's largest batch is 1 MiB, and a broker
-# sends one batch even when it is larger than these.
-MAX_PARTITION_FETCH_BYTES = 2 * 1_048_576
-MAX_FETCH_BYTES = 16 * 1_048_576
 # A worker that computes for longer without a poll loses its partitions.
 MAX_POLL_SECONDS = 300.0
-# Between two looks at the news of the rebalance listener and of the metadata.
-_SLICE_SECONDS = 0.1
 _HINT_SECONDS = 0.5
-_CLOSE_SECONDS = 2.0
-
-
-def reading_settings(server: Server) -> dict[str, Any]:
-    """Return the settings of every consumer; the client's defaults lose requests."""
-    return server.settings() | {
-        "enable_auto_commit": False,
-        "auto_offset_reset": "none",  # we seek ourselves; being out of range is an alarm
-        "isolation_level": "read_committed",
-        "allow_auto_create_topics": False,
-        "check_crcs": True,
-        "metrics_enabled": False,
-        "fetch_min_bytes": 1,
-        "fetch_max_wait_ms": FETCH_WAIT_MS,
-        "fetch_max_bytes": MAX_FETCH_BYTES,
-        "max_partition_fetch_bytes": MAX_PARTITION_FETCH_BYTES,
-        "metadata_max_age_ms": int(METADATA_SECONDS * 1000),
-    }
 
 
 class _Flags(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
@@ -76,7 +57,7 @@ class _Flags(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python h
         gone = set(revoked)
         with self._lock:
             self._new -= gone
-        self._membership.lose(p for p in self._membership.held() if _tp(p) in gone)
+        self._membership.lose(p for p in self._membership.held() if topic_partition(p) in gone)
 
     def put_back(self, partitions: Iterable[Any]) -> None:
         with self._lock:
@@ -113,7 +94,7 @@ class KafkaGroupConsumer:
         with self._server.reaching():
             while True:
                 left = max(deadline - time.monotonic(), 0.0)
-                batches = self._fetch(min(left, _SLICE_SECONDS), limit)
+                batches = self._fetch(min(left, SLICE_SECONDS), limit)
                 self._check_topics()
                 self._name_new_partitions()
                 records = self._deliver(batches)
@@ -140,13 +121,13 @@ class KafkaGroupConsumer:
             return
         # The listener may take the partition away between these lines.
         with contextlib.suppress(ValueError, KeyError):
-            self._consumer.seek(_tp(partition), offset)
-            self._consumer.resume(_tp(partition))
+            self._consumer.seek(topic_partition(partition), offset)
+            self._consumer.resume(topic_partition(partition))
 
     def bounds(self, partition: Partition) -> Bounds:
         """Return what the partition holds."""
         with self._server.reaching():
-            return _bounds(self._consumer, self._connection, partition, 0)
+            return find_bounds(self._consumer, self._connection, partition, 0)
 
     def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
         """Keep the positions; the newest are committed twice a second, without waiting."""
@@ -159,7 +140,7 @@ class KafkaGroupConsumer:
         self._closed = True
         try:
             if offsets := self._take_hints():
-                self._consumer.commit(offsets, timeout_ms=int(_CLOSE_SECONDS * 1000))
+                self._consumer.commit(offsets, timeout_ms=int(CLOSE_SECONDS * 1000))
         except Exception as error:
             _hint_failed(offsets, error)
         self._leave()
@@ -176,12 +157,13 @@ class KafkaGroupConsumer:
             max_poll_interval_ms=int(MAX_POLL_SECONDS * 1000),
             **reading_settings(self._server),
         )
+        keep_finished_joins(self._consumer)
         self._listener = _Flags(self._silence, self._membership)
         self._consumer.subscribe(topics=self._topics, listener=self._listener)
 
     def _leave(self) -> None:
         with contextlib.suppress(errors.KafkaError):
-            self._consumer.close(autocommit=False, timeout_ms=int(_CLOSE_SECONDS * 1000))
+            self._consumer.close(autocommit=False, timeout_ms=int(CLOSE_SECONDS * 1000))
         self._membership.lose(self._membership.held())
 
     def _silence(self, tp: Any) -> None:
@@ -208,13 +190,13 @@ class KafkaGroupConsumer:
             self._silence(tp)
         self._name_new_partitions()
         for partition in self._membership.sought():
-            if _tp(partition) not in positions:
+            if topic_partition(partition) not in positions:
                 continue
             self._membership.silence(partition)
             current = self._connection.partitions([partition.topic]).get(partition.topic, [])
             if partition in current:
-                bounds = _bounds(self._consumer, self._connection, partition, 0)
-                raise PartitionReset(partition, positions[_tp(partition)], bounds)
+                bounds = find_bounds(self._consumer, self._connection, partition, 0)
+                raise PartitionReset(partition, positions[topic_partition(partition)], bounds)
             if current:
                 self._rejoin()
                 return
@@ -243,13 +225,13 @@ class KafkaGroupConsumer:
         except errors.KafkaError:
             self._listener.put_back(new)
             raise
-        named = {_tp(p): p for partitions in found.values() for p in partitions}
+        named = {topic_partition(p): p for partitions in found.values() for p in partitions}
         self._membership.gain(named[tp] for tp in new if tp in named)
 
     def _deliver(self, batches: Mapping[Any, Sequence[Any]]) -> list[Record]:
-        sought = {_tp(partition): partition for partition in self._membership.sought()}
+        sought = {topic_partition(partition): partition for partition in self._membership.sought()}
         return [
-            _record(sought[tp], found)
+            to_record(sought[tp], found)
             for tp, records in batches.items()
             if tp in sought  # it was revoked while the answer was on its way
             for found in records
@@ -259,7 +241,7 @@ class KafkaGroupConsumer:
         hints, self._hints = self._hints, {}
         held = self._membership.held()
         return {
-            _tp(partition): OffsetAndMetadata(
+            topic_partition(partition): OffsetAndMetadata(
                 position.next_offset,
                 "",
                 -1 if position.leader_epoch is None else position.leader_epoch,
@@ -292,111 +274,4 @@ def _hint_failed(offsets: object, error: Exception) -> None:
         type(error).__name__,
         error,
         extra={"action": "commit_hint"},
-    )
-
-
-class KafkaReader:
-    """Reads partitions without a group, one at a time."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._connection = Connection(server)
-        self._consumer = self._connection.open(
-            KafkaConsumer, group_id=None, **reading_settings(server)
-        )
-        self._reading: tuple[Partition, int] | None = None
-
-    def partitions(self, topic: str) -> Sequence[Partition]:
-        """Return the topic's partitions, in order; empty when the topic does not exist."""
-        with self._server.reaching():
-            return self._connection.partitions([topic]).get(topic, [])
-
-    def partition_for(self, topic: str, key: bytes) -> Partition:
-        """Return the partition that the producer would send ``key`` to."""
-        partitions = self.partitions(topic)
-        if not partitions:
-            raise LogUnavailable(f"topic {topic} does not exist in Kafka at {self._server}")
-        return partitions[partition_index(key, len(partitions))]
-
-    def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds now."""
-        with self._server.reaching():
-            return _bounds(self._consumer, self._connection, partition, 0)
-
-    def read(
-        self, partition: Partition, offset: int, timeout: float, limit: int
-    ) -> tuple[Sequence[Record], int]:
-        """Return records from ``offset`` on, and the offset to go on from."""
-        tp = _tp(partition)
-        deadline = time.monotonic() + timeout
-        with self._server.reaching():
-            if self._reading != (partition, offset):
-                # A new place: what is there is known first, so that a short timeout still
-                # reads what lies there, and a wrong offset is found at once.
-                bounds = _bounds(self._consumer, self._connection, partition, offset)
-                if not bounds.begin <= offset <= bounds.end:
-                    raise PartitionReset(partition, offset, bounds)
-                if self._consumer.assignment() != {tp}:
-                    self._consumer.assign([tp])
-                self._consumer.seek(tp, offset)
-                if offset < bounds.end:
-                    deadline = max(deadline, time.monotonic() + REQUEST_SECONDS)
-            self._reading = None
-            try:
-                records, after = self._poll(partition, offset, deadline, limit)
-            except (errors.OffsetOutOfRangeError, errors.LogTruncationError):
-                bounds = _bounds(self._consumer, self._connection, partition, offset)
-                raise PartitionReset(partition, offset, bounds) from None
-            self._reading = (partition, after)
-            return records, after
-
-    def close(self) -> None:
-        """Release the connection."""
-        with contextlib.suppress(errors.KafkaError):
-            self._consumer.close(autocommit=False, timeout_ms=int(_CLOSE_SECONDS * 1000))
-
-    def _poll(
-        self, partition: Partition, offset: int, deadline: float, limit: int
-    ) -> tuple[Sequence[Record], int]:
-        tp = _tp(partition)
-        while True:
-            left = max(deadline - time.monotonic(), 0.0)
-            batches = self._consumer.poll(
-                timeout_ms=min(left, _SLICE_SECONDS) * 1000, max_records=limit
-            )
-            now = self._connection.known_topic_id(partition.topic)
-            if now is not None and now != partition.topic_id:
-                raise PartitionReset(partition, offset, None)
-            after: int = self._consumer.position(tp, timeout_ms=REQUEST_SECONDS * 1000)
-            # Transaction markers and compacted records move the position and yield nothing.
-            if batches or after != offset or time.monotonic() >= deadline:
-                return [_record(partition, found) for found in batches.get(tp, ())], after
-            self._connection.check()
-
-
-def _tp(partition: Partition) -> Any:
-    return TopicPartition(partition.topic, partition.index)
-
-
-def _bounds(
-    consumer: KafkaConsumer, connection: Connection, partition: Partition, position: int
-) -> Bounds:
-    """Return what the partition holds; `PartitionReset` when its topic is gone."""
-    tp = _tp(partition)
-    if partition not in connection.partitions([partition.topic]).get(partition.topic, []):
-        raise PartitionReset(partition, position, None)
-    timeout_ms = REQUEST_SECONDS * 1000
-    begin = consumer.beginning_offsets([tp], timeout_ms=timeout_ms)[tp]
-    return Bounds(begin, consumer.end_offsets([tp], timeout_ms=timeout_ms)[tp])
-
-
-def _record(partition: Partition, found: Any) -> Record:
-    return Record(
-        partition,
-        found.offset,
-        found.key,
-        found.value,
-        tuple((name, value or b"") for name, value in found.headers or ()),
-        found.timestamp,
-        found.leader_epoch,
     )
