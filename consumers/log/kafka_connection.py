@@ -4,7 +4,7 @@ Written against the sources of kafka-python 3.0; what is done here and why:
 
 - Its constructors start a thread before they connect and leave it running when they fail. Here
   the network client is made by us, so that it can be closed.
-- Three defects are put right by `consumers.log.kafka_repairs`.
+- More defects are put right by `consumers.log.kafka_repairs`.
 - It logs connection errors to stderr through logging's last resort. Here its records become
   debug records of ours, unless the program has set up the ``kafka`` logger itself.
 """
@@ -24,7 +24,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.metadata import MetadataRequest
 
 from consumers.log.base import Partition
-from consumers.log.kafka_repairs import fetch_by_topic_id, refuse_new_topics
+from consumers.log.kafka_repairs import DIRECT, fetch_by_topic_id, refuse_new_topics
 from engine.errors import InvalidData, LogUnavailable
 
 T = TypeVar("T")
@@ -58,6 +58,7 @@ class Server:
             "bootstrap_timeout_ms": int(self.connect_seconds * 1000),
             "request_timeout_ms": int(REQUEST_SECONDS * 1000),
             "reconnect_backoff_max_ms": 1000,  # a restarted broker is found again at once
+            "proxy_url": DIRECT,
             **self.extra,
         }
 

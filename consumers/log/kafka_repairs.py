@@ -9,10 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kafka.net.inet import KafkaNetSocket
 from kafka.protocol.consumer.fetch import FetchRequest
 
 # From this version on a fetch names its topics by id.
 _FETCH_BY_ID = 13
+
+
+# Given as ``proxy_url``, which is how the client chooses a kind of socket; there is no proxy.
+DIRECT = "lethe-direct://"
+
+
+class _ClosedOnFailure(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
+    """A socket that is closed when it cannot connect.
+
+    The client leaves it to the garbage collector, one for every attempt to reach a broker that
+    is down. (`test_a_log_that_is_not_there_is_one_clear_line_in_bounded_time`)
+    """
+
+    SCHEMES = ("lethe-direct",)
+
+    async def sock_connect(self, net: Any, sock: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().sock_connect(net, sock, *args, **kwargs)
+        except BaseException:
+            sock.close()
+            raise
 
 
 def refuse_new_topics(client: Any) -> None:
