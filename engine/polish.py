@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,6 +68,10 @@ def polish(
 ) -> Polish:
     """Minimise the live loss from ``theta`` until the certificate is at most ``target``.
 
+    Where margins have moved too far for a certificate with the stale factor, and the intercept
+    is not penalised, no bound can be had here: then it stops at a Newton step no longer than
+    ``target``, whose length is the certificate's estimate (what is left is shorter still).
+
     Parameters
     ----------
     objective
@@ -92,7 +96,7 @@ def polish(
     inverse = stale_inverse(factor, V)
     reach = _reach(rows.X, W, V)
     smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V))
-    passes = 0
+    passes, length = 0, math.inf
     value = objective.value(rows, theta)
     while True:
         gradient = objective.gradient(rows, theta)
@@ -108,8 +112,9 @@ def polish(
             margin_change=float(np.max(np.abs(rows.X @ (theta - theta_b)))),
             smallest=smallest,
         )
-        reached = certificate.bound is not None and certificate.bound <= target
-        if reached or passes >= limit:
+        if certificate.bound is None:
+            certificate = replace(certificate, estimate=min(length, norm(theta)))
+        if passes >= limit or certificate.left <= target:
             return Polish(theta, certificate, passes)
         step, used = _newton_cg(objective, rows, theta, gradient, inverse, limit - passes)
         passes += used
@@ -118,6 +123,7 @@ def polish(
         passes += used
         if moved is None:
             return Polish(theta, certificate, passes)
+        length = norm(moved - theta)
         theta = moved
 
 
