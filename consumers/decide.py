@@ -45,6 +45,13 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """The same request twice in one batch: the receipt of the first is sent twice."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conflicting:
     """A request id that was used for another body; the first receipt stands."""
 
@@ -78,7 +85,7 @@ class Deferral:
     detail: str
 
 
-Decision = Rejected | Repeated | Conflicting | Accepted | Deferral
+Decision = Rejected | Repeated | Again | Conflicting | Accepted | Deferral
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +172,9 @@ class _Sorter:
             return True
         if request_id in self.bodies:
             first_body, first = self.bodies[request_id]
-            if first_body != body:
-                self.decisions.append(Conflicting(source, request_id, first))
-            # The same again in one batch: the first one's receipt answers both.
+            same = first_body == body
+            conflict = Conflicting(source, request_id, first)
+            self.decisions.append(Again(request_id) if same else conflict)
             return True
         return False
 

@@ -11,6 +11,7 @@ import numpy as np
 from consumers import topics
 from consumers.decide import (
     Accepted,
+    Again,
     Batch,
     Conflicting,
     Decision,
@@ -80,14 +81,7 @@ def unregistered_transition(
     now: datetime,
 ) -> Commit:
     """Return the commit that decides requests for a model which is not registered."""
-    receipts: list[tuple[Receipt, str | None]] = []
-    entries: list[Entry] = []
-    for decision in decisions:
-        if isinstance(decision, Repeated):
-            entries.append(repeated_entry(decision))
-        else:
-            receipts.append(_refusal(model_id, decision, now))
-    entries += [receipt_entry(receipt) for receipt, _ in receipts]
+    kept, entries = _receipts(model_id, None, decisions, now)
     entries += [dead_letter(item) for item in refused if item.dead_letter]
     keep = record.commit_seq < _UNREGISTERED_RECEIPTS
     return Commit(
@@ -96,11 +90,7 @@ def unregistered_transition(
         expected=record.expected(origin.partition),
         partition=origin.partition,
         next_offset=origin.next_offset,
-        requests={
-            receipt.request_id: stored_receipt(receipt, body)
-            for receipt, body in receipts
-            if body is not None and keep
-        },
+        requests=kept if keep else {},
         outbox=entries_in_order(entries),
     )
 
@@ -126,7 +116,7 @@ def deletion_transition(
     elif deferrals:
         after, job = order_refresh(after, after.version, now)
         entries = [] if job is None else [job_entry(job, now)]
-    receipts, sent = _receipts(after, batch.decisions, now)
+    receipts, sent = _receipts(after.model_id, after, batch.decisions, now)
     entries += sent
     entries += [dead_letter(item) for item in refused if item.dead_letter]
     deleted = [*batch.deleted, *retired]
@@ -197,40 +187,51 @@ def _after(
 
 
 def _receipts(
-    after: ModelState, decisions: Sequence[Decision], now: datetime
+    model_id: str, after: ModelState | None, decisions: Sequence[Decision], now: datetime
 ) -> tuple[dict[str, str], list[Entry]]:
-    """Return the receipts to keep, and the messages to send."""
+    """Return the receipts to keep, and the messages to send, in the order of the requests."""
     kept: dict[str, str] = {}
+    sent: dict[str, Entry] = {}
     entries: list[Entry] = []
     for decision in decisions:
         if isinstance(decision, Repeated):
             entries.append(repeated_entry(decision))
-            continue
-        receipt, body = _receipt(after, decision, now)
-        if body is not None:
-            kept[receipt.request_id] = stored_receipt(receipt, body)
-        entries.append(receipt_entry(receipt))
+        elif isinstance(decision, Again):
+            entries.append(sent[decision.request_id])
+        else:
+            receipt, body = _receipt(model_id, after, decision, now)
+            entries.append(receipt_entry(receipt))
+            if body is not None:
+                kept[receipt.request_id] = stored_receipt(receipt, body)
+                sent[receipt.request_id] = entries[-1]
     return kept, entries
 
 
-def _receipt(after: ModelState, decision: Decision, now: datetime) -> tuple[Receipt, str | None]:
-    if isinstance(decision, Accepted):
+def _receipt(
+    model_id: str, after: ModelState | None, decision: Decision, now: datetime
+) -> tuple[Receipt, str | None]:
+    """Return a receipt and the body it is kept under; None: it is sent and not kept."""
+    if after is not None and isinstance(decision, Accepted):
         return applied_receipt(after, decision, now), decision.body
-    if isinstance(decision, Deferral):
-        accepted = decision.accepted
-        return Receipt(
-            request_id=accepted.request_id,
-            model_id=after.model_id,
-            status="DEFERRED",
-            code=decision.code,
-            detail=f"{decision.detail}; a rebuild without its rows is on its way",
-            rows_unknown=accepted.rows_unknown,
-            version=after.version,
-            generation=after.meta.generation,
-            source=accepted.source,
-            completed_at=now,
-        ), accepted.body
-    return _refusal(after.model_id, decision, now)
+    if after is not None and isinstance(decision, Deferral):
+        return _deferred_receipt(after, decision, now), decision.accepted.body
+    return _refusal(model_id, decision, now)
+
+
+def _deferred_receipt(after: ModelState, deferral: Deferral, now: datetime) -> Receipt:
+    accepted = deferral.accepted
+    return Receipt(
+        request_id=accepted.request_id,
+        model_id=after.model_id,
+        status="DEFERRED",
+        code=deferral.code,
+        detail=f"{deferral.detail}; a rebuild without its rows is on its way",
+        rows_unknown=accepted.rows_unknown,
+        version=after.version,
+        generation=after.meta.generation,
+        source=accepted.source,
+        completed_at=now,
+    )
 
 
 def applied_receipt(after: ModelState, accepted: Accepted, now: datetime) -> Receipt:

@@ -53,7 +53,13 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
 
 
 def dropped(
-    before: ModelState, job_id: str, origin: Origin, *, now: datetime, discarded: Sequence[str] = ()
+    before: ModelState,
+    job_id: str,
+    origin: Origin,
+    *,
+    now: datetime,
+    discarded: Sequence[str] = (),
+    order_again: bool = True,
 ) -> Transition:
     """Decide a refresh event that changes nothing; order another job if it was the pending one."""
     after = before
@@ -61,8 +67,9 @@ def dropped(
     pending = before.meta.pending_job
     if pending is not None and pending.job_id == job_id:
         after = replace(before, meta=with_meta(before.meta, pending_job=None))
-        after, job = order_refresh(after, after.version, now)
-        entries = [] if job is None else [job_entry(job, now)]
+        if order_again:
+            after, job = order_refresh(after, after.version, now)
+            entries = [] if job is None else [job_entry(job, now)]
     commit = Commit(
         keys=before.keys,
         generation=before.generation_keys,
@@ -127,11 +134,9 @@ def _polished(
         codec.unpack(arrays.get(b"theta_snapshot"), shape, what),
         result.certified,
         result.passes,
+        result.left,
     )
     concurrent = before.meta.deletions_logged - result.sealed
-    stream = adopt_polish(before.stream, polished)
-    if concurrent == 0:
-        return stream, result.certified
     left = concurrent_remainder(
         before.generation,
         before.stream,
@@ -140,7 +145,8 @@ def _polished(
         before.sentinels.W,
         concurrent,
     )
-    return replace(stream, carried=stream.carried + left), None
+    stream = adopt_polish(before.stream, polished, left)
+    return stream, None if concurrent else result.certified
 
 
 def _refreshed(meta: Meta, result: JobResult, now: datetime, **changes: object) -> Meta:

@@ -239,8 +239,10 @@ def concurrent_remainder(
 
     Each was left out with its error by the quadratic model at the snapshot, not with its true
     error at the polished point; the step is wrong by A^-1 x_i times the difference. A typical
-    row's part is averaged over sample ``rows`` (with base dual rows W); the parts are added up as
-    if they all pointed the same way.
+    row's part is the root mean square over sample ``rows`` (with base dual rows W); the parts are
+    added up as if they all pointed the same way. An estimate of rows that are gone already:
+    measured on random rows, 2 to 3 times the truth in the median, 0.5 to 14 times in nine cases
+    of ten; rows that are unlike the sample can exceed it.
     """
     if concurrent == 0 or len(rows) == 0 or generation.objective.kind is Kind.LINEAR:
         return 0.0
@@ -248,7 +250,7 @@ def concurrent_remainder(
     used, _ = linearised_error(generation, at_snapshot, rows)
     missed = np.abs(generation.objective.error(rows, polished.theta) - used)[:, 0]
     lengths = np.linalg.norm(current_dual_rows(stream, rows.X, W), axis=1)
-    return concurrent * float(np.mean(lengths * missed))
+    return concurrent * float(np.sqrt(np.mean((lengths * missed) ** 2)))
 
 
 def compact(

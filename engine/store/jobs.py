@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from engine.objective import Array
 from engine.refresh import Size
 from engine.store import codec
-from engine.store.connection import Fields, reachable
+from engine.store.connection import Fields, reachable, text
 from engine.store.head import Status
 from engine.store.keys import ModelKeys
 from engine.store.staging import TIME_TO_LIVE
@@ -29,6 +29,8 @@ class JobResult(BaseModel):
         What it was made from: another generation or reference makes it stale.
     sealed
         How many deletions the result knows; later ones are applied to it again.
+    certified, left
+        Bound of what is left, and what is left where there is no bound.
     rows, class_counts
         Rows of the new generation at the seal (compact and rebuild).
     staged_key
@@ -49,6 +51,7 @@ class JobResult(BaseModel):
     reference_epoch: int
     sealed: int
     certified: float | None = None
+    left: float = 0.0
     staged_key: str | None = None
     generation: int = 0
     rows: int = 0
@@ -74,12 +77,23 @@ def write_result(
         pipeline.execute()
 
 
+def write_failure(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:
+    """Store that a job failed, so that it is not ordered again at once."""
+    key = ModelKeys.of_model(model_id).job(job_id)
+    with reachable(client):
+        client.hset(key, "failure", reason)
+        client.expire(key, TIME_TO_LIVE)
+
+
 def read_result(
     client: redis.Redis, keys: ModelKeys, job_id: str
-) -> tuple[JobResult, Mapping[bytes, bytes]] | None:
-    """Return a result and its encoded arrays, or None: it expired, or there never was one."""
+) -> tuple[JobResult, Mapping[bytes, bytes]] | str | None:
+    """Return a result and its encoded arrays, or why the job failed.
+
+    None: the result has expired, or there never was one.
+    """
     with reachable(client):
         fields: Any = client.hgetall(keys.job(job_id))
-    if b"result" not in fields:
-        return None
-    return JobResult.model_validate(json.loads(fields[b"result"])), fields
+    if b"result" in fields:
+        return JobResult.model_validate(json.loads(fields[b"result"])), fields
+    return text(fields[b"failure"]) if b"failure" in fields else None

@@ -1,0 +1,52 @@
+"""Prometheus metrics: one object, passed to those who measure."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
+_ROWS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
+
+
+class Metrics:
+    """All series of a worker, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(name, text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+            return Gauge(name, text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+        self.requests = counter(
+            "lethe_requests_total", "Requests decided, by receipt status", ("status",)
+        )
+        self.rows_deleted = counter("lethe_rows_deleted_total", "Rows deleted", ("model",))
+        self.dead_letters = counter("lethe_dead_letters_total", "Records that could not be read")
+        self.commits = counter("lethe_commits_total", "Commits, by outcome", ("outcome",))
+        self.refreshes = counter("lethe_refreshes_total", "Refresh jobs done, by size", ("size",))
+        self.batch_rows = histogram("lethe_batch_rows", "Rows of a batch", _ROWS)
+        self.step_seconds = histogram(
+            "lethe_step_seconds", "Computing the step of a batch", _SECONDS
+        )
+        self.commit_seconds = histogram(
+            "lethe_commit_seconds", "Commit script and durable barrier", _SECONDS
+        )
+        self.end_to_end_seconds = histogram(
+            "lethe_end_to_end_seconds", "From the record's time to its published receipt", _SECONDS
+        )
+        self.refresh_seconds = histogram(
+            "lethe_refresh_seconds", "A refresh job, snapshot to result", _SECONDS
+        )
+        self.error = gauge("lethe_error_relative", "Published relative error", ("model",))
+        self.budget = gauge("lethe_error_budget", "Relative error budget", ("model",))
+        self.version = gauge("lethe_version", "Newest version", ("model",))
+        self.rows_live = gauge("lethe_rows_live", "Live rows", ("model",))
+        self.lag = gauge("lethe_lag_records", "Records not decided yet", ("partition",))
+        self.outbox_depth = gauge("lethe_outbox_entries", "Messages not published yet")
+        self.halted = gauge("lethe_halted_models", "Models that wait for a person")

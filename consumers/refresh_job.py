@@ -1,0 +1,277 @@
+"""One refresh job, from a snapshot to a stored result. It never writes the live state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from consumers.events import RefreshRequested
+from consumers.transition import v_age
+from engine.error import choose_sentinels, remainder_estimate
+from engine.errors import LetheError
+from engine.objective import Array, Kind, Objective, Rows
+from engine.refresh import (
+    Choice,
+    NewGeneration,
+    Size,
+    choose,
+    compact,
+    facts_of,
+    polish_snapshot,
+    rebuild,
+)
+from engine.store import staging
+from engine.store.head import Status
+from engine.store.jobs import JobResult, write_result
+from engine.store.snapshot import Snapshot, load_factor, take_snapshot
+from engine.store.staged import Staged, catch_up, stream_fields
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+from engine.stream import Generation
+
+ORDERED = ("ordered", "scheduled")
+"""Reasons of people and schedules: their size is done at the least."""
+
+CATCH_UP_LIMIT = 64
+"""Rows that a result may leave to the deletion worker to catch up with."""
+
+_CATCH_UP_ROUNDS = 8
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and how much there is (0: unknown)."""
+
+
+class Superseded(LetheError):
+    """The model has moved to another generation since the job was ordered."""
+
+    code = "SUPERSEDED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    store: ModelStore
+    event: RefreshRequested
+    progress: Progress
+    began: float
+
+
+def run_job(
+    store: ModelStore,
+    event: RefreshRequested,
+    *,
+    now: datetime,
+    progress: Progress = lambda _what, _done, _all: None,
+) -> JobResult:
+    """Do a refresh job and store its result.
+
+    Raises
+    ------
+    Superseded
+        Another job was faster; there is nothing to do.
+    UnknownModel, CorruptState, IllConditioned, NotConverged
+        As the reading and the fitting.
+
+    Notes
+    -----
+    Cost by size: O(d) complete, O(n d) a pass polish, O(n K d) compact, O(n d^2) rebuild.
+    """
+    job = _Job(store, event, progress, time.perf_counter())
+    state = store.load_model(event.model_id)
+    if state.meta.generation != event.generation:
+        raise Superseded(
+            f"model {event.model_id!r} is at generation {state.meta.generation}, the job is for "
+            f"{event.generation}; nothing to do"
+        )
+    choice = choose_size(state, event, now)
+    if choice.size is Size.COMPLETE:
+        return _store(job, _result(job, state, choice))
+    rows_live = state.meta.rows_live
+    snapshot = take_snapshot(
+        store, event.model_id, lambda done: progress("reading rows", done, rows_live)
+    )
+    choice = choose_size(snapshot.state, event, now)
+    match choice.size:
+        case Size.COMPLETE:
+            return _store(job, _result(job, snapshot.state, choice))
+        case Size.POLISH:
+            return _polish(job, snapshot, choice)
+        case Size.COMPACT:
+            return _compact(job, snapshot, choice)
+        case Size.REBUILD:
+            return _rebuild(job, snapshot, choice)
+
+
+def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
+    """Return the smallest size that does; what a person ordered is done at the least."""
+    meta = state.meta
+    facts = facts_of(
+        state.generation,
+        state.stream,
+        estimate=0.0
+        if meta.certified is not None
+        else remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live),
+        budget_relative=meta.config.error_budget,
+        v_age_seconds=v_age(meta, now),
+        deferred=len(state.deferred),
+    )
+    ordered = event.size if event.reason in ORDERED else None
+    return choose(facts, meta.config.limits.limits(), ordered)
+
+
+def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> JobResult:
+    return JobResult.model_validate(
+        {
+            "job_id": job.event.job_id,
+            "model_id": job.event.model_id,
+            "size": choice.size,
+            "reason": choice.reason,
+            "seconds": time.perf_counter() - job.began,
+            "generation_key": state.meta.generation_key,
+            "reference_epoch": state.meta.reference_epoch,
+            "sealed": state.meta.deletions_logged,
+            "status": state.meta.status,
+            **more,
+        }
+    )
+
+
+def _store(job: _Job, result: JobResult, arrays: Mapping[str, Array] | None = None) -> JobResult:
+    write_result(job.store.client, result, arrays)
+    return result
+
+
+def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+    state = snapshot.state
+    limits = state.meta.config.limits.limits()
+    target = limits.far_under * state.meta.config.error_budget
+    size = float(np.linalg.norm(state.stream.published))
+    polished = polish_snapshot(
+        state.generation,
+        state.stream,
+        load_factor(job.store, state),
+        snapshot.rows,
+        snapshot.W,
+        target=target * size,
+        on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
+    )
+    if polished.left > state.meta.config.error_budget * size:
+        # The stale factor did not get there: the next size does.
+        reason = f"{choice.reason}; a polish of {polished.passes} passes did not reach the budget"
+        return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+    result = _result(
+        job,
+        state,
+        choice,
+        passes=polished.passes,
+        certified=polished.certified,
+        left=polished.left,
+    )
+    arrays = {"theta": polished.theta, "theta_snapshot": polished.theta_snapshot}
+    return _store(job, result, arrays)
+
+
+def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+    state = snapshot.state
+    job.progress("folding deletions into the factor", 0, 0)
+    factor = load_factor(job.store, state)
+    made = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
+    return _stage(job, snapshot, made, choice, status=state.meta.status)
+
+
+def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+    state = snapshot.state
+    resolved = tuple(state.deferred)
+    left = snapshot.without(state.deferred_rows)
+    if not left.ids:
+        result = _result(job, state, choice, status="EMPTY", resolved=resolved)
+        return _store(job, result)
+    job.progress("refitting and refactoring", 0, 0)
+    generation, status = _penalised_if_needed(state, left.rows)
+    made = rebuild(generation, left.rows, state.stream.theta_exact)
+    return _stage(job, left, made, choice, status=status, resolved=resolved)
+
+
+def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Status]:
+    """Return the generation to rebuild from; one class alone needs a penalised intercept."""
+    config, generation = state.meta.config, state.generation
+    if config.kind is Kind.LINEAR or not config.fit_intercept or len(np.unique(rows.y)) > 1:
+        return generation, state.meta.status
+    penalty = np.full(config.d, config.ridge)
+    return replace(generation, objective=Objective(config.kind, penalty)), "INTERCEPT_PENALISED"
+
+
+def _stage(
+    job: _Job,
+    snapshot: Snapshot,
+    made: NewGeneration,
+    choice: Choice,
+    *,
+    status: Status,
+    resolved: tuple[str, ...] = (),
+) -> JobResult:
+    """Stage the new generation, let it learn of deletions meanwhile, and seal it."""
+    state, client = snapshot.state, job.store.client
+    where = state.keys.generation(f"{made.generation.number}-{job.event.job_id[:16]}")
+    staging.discard(client, where.everything())
+    n = len(snapshot.ids)
+    chosen = choose_sentinels(n, made.generation.number)
+    staging.stage_generation(
+        client,
+        where,
+        generation=made.generation,
+        stream=made.stream,
+        L=made.factor.L,
+        ids=snapshot.ids,
+        rows=snapshot.rows,
+        W=made.dual_rows,
+        sentinel_ids=[snapshot.ids[i] for i in chosen],
+        on_rows=lambda done: job.progress("writing the new generation", done, n),
+    )
+    sentinels = job.store.sentinels(where, state.meta, [snapshot.ids[i] for i in chosen])
+    staged = Staged(where, made.generation, made.stream, sentinels)
+    counts = _class_counts(state, snapshot.rows)
+    rows, position, certified = n, state.meta.deletions_logged, made.certified
+    for _ in range(_CATCH_UP_ROUNDS):
+        latest = job.store.load_model(job.event.model_id).meta.deletions_logged
+        if latest - position <= CATCH_UP_LIMIT:
+            break
+        later = job.store.deletions_since(state, position, latest)
+        caught_up = catch_up(job.store, staged, state.meta, later)
+        staged, position = caught_up.staged, latest
+        if caught_up.rows:
+            certified = None
+            rows -= len(caught_up.rows)
+            counts = _fewer(counts, len(caught_up.rows), caught_up.ones)
+            staging.unstage_rows(client, where, caught_up.rows)
+            staging.stage_stream(client, where, staged.stream)
+    scalars, thetas = stream_fields(staged.stream)
+    result = _result(
+        job,
+        state,
+        choice,
+        sealed=position,
+        certified=certified,
+        staged_key=where.name,
+        generation=made.generation.number,
+        rows=rows,
+        class_counts=counts,
+        stream=scalars,
+        status=status,
+        resolved=resolved,
+    )
+    return _store(job, result, thetas)
+
+
+def _class_counts(state: ModelState, rows: Rows) -> tuple[int, int] | None:
+    if state.meta.class_counts is None:
+        return None
+    ones = int(rows.y.sum())
+    return len(rows) - ones, ones
+
+
+def _fewer(counts: tuple[int, int] | None, rows: int, ones: int) -> tuple[int, int] | None:
+    return None if counts is None else (counts[0] - (rows - ones), counts[1] - ones)

@@ -1,0 +1,103 @@
+"""Reading a refresh result and turning it into a transition of the live state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from consumers.refresh_transition import (
+    dropped,
+    emptied,
+    new_generation,
+    small_refresh,
+    stale_reason,
+)
+from consumers.transition import Origin, Transition
+from engine.errors import IllConditioned
+from engine.refresh import Size
+from engine.store.jobs import JobResult, read_result
+from engine.store.staged import catch_up, read_staged
+from engine.store.staging import staged as existing
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A transition, whether it swaps the result in, and a line about it."""
+
+    transition: Transition
+    swapped: bool
+    message: str
+
+
+def swap(
+    store: ModelStore, state: ModelState, job_id: str, origin: Origin, now: datetime
+) -> Outcome:
+    """Return what a refresh event comes to.
+
+    The event only names a job whose result must lie in the store: a forged one changes nothing,
+    a stale one is dropped, and if it was the pending one, another job is ordered.
+    """
+    found = read_result(store.client, state.keys, job_id)
+    if found is None:
+        transition = dropped(state, job_id, origin, now=now)
+        return Outcome(transition, False, "no result of this refresh job is stored")
+    if isinstance(found, str):
+        transition = dropped(state, job_id, origin, now=now, order_again=False)
+        return Outcome(transition, False, f"the refresh failed: {found}")
+    result, arrays = found
+    stale = stale_reason(state, result)
+    if stale is not None:
+        return _drop(state, result, origin, now, stale)
+    if result.size in (Size.COMPLETE, Size.POLISH):
+        transition = small_refresh(state, result, arrays, origin, now=now)
+        return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+    return _swap_generation(store, state, result, arrays, origin, now)
+
+
+def _swap_generation(
+    store: ModelStore,
+    state: ModelState,
+    result: JobResult,
+    arrays: Mapping[bytes, bytes],
+    origin: Origin,
+    now: datetime,
+) -> Outcome:
+    rows = [row for request in result.resolved for row in _rows(state, request)]
+    ledgered = store.ledgered(state.keys, rows)
+    message = f"refreshed: {result.size}, {result.reason}"
+    if result.staged_key is None:
+        if state.meta.rows_live != len(set(rows) - ledgered):
+            return _drop(state, result, origin, now, "rows are left after all")
+        return Outcome(emptied(state, result, ledgered, origin, now=now), True, message)
+    where = state.keys.generation(result.staged_key)
+    staged = read_staged(store, where, state.meta, result, arrays)
+    if staged is None:
+        return _drop(state, result, origin, now, "its staged generation has expired")
+    later = store.deletions_since(state, result.sealed, state.meta.deletions_logged)
+    try:
+        caught_up = catch_up(store, staged, state.meta, later)
+    except IllConditioned as error:
+        return _drop(state, result, origin, now, f"it cannot take later deletions: {error}")
+    if _rows_left(state, ledgered, rows) != result.rows - len(caught_up.rows):
+        return _drop(state, result, origin, now, "its rows are not the live rows")
+    persist = existing(store.client, where.everything())
+    transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
+    return Outcome(transition, True, message)
+
+
+def _rows(state: ModelState, request: str) -> tuple[str, ...]:
+    return (*state.deferred[request].row_ids, *state.deferred[request].retired)
+
+
+def _rows_left(state: ModelState, ledgered: frozenset[str], rows: list[str]) -> int:
+    retired = {row for request in state.deferred.values() for row in request.retired}
+    return state.meta.rows_live - len(set(rows) - ledgered - retired)
+
+
+def _drop(state: ModelState, result: JobResult, origin: Origin, now: datetime, why: str) -> Outcome:
+    staged = [] if result.staged_key is None else [f"gen:{result.staged_key}"]
+    transition = dropped(state, result.job_id, origin, now=now, discarded=staged)
+    return Outcome(transition, False, f"refresh result dropped: {why}")

@@ -1,0 +1,202 @@
+"""The refresh worker: takes refresh jobs, stores results, and says so. Safe to kill at any time.
+
+A job that was begun and not finished is done again from the start; its staged keys expire. The
+worker keeps polling while it computes, so that the log does not take it for dead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import stamina
+from pydantic import ValidationError
+
+from consumers import cloudevents, topics
+from consumers.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
+from consumers.health import Health
+from consumers.log.base import Log, Message, Partition, Position, Record
+from consumers.metrics import Metrics
+from consumers.refresh_job import Progress, run_job
+from consumers.takeover import start_offset
+from consumers.telemetry import logger
+from engine.errors import LetheError, NotDurable, Unavailable
+from engine.store.jobs import JobResult, write_failure
+from engine.store.store import ModelStore
+
+GROUP = "lethe-refresh"
+_POLL_SECONDS = 0.5
+_BUSY_POLL_SECONDS = 0.2
+_JOBS = 16  # jobs read ahead while one is computed; they are few
+
+
+class RefreshWorker:
+    """Reads refresh jobs one at a time; one thread runs it, and one more computes."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: ModelStore,
+        *,
+        metrics: Metrics | None = None,
+        health: Health | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        progress: Progress = lambda _what, _done, _all: None,
+        at_step: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._metrics = metrics or Metrics()
+        self._health = health or Health()
+        self._now = now
+        self._progress = progress
+        self._at_step = at_step
+        self._logger = logger("refresh")
+        self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
+        self._producer = log.producer()
+        self._computing = ThreadPoolExecutor(1, thread_name_prefix="refresh")
+        self._waiting: deque[Record] = deque()
+        self._positions: dict[Partition, int] = {}
+        self._rewind = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set; a job under way is left to the next worker."""
+        transient = (Unavailable, NotDurable)
+        while not stop.is_set():
+            for attempt in stamina.retry_context(
+                on=transient, attempts=None, timeout=None, wait_initial=0.1, wait_max=5.0
+            ):
+                with attempt:
+                    if stop.is_set():
+                        return
+                    try:
+                        self.run_once(stop=stop)
+                    except transient as error:
+                        self._health.trouble(str(error))
+                        self._logger.warning("waiting", action="retry", reason=str(error))
+                        self._waiting.clear()
+                        self._rewind = True
+                        raise
+
+    def run_once(self, timeout: float = _POLL_SECONDS, stop: threading.Event | None = None) -> int:
+        """Take at most one job; return how many were done."""
+        self._take_over()
+        if not self._waiting:
+            self._waiting.extend(self._consumer.poll(timeout, _JOBS))
+        lost = self._consumer.take_lost()
+        if lost:
+            self._waiting = deque(r for r in self._waiting if r.partition not in lost)
+        if not self._waiting:
+            self._health.progress(0)
+            return 0
+        record = self._waiting.popleft()
+        if not self._do(record, stop or threading.Event()):
+            return 0
+        self._positions[record.partition] = record.offset + 1
+        self._store.set_watermarks({str(record.partition): record.offset + 1})
+        self._consumer.commit_hint(
+            {record.partition: Position(record.offset + 1, record.leader_epoch)}
+        )
+        self._health.progress(len(self._waiting))
+        return 1
+
+    def close(self) -> None:
+        """Leave the group; a job under way is abandoned with the process."""
+        self._computing.shutdown(wait=False, cancel_futures=True)
+        self._consumer.close()
+        self._producer.close()
+
+    def idle(self) -> bool:
+        """Return whether every job is done."""
+        held = self._consumer.assignment()
+        return (
+            bool(held)
+            and not self._waiting
+            and all(self._consumer.bounds(p).end <= self._positions.get(p, 0) for p in held)
+        )
+
+    def _take_over(self) -> None:
+        fresh = set(self._consumer.take_assigned())
+        if self._rewind:
+            fresh |= self._consumer.assignment()
+        for partition in sorted(fresh):
+            stored = self._store.watermark(str(partition))
+            offset = start_offset(partition, stored, self._consumer.bounds(partition))
+            self._positions[partition] = offset
+            self._consumer.seek(partition, offset)
+        self._rewind = False
+
+    def _do(self, record: Record, stop: threading.Event) -> bool:
+        """Do the job in a record; return False when stopped before it was done."""
+        event = self._parse(record)
+        if event is None:
+            return True
+        self._logger.info(
+            "refresh begins",
+            action="refresh_begin",
+            model=event.model_id,
+            job=event.job_id,
+            reason=event.reason,
+        )
+        self._at_step("refresh_snapshot")
+        future: Future[JobResult] = self._computing.submit(
+            run_job, self._store, event, now=self._now(), progress=self._progress
+        )
+        while not future.done():
+            if stop.is_set():
+                return False
+            room = max(0, _JOBS - len(self._waiting))
+            self._waiting.extend(self._consumer.poll(_BUSY_POLL_SECONDS, room) if room else ())
+            self._health.beat()
+            threading.Event().wait(0 if room else _BUSY_POLL_SECONDS)
+        try:
+            result = future.result()
+        except Unavailable:
+            raise
+        except LetheError as error:
+            self._logger.error(
+                "refresh failed",
+                action="refresh_failed",
+                model=event.model_id,
+                job=event.job_id,
+                reason=str(error),
+            )
+            write_failure(self._store.client, event.model_id, event.job_id, str(error))
+        else:
+            self._metrics.refreshes.labels(result.size.value).inc()
+            self._metrics.refresh_seconds.observe(result.seconds)
+            self._logger.info(
+                "refresh done",
+                action="refresh_done",
+                model=event.model_id,
+                job=event.job_id,
+                size=result.size.value,
+                reason=result.reason,
+                seconds=round(result.seconds, 4),
+            )
+        self._at_step("refresh_write")
+        self._complete(event)
+        return True
+
+    def _complete(self, event: RefreshRequested) -> None:
+        """Send the event that names the job, through the model's own partition."""
+        done = RefreshCompleted(job_id=event.job_id, model_id=event.model_id)
+        headers = cloudevents.headers(REFRESH_COMPLETED, event.job_id, self._now(), event.model_id)
+        self._producer.publish(
+            [Message(topics.DELETIONS, event.model_id.encode(), done.value(), headers)]
+        )
+
+    def _parse(self, record: Record) -> RefreshRequested | None:
+        try:
+            return RefreshRequested.model_validate(cloudevents.parse(record).data)
+        except (ValueError, ValidationError) as error:
+            self._logger.error(
+                "a record that is no refresh job is skipped",
+                action="skip",
+                offset=record.offset,
+                reason=str(error).splitlines()[0],
+            )
+            return None

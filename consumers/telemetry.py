@@ -1,0 +1,47 @@
+"""Structured logs: every line has an ``action``; lines about a request have its id.
+
+Logs go to stderr, as text for people or as JSON (``LETHE_LOG_FORMAT=json``). Row ids and
+subjects are personal data and never logged; request ids are.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal, TypeAlias
+
+import structlog
+
+Logger: TypeAlias = structlog.typing.FilteringBoundLogger
+
+
+def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "console") -> None:
+    """Send logs to stderr in one of two forms; libraries speak from WARNING on."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+    ]
+    forms: dict[str, list[structlog.typing.Processor]] = {
+        "json": [
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.JSONRenderer(),
+        ],
+        "console": [
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+    }
+    structlog.configure(
+        processors=[*shared, *forms[style]],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
+
+
+def logger(component: str) -> Logger:
+    """Return a logger that names its component on every line."""
+    bound: Logger = structlog.get_logger().bind(component=component)
+    return bound
