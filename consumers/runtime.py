@@ -1,0 +1,81 @@
+"""Wiring: from settings to a store, a log and workers. The only place that knows them all."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from threadpoolctl import threadpool_limits
+
+from consumers import topics
+from consumers.embedded import EmbeddedValkey
+from consumers.log.base import Log
+from consumers.log.kafka import KafkaLog
+from consumers.log.streams import StreamsLog
+from consumers.settings import Settings
+from engine.store.connection import Barrier, connect
+from engine.store.store import ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A log and where the store is. Each thread opens its own store."""
+
+    settings: Settings
+    log: Log
+    redis_url: str
+    _stack: ExitStack
+
+    def store(self) -> ModelStore:
+        """Return a store with its own connections; closed with the runtime.
+
+        Raises
+        ------
+        StoreUnavailable
+            It cannot be reached.
+        NotDurable
+            It can lose acknowledged writes, and ``durability`` is ``required``.
+        """
+        client = connect(self.redis_url)
+        barrier = Barrier(
+            client,
+            relaxed=self.settings.durability == "relaxed",
+            replicas=self.settings.replicas,
+        )
+        store = ModelStore(client, barrier)
+        self._stack.callback(store.close)
+        return store
+
+    def ensure_topics(self) -> None:
+        """Create the topics that are missing."""
+        self.log.ensure_topics(topics.specs(self.settings.partitions))
+
+
+@contextmanager
+def open_runtime(settings: Settings) -> Iterator[Runtime]:
+    """Open what the settings name: an embedded Valkey if no store is named, and a log.
+
+    Raises
+    ------
+    StoreUnavailable, LogUnavailable
+        A server cannot be reached.
+    """
+    # More than one BLAS thread costs 10 to 100 times on the small kernels of a deletion.
+    with ExitStack() as stack, threadpool_limits(1):
+        if settings.redis_url is not None:
+            url = settings.redis_url.get_secret_value()
+        else:
+            url = stack.enter_context(EmbeddedValkey(settings.data_dir)).url
+        log: Log
+        if settings.kafka_bootstrap_servers is not None:
+            client_id = f"lethe-{socket.gethostname()}-{os.getpid()}"
+            log = KafkaLog(settings.kafka_bootstrap_servers, client_id=client_id)
+        else:
+            client = connect(url)
+            stack.callback(client.close)
+            log = StreamsLog(client)
+        stack.callback(log.close)
+        yield Runtime(settings, log, url, stack)

@@ -1,0 +1,85 @@
+"""Settings: flags over environment (``LETHE_*``) over defaults. Secrets are never printed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from engine.errors import InvalidData
+
+
+def default_data_dir() -> Path:
+    """Return the user's own data directory for Lethe."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "lethe"
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Each field's environment variable is ``LETHE_<FIELD>``.
+
+    Attributes
+    ----------
+    redis_url
+        Redis or Valkey; without it an embedded Valkey runs on ``data_dir``.
+    kafka_bootstrap_servers
+        Kafka; without it the workers use Redis Streams as their log (single-node mode).
+    data_dir
+        Where the embedded Valkey keeps its data.
+    durability
+        ``required`` refuses a store that can lose acknowledged writes; ``relaxed`` accepts it.
+    replicas
+        Replicas that a commit must have reached on disk before it is published.
+    partitions
+        Partitions of topics that are created.
+    http_host, http_port
+        Where workers answer /healthz, /readyz and /metrics; port 0 turns it off.
+    log_level, log_format
+        Logs on stderr.
+    batch_records, batch_rows
+        Size of a micro-batch.
+    rebuild_threads
+        BLAS threads of a refresh worker that runs alone; every other worker uses one.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="LETHE_", extra="ignore", frozen=True)
+
+    redis_url: SecretStr | None = None
+    kafka_bootstrap_servers: str | None = None
+    data_dir: Path = Field(default_factory=default_data_dir)
+    durability: Literal["required", "relaxed"] = "required"
+    replicas: Annotated[int, Field(ge=0, le=16)] = 0
+    partitions: Annotated[int, Field(ge=1, le=1024)] = 4
+    http_host: str = "127.0.0.1"
+    http_port: Annotated[int, Field(ge=0, le=65535)] = 9464
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["console", "json"] = "console"
+    batch_records: Annotated[int, Field(ge=1, le=10_000)] = 256
+    batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
+
+    @field_validator("redis_url", "kafka_bootstrap_servers", mode="before")
+    @classmethod
+    def _empty_is_absent(cls, value: Any) -> Any:
+        return None if value == "" else value
+
+
+def load_settings(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings, flags over environment; flags that are None are not given.
+
+    Raises
+    ------
+    InvalidData
+        A value cannot be used; the message names the variable and not the value.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = "_".join(str(part) for part in first["loc"])
+        raise InvalidData(f"setting LETHE_{name.upper()}: {first['msg']}") from None
