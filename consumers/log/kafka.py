@@ -23,6 +23,7 @@ from consumers.log.base import Message, TopicSpec
 from consumers.log.kafka_connection import METADATA_SECONDS, Connection, Server
 from consumers.log.kafka_group import KafkaGroupConsumer
 from consumers.log.kafka_reader import KafkaReader
+from consumers.log.kafka_repairs import abandon
 from engine.errors import InvalidData, LogUnavailable
 
 CONNECT_SECONDS = 10.0
@@ -169,8 +170,7 @@ class KafkaLogProducer:
     def close(self) -> None:
         """Release the connection; everything published was acknowledged before."""
         if self._producer is not None:
-            self._producer.close(timeout=2.0)
-            self._producer = None
+            self._abandon()
 
     def _open(self) -> KafkaProducer:
         if self._producer is None:
@@ -212,8 +212,7 @@ class KafkaLogProducer:
     def _abandon(self) -> None:
         if self._producer is not None:
             producer, self._producer = self._producer, None
-            with contextlib.suppress(errors.KafkaError):
-                producer.close(timeout=0)
+            abandon(producer)
 
 
 def _send(producer: KafkaProducer, message: Message) -> Any:

@@ -99,9 +99,10 @@ class KafkaGroupConsumer:
                 self._name_new_partitions()
                 records = self._deliver(batches)
                 self._send_hints()
+                if not records:
+                    self._connection.check()
                 if records or news != self._membership.changes or time.monotonic() >= deadline:
                     return records
-                self._connection.check()
 
     def take_assigned(self) -> frozenset[Partition]:
         """Return the partitions assigned since the last call."""

@@ -92,6 +92,8 @@ class KafkaReader:
             batches = self._consumer.poll(
                 timeout_ms=min(left, SLICE_SECONDS) * 1000, max_records=limit
             )
+            if not batches:
+                self._connection.check()
             now = self._connection.known_topic_id(partition.topic)
             if now is not None and now != partition.topic_id:
                 raise PartitionReset(partition, offset, None)
@@ -99,4 +101,3 @@ class KafkaReader:
             # Transaction markers and compacted records move the position and yield nothing.
             if batches or after != offset or time.monotonic() >= deadline:
                 return [to_record(partition, found) for found in batches.get(tp, ())], after
-            self._connection.check()

@@ -14,6 +14,7 @@ from kafka.protocol.consumer.fetch import FetchRequest
 
 # From this version on a fetch names its topics by id.
 _FETCH_BY_ID = 13
+_ABANDON_SECONDS = 2.0
 
 
 # Given as ``proxy_url``, which is how the client chooses a kind of socket; there is no proxy.
@@ -106,3 +107,16 @@ class _Finished:
     def __init__(self, future: Any) -> None:
         self.add_callback = future.add_callback
         self.add_errback = future.add_errback
+
+
+def abandon(producer: Any) -> None:
+    """Stop a producer and drop what it has not sent.
+
+    Its own ``close`` raises when a flush does not succeed in time and leaves the sending thread
+    running, which then sends old messages behind their repetition.
+    (`test_kafka_clients_survive_their_broker`)
+    """
+    producer._unregister_cleanup()
+    producer._closed = True
+    producer._sender.force_close()
+    producer._sender.join(_ABANDON_SECONDS)

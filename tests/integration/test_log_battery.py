@@ -102,7 +102,7 @@ def _kafka(bootstrap: str, prefix: str) -> Iterator[Bench]:
     log = KafkaLog(bootstrap, client_id="battery", session_seconds=SESSION)
 
     def nowhere() -> Log:
-        return KafkaLog("127.0.0.1:1", client_id="battery", connect_seconds=1.0)
+        return KafkaLog("127.0.0.1:1", client_id="battery", connect_seconds=0.4)
 
     yield Bench("kafka", log, bootstrap, prefix, log.delete_topic, nowhere)
     log.close()
@@ -224,9 +224,8 @@ def test_a_large_publish_keeps_its_order(bench: Bench) -> None:
     member.consumer.close()
 
 
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
 def test_a_message_that_is_too_large_is_refused_and_harms_nothing(bench: Bench) -> None:
-    if bench.kind == "memory":
-        pytest.skip("memory has no limit")
     topic = bench.topic()
     producer = bench.log.producer()
     with pytest.raises(InvalidData, match="bytes"):
@@ -477,9 +476,9 @@ def test_a_reader_waits_for_news_and_gives_up_in_time(bench: Bench) -> None:
     reader.close()
 
 
+# Memory does not compact, and Kafka does it when it likes.
+@pytest.mark.parametrize("bench", [STREAMS], indirect=True)
 def test_a_compacted_topic_keeps_the_newest_value_of_each_key(bench: Bench) -> None:
-    if bench.kind != "streams":
-        pytest.skip("memory does not compact; Kafka compacts when it likes")
     topic = bench.topic(compacted=True)
     bench.publish(topic, *numbers(300), key=b"churn")  # two calls of the script
     bench.publish(topic, b"x", b"y", key=b"fraud")
@@ -501,14 +500,38 @@ def test_a_compacted_topic_keeps_the_newest_value_of_each_key(bench: Bench) -> N
     reader.close()
 
 
+@pytest.mark.parametrize("bench", ["memory", STREAMS], indirect=True)
+def test_trimming_moves_the_beginning(bench: Bench) -> None:
+    assert isinstance(bench.log, MemoryLog | StreamsLog)
+    topic = bench.topic()
+    bench.publish(topic, *numbers(10))
+    member, reader = Member(bench, topic), bench.log.reader()
+    [partition] = reader.partitions(topic)
+    bench.log.trim(partition, 4)
+    assert reader.bounds(partition) == Bounds(4, 10)
+    bench.log.trim(partition, 2)  # never moves back
+    assert reader.bounds(partition) == Bounds(4, 10)
+    with pytest.raises(PartitionReset, match=r"position 0 .* holds 4 to 10"):
+        until(lambda: len(member.records) > 0, member)
+    with pytest.raises(PartitionReset):
+        reader.read(partition, 3, WAIT, 10)
+    member.consumer.seek(partition, 4)
+    assert _values(member.consumer, 6) == numbers(6, 4)
+    bench.log.trim(partition, 99)
+    assert reader.bounds(partition) == Bounds(10, 10)
+    bench.publish(topic, b"next")
+    assert [(r.offset, r.value) for r in reader.read(partition, 10, WAIT, 10)[0]] == [(10, b"next")]
+    member.consumer.close()
+    reader.close()
+
+
 # --- Failures ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
 def test_a_log_that_is_not_there_is_one_clear_line_in_bounded_time(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if bench.kind == "memory":
-        pytest.skip("memory is always there")
     nowhere = bench.nowhere()
     calls: list[Callable[[], object]] = [
         nowhere.ping,

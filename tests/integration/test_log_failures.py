@@ -1,0 +1,163 @@
+"""What the logs do when their server dies or loses data, and what foreign clients may send."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from consumers.log.base import Bounds, Consumer, Log, Message, Partition, Record, TopicSpec
+from consumers.log.reset import PartitionReset
+from consumers.log.streams import StreamsLog
+from consumers.log.streams_format import stream_key, topic_key
+from engine.errors import LogUnavailable
+from tests.servers import KafkaProcess, ValkeyProcess
+
+
+def _go_on(consumer: Consumer, seconds: float, done: dict[Partition, int]) -> list[Record]:
+    """Poll for ``seconds``, as a worker does; errors pass."""
+    records: list[Record] = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for record in consumer.poll(0.05, 100):
+            records.append(record)
+            done[record.partition] = record.offset + 1
+        consumer.take_lost()
+        for partition in consumer.take_assigned():
+            consumer.seek(partition, done.get(partition, 0))
+        if records:
+            return records
+    return records
+
+
+def _server_dies_and_comes_back(
+    log: Log, kill: Callable[[], None], start: Callable[[], None]
+) -> None:
+    log.ensure_topics([TopicSpec("t")])
+    consumer, producer, done = log.consumer("g", ["t"]), log.producer(), dict[Partition, int]()
+    producer.publish([Message("t", b"k", b"before")])
+    assert [record.value for record in _go_on(consumer, 10.0, done)] == [b"before"]
+
+    kill()
+    for call in (
+        lambda: _go_on(consumer, 15.0, done),
+        lambda: producer.publish([Message("t", b"k", b"lost?")], timeout=1.0),
+        log.ping,
+    ):
+        started = time.monotonic()
+        with pytest.raises(LogUnavailable, match=r"cannot be reached") as caught:
+            call()
+        assert time.monotonic() - started < 10.0
+        assert "\n" not in str(caught.value)
+
+    start()
+    producer.publish([Message("t", b"k", b"after")])
+    found: list[bytes | None] = []
+    deadline = time.monotonic() + 20.0
+    while b"after" not in found and time.monotonic() < deadline:
+        try:
+            found += [record.value for record in _go_on(consumer, 1.0, done)]
+        except LogUnavailable:
+            time.sleep(0.1)
+    assert b"before" not in found
+    assert found[-1] == b"after"
+    consumer.close()
+    producer.close()
+
+
+@pytest.mark.redis
+def test_streams_survive_their_server(private_valkey: Callable[..., ValkeyProcess]) -> None:
+    server = private_valkey()
+    with redis.Redis.from_url(server.url) as client:
+        log = StreamsLog(client, lease_seconds=1.0)
+        _server_dies_and_comes_back(log, server.kill, server.start)
+        log.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_kafka_clients_survive_their_broker(
+    private_kafka: Callable[[], KafkaProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from consumers.log import kafka_connection
+    from consumers.log.kafka import KafkaLog
+
+    monkeypatch.setattr(kafka_connection, "UNREACHABLE_SECONDS", 1.0)  # to wait less
+    broker = private_kafka()
+    log = KafkaLog(broker.bootstrap, client_id="t", session_seconds=3.0, connect_seconds=1.0)
+    _server_dies_and_comes_back(log, broker.kill, broker.start)
+
+
+@pytest.mark.redis
+def test_a_stream_that_lost_writes_is_noticed(redis_client: redis.Redis) -> None:
+    log = StreamsLog(redis_client, lease_seconds=1.0)
+    log.ensure_topics([TopicSpec("t")])
+    producer, consumer, done = log.producer(), log.consumer("g", ["t"]), dict[Partition, int]()
+    producer.publish([Message("t", b"k", b"%d" % number) for number in range(5)])
+    assert len(_go_on(consumer, 5.0, done)) == 5
+    [partition] = done
+    # What a failover to a replica that lags does.
+    redis_client.xtrim(stream_key(partition), minid="99-0")
+    redis_client.hset(topic_key("t"), "next:0", "3")
+    with pytest.raises(PartitionReset, match=r"position 5 .* holds 0 to 3"):
+        _go_on(consumer, 5.0, done)
+    consumer.close()
+    producer.close()
+    log.close()
+
+
+@pytest.mark.redis
+def test_nothing_behind_a_hole_in_a_stream_is_delivered(redis_client: redis.Redis) -> None:
+    log = StreamsLog(redis_client, lease_seconds=5.0)
+    log.ensure_topics([TopicSpec("t")])
+    producer, consumer = log.producer(), log.consumer("g", ["t"])
+    producer.publish([Message("t", b"k", b"%d" % number) for number in range(5)])
+    [partition] = consumer.take_assigned()
+    redis_client.xdel(stream_key(partition), "3-0")  # offset 2
+    consumer.seek(partition, 0)
+    assert [record.offset for record in consumer.poll(5.0, 100)] == [0, 1]
+    with pytest.raises(PartitionReset, match=r"position 2"):
+        consumer.poll(5.0, 100)
+    assert consumer.poll(0.1, 100) == []
+    consumer.close()
+    producer.close()
+    log.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_aborted_records_and_markers_are_passed_over(
+    kafka_bootstrap: str, topic_prefix: str
+) -> None:
+    from kafka import KafkaProducer
+
+    from consumers.log.kafka import KafkaLog
+
+    topic = topic_prefix + "t"
+    log = KafkaLog(kafka_bootstrap, client_id="t")
+    log.ensure_topics([TopicSpec(topic)])
+    foreign = KafkaProducer(
+        bootstrap_servers=kafka_bootstrap, transactional_id=topic, compression_type="gzip"
+    )
+    foreign.init_transactions()
+    for value, end in ((b"kept", foreign.commit_transaction), (b"gone", foreign.abort_transaction)):
+        foreign.begin_transaction()
+        foreign.send(topic, value)
+        foreign.flush()
+        end()
+    foreign.close()
+
+    reader = log.reader()
+    [partition] = reader.partitions(topic)
+    assert reader.bounds(partition) == Bounds(0, 4)
+    found: list[Record] = []
+    offset = 0
+    started = time.monotonic()
+    while offset < 4:
+        records, offset = reader.read(partition, offset, 20.0, 10)
+        found += records
+    assert time.monotonic() - started < 5.0  # passing a marker is no waiting for news
+    assert [(r.offset, r.key, r.value) for r in found] == [(0, None, b"kept")]
+    reader.close()

@@ -1,0 +1,107 @@
+"""The log in memory can be made to fail where a real one does; the partitioner is Kafka's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from consumers.log.base import Message, Partition, TopicSpec
+from consumers.log.membership import Membership
+from consumers.log.memory import MemoryLog, Moment
+from consumers.log.partitioner import murmur2, partition_index
+from engine.errors import LogUnavailable
+
+
+def test_the_partitioner_is_kafkas() -> None:
+    from kafka.partitioner.default import murmur2 as kafkas
+
+    draw = random.Random(7)
+    keys = [draw.randbytes(length) for length in range(130)] + [b"churn", "größe".encode()]
+    assert [murmur2(key) for key in keys] == [kafkas(key) for key in keys]
+    # From the Java client's own tests (UtilsTest.testMurmur2), as signed integers.
+    assert murmur2(b"21") == -973932308 % 2**32
+    assert murmur2(b"foobar") == -790332482 % 2**32
+    assert partition_index(b"21", 1000) == (-973932308 & 0x7FFFFFFF) % 1000
+
+
+def _filled(log: MemoryLog) -> list[Message]:
+    log.ensure_topics([TopicSpec("t")])
+    return [Message("t", b"k", b"%d" % number) for number in range(3)]
+
+
+@pytest.mark.parametrize(("stage", "left"), [("before", 0), ("between", 1), ("after", 3)])
+def test_a_publish_can_fail_before_between_and_after(stage: str, left: int) -> None:
+    def fail(moment: Moment) -> None:
+        if (moment.call, moment.stage) == ("publish", stage):
+            raise LogUnavailable("made to fail")
+
+    log = MemoryLog()
+    messages = _filled(log)
+    log.hook = fail
+    with pytest.raises(LogUnavailable):
+        log.producer().publish(messages)
+    reader = log.reader()
+    assert reader.bounds(reader.partitions("t")[0]).end == left
+
+
+def test_a_poll_that_fails_moves_nothing() -> None:
+    log = MemoryLog()
+    log.producer().publish(_filled(log))
+    consumer = log.consumer("g", ["t"])
+    [partition] = consumer.take_assigned()
+    consumer.seek(partition, 0)
+    for stage in ("before", "after"):
+
+        def fail(moment: Moment, stage: str = stage) -> None:
+            if (moment.call, moment.stage) == ("poll", stage):
+                raise LogUnavailable("made to fail")
+
+        log.hook = fail
+        with pytest.raises(LogUnavailable):
+            consumer.poll(0, 10)
+    log.hook = lambda _moment: None
+    assert [record.offset for record in consumer.poll(0, 10)] == [0, 1, 2]
+
+
+def test_records_of_a_partition_that_moves_during_a_poll_are_not_delivered() -> None:
+    log = MemoryLog()
+    log.producer().publish(_filled(log))
+    consumer = log.consumer("g", ["t"])
+    [partition] = consumer.take_assigned()
+    consumer.seek(partition, 0)
+
+    def evict(moment: Moment) -> None:
+        if (moment.call, moment.stage) == ("poll", "after"):
+            assert len(moment.records) == 3
+            log.evict(consumer)
+
+    log.hook = evict
+    assert consumer.poll(0, 10) == []
+    assert consumer.take_lost() == {partition}
+
+
+def test_added_partitions_are_assigned_and_keep_the_topic_id() -> None:
+    log = MemoryLog()
+    _filled(log)
+    consumer = log.consumer("g", ["t"])
+    [first] = consumer.take_assigned()
+    log.add_partitions("t", 3)
+    added = consumer.take_assigned()
+    assert added == {Partition("t", first.topic_id, 1), Partition("t", first.topic_id, 2)}
+    assert consumer.take_lost() == frozenset()
+
+
+def test_a_partition_lost_and_regained_is_in_both_sets_of_news() -> None:
+    membership, partition = Membership(), Partition("t", "id", 0)
+    membership.gain([partition])
+    membership.seek(partition)
+    assert membership.take_assigned() == {partition}
+    membership.lose([partition])
+    membership.gain([partition])
+    assert membership.take_lost() == {partition}
+    assert membership.take_assigned() == {partition}
+    assert membership.sought() == frozenset()
+    membership.lose([partition])
+    assert membership.take_assigned() == frozenset()
+    assert not membership.seek(partition)
