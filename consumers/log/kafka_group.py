@@ -80,6 +80,8 @@ class KafkaGroupConsumer:
         self._topics = list(topics)
         self._session_seconds = session_seconds
         self._membership = Membership()
+        self._positions: dict[Partition, int] = {}
+        self._resets: list[PartitionReset] = []
         self._hints: dict[Partition, Position] = {}
         self._next_hint = 0.0
         self._closed = False
@@ -93,6 +95,7 @@ class KafkaGroupConsumer:
         news = self._membership.changes
         with self._server.reaching():
             while True:
+                self._raise_reset()
                 left = max(deadline - time.monotonic(), 0.0)
                 batches = self._fetch(min(left, SLICE_SECONDS), limit)
                 self._check_topics()
@@ -120,6 +123,7 @@ class KafkaGroupConsumer:
         """Go on at ``offset``; a partition that was lost meanwhile is ignored."""
         if not self._membership.seek(partition):
             return
+        self._positions[partition] = offset
         # The listener may take the partition away between these lines.
         with contextlib.suppress(ValueError, KeyError):
             self._consumer.seek(topic_partition(partition), offset)
@@ -178,29 +182,35 @@ class KafkaGroupConsumer:
                 timeout_ms=timeout * 1000, max_records=limit
             )
         except errors.OffsetOutOfRangeError as error:
-            self._out_of_range(error.args[0])
+            self._out_of_range(set(error.args[0]))
         except errors.LogTruncationError as error:
-            self._out_of_range({tp: self._consumer.position(tp) for tp in error.divergent_offsets})
+            self._out_of_range(set(error.divergent_offsets))
         else:
             return batches
         return {}
 
-    def _out_of_range(self, positions: Mapping[Any, int]) -> None:
-        """Raise `PartitionReset` for a position, unless its topic was made again."""
-        for tp in positions:
-            self._silence(tp)
-        self._name_new_partitions()
+    def _out_of_range(self, where: set[Any]) -> None:
+        """Note a reset of each partition in ``where``, unless its topic was made again."""
         for partition in self._membership.sought():
-            if topic_partition(partition) not in positions:
+            tp = topic_partition(partition)
+            if tp not in where:
                 continue
+            self._silence(tp)
             self._membership.silence(partition)
             current = self._connection.partitions([partition.topic]).get(partition.topic, [])
             if partition in current:
                 bounds = find_bounds(self._consumer, self._connection, partition, 0)
-                raise PartitionReset(partition, positions[topic_partition(partition)], bounds)
-            if current:
+                self._resets.append(PartitionReset(partition, self._positions[partition], bounds))
+            elif current:
                 self._rejoin()
                 return
+
+    def _raise_reset(self) -> None:
+        """Raise the first reset of a partition that is still held; the others stay."""
+        while self._resets:
+            reset = self._resets.pop()
+            if reset.partition in self._membership.held():
+                raise reset
 
     def _check_topics(self) -> None:
         """Rejoin when a topic was deleted and made again behind the client's back.
@@ -231,12 +241,12 @@ class KafkaGroupConsumer:
 
     def _deliver(self, batches: Mapping[Any, Sequence[Any]]) -> list[Record]:
         sought = {topic_partition(partition): partition for partition in self._membership.sought()}
-        return [
-            to_record(sought[tp], found)
-            for tp, records in batches.items()
-            if tp in sought  # it was revoked while the answer was on its way
-            for found in records
-        ]
+        records: list[Record] = []
+        for tp, found in batches.items():
+            if tp in sought:  # else it was revoked while the answer was on its way
+                records += [to_record(sought[tp], one) for one in found]
+                self._positions[sought[tp]] = found[-1].offset + 1
+        return records
 
     def _take_hints(self) -> dict[Any, OffsetAndMetadata]:
         hints, self._hints = self._hints, {}

@@ -27,9 +27,10 @@ from typing import Any
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
 from consumers.log.base import Headers, Partition, Record
-from engine.errors import CorruptState, LogUnavailable
+from engine.errors import CorruptState, InvalidData, LogUnavailable
 
 # A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
 REPLY_TIMEOUT = 10.0
@@ -152,6 +153,10 @@ def own_client(client: redis.Redis) -> redis.Redis:
     is gone must be noticed. It answers bytes, in the older protocol's shapes.
     """
     pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        raise InvalidData(
+            "Redis Streams need a plain connection to one server; name the primary itself"
+        )
     settings: dict[str, Any] = {
         name: value
         for name, value in pool.connection_kwargs.items()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from threading import Thread
 
 import pytest
 
@@ -105,3 +107,28 @@ def test_a_partition_lost_and_regained_is_in_both_sets_of_news() -> None:
     membership.lose([partition])
     assert membership.take_assigned() == frozenset()
     assert not membership.seek(partition)
+
+
+def test_threads_may_share_the_log() -> None:
+    log = MemoryLog()
+    log.ensure_topics([TopicSpec("t", 2)])
+    consumer = log.consumer("g", ["t"])
+    for partition in consumer.take_assigned():
+        consumer.seek(partition, 0)
+
+    def send(name: int) -> None:
+        producer = log.producer()
+        for number in range(200):
+            producer.publish([Message("t", b"model-%d" % name, b"%d" % number)])
+
+    threads = [Thread(target=send, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    found: dict[bytes | None, list[bytes | None]] = {}
+    deadline = time.monotonic() + 10.0
+    while sum(map(len, found.values())) < 800 and time.monotonic() < deadline:
+        for record in consumer.poll(0.5, 7):
+            found.setdefault(record.key, []).append(record.value)
+    for thread in threads:
+        thread.join()
+    assert list(found.values()) == [[b"%d" % number for number in range(200)]] * 4
