@@ -1,0 +1,293 @@
+"""Steps 2 to 6 for the records of one poll: validate, load, compute, commit, durable.
+
+A `Decider` keeps the states of models in memory; each is checked against the stored commit_seq
+whenever it is used, and the commit's compare-and-set is the last word.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeVar
+
+from consumers.decide import Decision, compute, decide, rows_named, status_of
+from consumers.deletion_transition import (
+    deletion_transition,
+    origin_of,
+    unregistered_transition,
+)
+from consumers.log.base import Partition, Record
+from consumers.metrics import Metrics
+from consumers.refresh_swap import swap
+from consumers.telemetry import Logger
+from consumers.validate import Refreshed, Refused, Valid, Validated, validate
+from engine.errors import CommitConflict
+from engine.store.commit import Commit
+from engine.store.keys import ModelKeys
+from engine.store.state import ModelState, State, Unregistered
+from engine.store.store import Lookup, ModelStore
+
+_TRIES = 5
+
+Item = TypeVar("Item", bound=Validated)
+
+
+@dataclass(slots=True)
+class Group:
+    """The records of one model in one partition, in order.
+
+    Records that name no model form a group of their partition, which has a record of its own in
+    the store, so that they too are decided exactly once.
+    """
+
+    keys: ModelKeys
+    model_id: str
+    partition: Partition
+    items: list[Validated]
+
+
+def group_records(records: Sequence[Record]) -> list[Group]:
+    """Validate (step 2) each record alone, and group by model and partition."""
+    groups: dict[tuple[ModelKeys, Partition], Group] = {}
+    for record in records:
+        item = validate(record)
+        model_id = _model_of(item)
+        if model_id is None and isinstance(item, Refused):
+            item = replace(item, request_id=None)  # a receipt needs both ids
+        keys = (
+            ModelKeys.of_partition(str(record.partition))
+            if model_id is None
+            else ModelKeys.of_model(model_id)
+        )
+        place = (keys, record.partition)
+        if place not in groups:
+            groups[place] = Group(keys, model_id or "", record.partition, [])
+        groups[place].items.append(item)
+    return list(groups.values())
+
+
+class Decider:
+    """Decides groups; one thread uses it.
+
+    Parameters
+    ----------
+    store
+        Where the state is.
+    metrics, logger
+        What is measured and said.
+    rows
+        Rows of a batch at most; a larger group makes several commits.
+    now
+        The clock of receipts and versions.
+    at_step
+        Called with the name of each step as it is reached.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        *,
+        metrics: Metrics,
+        logger: Logger,
+        rows: int,
+        now: Callable[[], datetime],
+        at_step: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._logger = logger
+        self._rows = rows
+        self._now = now
+        self._at_step = at_step
+        self._states: dict[ModelKeys, State] = {}
+
+    def forget(self) -> None:
+        """Forget all states: something went wrong, or a partition moved."""
+        self._states.clear()
+
+    def remember(self, state: ModelState) -> None:
+        """Take a state that was just loaded."""
+        self._states[state.keys] = state
+        self._report(state)
+
+    def decide(self, group: Group) -> None:
+        """Decide a group's records; after another's commit, read again.
+
+        Raises
+        ------
+        CommitConflict
+            Others keep committing: give up this turn.
+        CorruptState
+            The model cannot be worked on.
+        StoreUnavailable, NotDurable
+            Unknown outcome: forget everything and read again.
+        """
+        for attempt in range(1, _TRIES + 1):
+            try:
+                for run in self._runs(group):
+                    self._decide_run(group, run)
+            except CommitConflict as conflict:
+                self._metrics.commits.labels("conflict").inc()
+                self._states.pop(group.keys, None)
+                if attempt == _TRIES:
+                    raise
+                self._logger.warning(
+                    "reading again", action="conflict", model=group.model_id, reason=str(conflict)
+                )
+            else:
+                return
+
+    def _runs(self, group: Group) -> list[list[Validated]]:
+        """Return runs of requests of bounded size, and refreshes alone, in order."""
+        runs: list[list[Validated]] = []
+        rows = 0
+        for item in group.items:
+            size = len(item.request.row_ids or ()) if isinstance(item, Valid) else 0
+            alone = isinstance(item, Refreshed)
+            after_refresh = bool(runs) and isinstance(runs[-1][0], Refreshed)
+            if not runs or alone or after_refresh or rows + size > self._rows:
+                runs.append([])
+                rows = 0
+            runs[-1].append(item)
+            rows += size
+        return runs
+
+    def _decide_run(self, group: Group, run: Sequence[Validated]) -> None:
+        state = self._load(group)
+        items = _undecided(state, group.partition, run)
+        if items and isinstance(items[0], Refreshed):
+            self._decide_refresh(state, items[0])
+        elif items:
+            requests = [item for item in items if not isinstance(item, Refreshed)]
+            self._decide_requests(group, requests)
+
+    def _load(self, group: Group) -> State:
+        """Load (step 3) the state, from memory or from the store."""
+        state = self._states.get(group.keys)
+        if state is None:
+            self._at_step("load")
+            state = self._store.load(group.keys, group.model_id)
+            self._states[group.keys] = state
+        return state
+
+    def _look_up(
+        self, group: Group, items: Sequence[Valid | Refused]
+    ) -> tuple[State, Lookup, Mapping[str, Sequence[str]]]:
+        """Load (step 3) what the batch names, in one round trip, as of one state."""
+        request_ids = [name for item in items if (name := _request_id(item)) is not None]
+        named = [item.request.subject_id for item in items if isinstance(item, Valid)]
+        subject_ids = [name for name in named if name is not None]
+        for _ in range(_TRIES):
+            state = self._load(group)
+            subjects: Mapping[str, Sequence[str]] = {}
+            if isinstance(state, ModelState):
+                subjects = self._store.subjects(state, subject_ids)
+            lookup = self._store.look_up(state, request_ids, rows_named(items, subjects))
+            if lookup.commit_seq == state.commit_seq:
+                return state, lookup, subjects
+            self._states.pop(group.keys, None)
+        raise CommitConflict(f"model {group.model_id!r}: its state changes while it is read")
+
+    def _decide_requests(self, group: Group, items: Sequence[Valid | Refused]) -> None:
+        state, lookup, subjects = self._look_up(group, items)
+        items = _undecided(state, group.partition, items)
+        if not items:
+            return
+        origin = origin_of([item.record for item in items])
+        refused = [item for item in items if isinstance(item, Refused)]
+        if isinstance(state, Unregistered):
+            decisions = decide(None, items, lookup, subjects)
+            self._commit(
+                unregistered_transition(
+                    state, group.model_id, decisions, refused, origin, now=self._now()
+                )
+            )
+            self._states.pop(group.keys, None)
+        else:
+            self._at_step("compute")
+            begin = time.perf_counter()
+            batch = compute(state, decide(state, items, lookup, subjects), lookup)
+            transition = deletion_transition(state, batch, refused, origin, now=self._now())
+            self._metrics.step_seconds.observe(time.perf_counter() - begin)
+            self._commit(transition.commit)
+            decisions = batch.decisions
+            self.remember(transition.after)
+            if batch.deleted:
+                self._metrics.batch_rows.observe(len(batch.deleted))
+                self._metrics.rows_deleted.labels(group.model_id).inc(len(batch.deleted))
+        self._metrics.dead_letters.inc(sum(item.dead_letter for item in refused))
+        self._say(group, items, decisions)
+
+    def _decide_refresh(self, state: State, item: Refreshed) -> None:
+        """Decide a refresh event (steps 3 to 6); for an unknown model it changes nothing."""
+        if isinstance(state, Unregistered):
+            return
+        outcome = swap(self._store, state, item.event.job_id, origin_of([item.record]), self._now())
+        self._commit(outcome.transition.commit)
+        self.remember(outcome.transition.after)
+        self._logger.info(
+            outcome.message,
+            action="swap" if outcome.swapped else "drop_result",
+            model=state.model_id,
+            job=item.event.job_id,
+            version=outcome.transition.after.version,
+        )
+
+    def _commit(self, commit: Commit) -> None:
+        """Commit (step 5) and wait until it is on disk (step 6)."""
+        self._at_step("commit")
+        begin = time.perf_counter()
+        self._store.commit(commit)
+        self._metrics.commit_seconds.observe(time.perf_counter() - begin)
+        self._metrics.commits.labels("done").inc()
+        self._at_step("durable")
+
+    def _report(self, state: ModelState) -> None:
+        model, meta = state.model_id, state.meta
+        self._metrics.error.labels(model).set(meta.error.relative)
+        self._metrics.budget.labels(model).set(meta.error.budget)
+        self._metrics.version.labels(model).set(state.version)
+        self._metrics.rows_live.labels(model).set(meta.rows_live)
+
+    def _say(
+        self,
+        group: Group,
+        items: Sequence[Valid | Refused],
+        decisions: Sequence[Decision],
+    ) -> None:
+        for decision in decisions:
+            self._metrics.requests.labels(status_of(decision)).inc()
+        state = self._states.get(group.keys)
+        version = state.version if isinstance(state, ModelState) else None
+        statuses = iter(decisions)
+        for item in items:
+            request_id = _request_id(item)
+            status = "UNREADABLE" if request_id is None else status_of(next(statuses))
+            self._logger.info(
+                "record decided",
+                action="decide",
+                request_id=request_id,
+                status=status,
+                model=group.model_id,
+                version=version,
+                partition=group.partition.index,
+                offset=item.record.offset,
+            )
+
+
+def _undecided(state: State, partition: Partition, items: Sequence[Item]) -> list[Item]:
+    """Return the items that the state has not decided yet."""
+    first = state.offsets.get(str(partition), 0)
+    return [item for item in items if item.record.offset >= first]
+
+
+def _model_of(item: Validated) -> str | None:
+    if isinstance(item, Valid):
+        return item.request.model_id
+    return item.model_id if isinstance(item, Refused) else item.event.model_id
+
+
+def _request_id(item: Valid | Refused) -> str | None:
+    return item.request.request_id if isinstance(item, Valid) else item.request_id
