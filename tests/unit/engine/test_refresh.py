@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.methods import method_named
+from engine.objective import Kind
+from engine.refresh import (
+    Facts,
+    Limits,
+    Size,
+    adopt_polish,
+    choose,
+    compact,
+    complete,
+    concurrent_remainder,
+    facts_of,
+    polish_snapshot,
+    rebuild,
+)
+from engine.stream import current_dual_rows, delete, distance_to_exact
+from tests.families import families
+from tests.oracles import distance
+from tests.states import started
+
+KINDS = ("linear", "logistic")
+
+LIMITS = Limits()
+LINEAR = Facts(
+    kind=Kind.LINEAR,
+    d=2000,
+    deleted_in_generation=10,
+    completions=0,
+    condition=1e6,
+    v_age_seconds=0.0,
+    remaining=0.0,
+    budget=0.01,
+)
+LOGISTIC = replace(LINEAR, kind=Kind.LOGISTIC)
+MANY = LIMITS.rows(2000) + 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "ordered", "size", "reason"),
+    [
+        # The smallest size that brings the error far under the budget.
+        (LINEAR, None, Size.COMPLETE, "far under"),
+        (LOGISTIC, None, Size.COMPLETE, "far under"),
+        (replace(LOGISTIC, remaining=0.0025), None, Size.COMPLETE, "far under"),
+        (replace(LOGISTIC, remaining=0.0026), None, Size.POLISH, "quadratic model"),
+        (replace(LINEAR, remaining=0.0026), None, Size.REBUILD, "rounding"),
+        # A generation that is used up.
+        (replace(LINEAR, deleted_in_generation=MANY - 1), None, Size.COMPLETE, "far under"),
+        (replace(LINEAR, deleted_in_generation=MANY), None, Size.COMPACT, "501 rows deleted"),
+        (replace(LOGISTIC, deleted_in_generation=MANY), None, Size.COMPACT, "501 rows deleted"),
+        (
+            replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
+            None,
+            Size.REBUILD,
+            "501 rows",
+        ),
+        (replace(LINEAR, completions=64), None, Size.REBUILD, "64 completions"),
+        (replace(LINEAR, completions=63), None, Size.COMPLETE, "far under"),
+        (replace(LINEAR, condition=1.1e12), None, Size.REBUILD, "condition 1e+12"),
+        (replace(LINEAR, v_age_seconds=31 * 86400.0), None, Size.REBUILD, "age limit"),
+        (replace(LINEAR, deferred=2), None, Size.REBUILD, "2 deferred"),
+        # An order is done at the least.
+        (LINEAR, Size.COMPACT, Size.COMPACT, "ordered"),
+        (LOGISTIC, Size.POLISH, Size.POLISH, "ordered"),
+        (LINEAR, Size.REBUILD, Size.REBUILD, "ordered"),
+        (replace(LINEAR, deleted_in_generation=MANY), Size.COMPLETE, Size.COMPACT, "501"),
+        (replace(LINEAR, completions=64), Size.COMPLETE, Size.REBUILD, "completions"),
+        (replace(LINEAR, completions=64), Size.REBUILD, Size.REBUILD, "ordered"),
+        (replace(LINEAR, deferred=1), Size.COMPLETE, Size.REBUILD, "deferred"),
+    ],
+)
+def test_the_policy_chooses_the_smallest_size_that_does(
+    facts: Facts, ordered: Size | None, size: Size, reason: str
+) -> None:
+    choice = choose(facts, LIMITS, ordered)
+    assert choice.size is size
+    assert reason in choice.reason
+
+
+def test_limits_on_rows_follow_d_with_a_floor() -> None:
+    assert (LIMITS.rows(10), LIMITS.rows(4000)) == (256, 1000)
+    assert LIMITS.hard_rows(4000) == 8000
+
+
+def test_the_facts_budget_is_relative_to_what_the_published_error_is_relative_to() -> None:
+    state = started("benign", "linear")
+    gone = replace(state.stream, published=np.zeros_like(state.stream.published))
+    facts = facts_of(state.generation, gone, estimate=0.0, budget_relative=0.01)
+    assert facts.budget == pytest.approx(0.01 * 1e-3 * np.linalg.norm(state.generation.theta_b))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_completing_publishes_the_exact_answer_and_is_not_thrown_away(kind: str) -> None:
+    state = started("benign", kind)
+    stream = state.delete_in([8], "pru")
+    assert distance_to_exact(stream) > 1e-4
+    done = complete(stream)
+    assert distance_to_exact(done) == 0.0
+    assert (len(done.Q), done.completions) == (0, 1)
+    # The next deletion projects from the completed point: it stays near to exact.
+    after = state.delete(done, state.data.deleted[8:9], "pru")
+    late = state.delete(stream, state.data.deleted[8:9], "pru")
+    assert distance_to_exact(after) < 0.5 * distance_to_exact(late)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compacting_changes_no_answer_and_deletions_go_on(kind: str) -> None:
+    for name in families(kind):
+        state = started(name, kind)
+        gone = len(state.data.deleted) // 2
+        stream = state.delete_in([gone], "exact")
+        rows, W = state.live_rows(gone)
+        made = compact(state.generation, stream, state.made.factor, rows, W)
+        np.testing.assert_array_equal(made.stream.published, stream.theta_exact)
+        assert (made.generation.number, len(made.stream.V), len(made.stream.Q)) == (1, 0, 0)
+        rest = state.data.deleted[gone:]
+        straight = state.delete(stream, rest, "exact")
+        live = np.flatnonzero(state.data.live(gone))
+        places = np.searchsorted(live, rest)
+        exact = method_named("exact")
+        folded = delete(
+            made.generation, made.stream, rows.take(places), made.dual_rows[places], exact
+        )
+        # Injected with a tiny ridge: 1 - h = 3e-7, so a different order of operations shows.
+        size = 1e-6 if name == "injected_tiny_ridge" else 1e-9
+        gap = np.linalg.norm(folded.stream.theta_exact - straight.theta_exact)
+        assert gap <= size * np.linalg.norm(state.made.theta), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rebuild_is_retraining(kind: str) -> None:
+    for name in families(kind):
+        state = started(name, kind)
+        gone = len(state.data.deleted)
+        stream = state.delete_in([gone], "pru")
+        made = rebuild(state.generation, state.live_rows(gone)[0], stream.theta_exact)
+        true = distance(made.stream.published, state.retrained(gone))
+        assert made.certified is not None
+        assert true <= made.certified <= 1e-6 * np.linalg.norm(made.stream.published), name
+        assert (made.generation.number, len(made.stream.V)) == (1, 0)
+
+
+def test_a_polish_becomes_reference_and_anchor_and_the_stream_goes_on_from_it() -> None:
+    state = started("benign", "logistic")
+    stream = state.delete_in([20], "pru")
+    rows, W = state.live_rows(20)
+    polished = polish_snapshot(state.generation, stream, state.made.factor, rows, W, target=1e-10)
+    adopted = adopt_polish(stream, polished)
+    assert distance(adopted.published, state.retrained(20)) <= 1e-10
+    assert adopted.theta_r is polished.theta
+    assert adopted.carried == polished.left == polished.certified
+    assert len(adopted.V) == 20
+    after = state.delete(adopted, state.data.deleted[20:24], "pru")
+    without = state.delete(stream, state.data.deleted[20:24], "pru")
+    truth = state.retrained(24)
+    assert distance(after.theta_exact, truth) < distance(without.theta_exact, truth)
+
+
+def test_deletions_during_a_polish_are_kept_and_what_that_leaves_is_counted() -> None:
+    ratios = []
+    for seed in range(20):
+        state = started("benign", "logistic", seed)
+        snapshot = state.delete_in([20], "pru")
+        rows, W = state.live_rows(20)
+        polished = polish_snapshot(
+            state.generation, snapshot, state.made.factor, rows, W, target=1e-10
+        )
+        now = state.delete(snapshot, state.data.deleted[20:26], "pru")
+        sample, sample_W = state.live_rows(26)
+        counted = concurrent_remainder(state.generation, now, polished, sample, sample_W, 6)
+        adopted = adopt_polish(now, polished, counted)
+        # What the adopted point would be, had the six rows been deleted after the polish.
+        after = state.delete(adopt_polish(snapshot, polished), state.data.deleted[20:26], "pru")
+        missed = float(np.linalg.norm(adopted.theta_exact - after.theta_exact))
+        ratios.append(counted / missed)
+        assert adopted.carried == polished.left + counted
+    assert 1 < np.median(ratios) < 5
+    assert np.percentile(ratios, 5) > 0.3
+    assert concurrent_remainder(state.generation, now, polished, sample, sample_W, 0) == 0.0
+
+
+def test_compacted_dual_rows_equal_the_streams_own() -> None:
+    state = started("sparse", "logistic")
+    stream = state.delete_in([10, 10], "pru")
+    rows, W = state.live_rows(20)
+    made = compact(state.generation, stream, state.made.factor, rows, W)
+    np.testing.assert_allclose(
+        made.dual_rows, current_dual_rows(stream, rows.X, W), rtol=1e-12, atol=1e-15
+    )
