@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -25,7 +25,14 @@ from consumers.health import Health
 from consumers.log.base import Log, Partition, Position, Record
 from consumers.metrics import Metrics
 from consumers.publisher import Publisher
-from consumers.takeover import check_history, published_tails, start_offset
+from consumers.takeover import (
+    check_history,
+    models_of,
+    parameter_tails,
+    stale_parameters,
+    start_offset,
+    version_tails,
+)
 from consumers.telemetry import logger
 from engine.errors import CommitConflict, CorruptState, NotDurable, Unavailable, VersionFork
 from engine.store.keys import ModelKeys
@@ -172,11 +179,7 @@ class DeletionWorker:
         self._decider.forget()
         self._halted.clear()
         self._held_back.clear()
-        models = self._store.model_ids()
-        self._publisher.publish(ModelKeys.of_model(model) for model in models)
-        for model in models:
-            self._store.erase(ModelKeys.of_model(model))
-        self._compare_with_history(models)
+        self._settle_models(fresh)
         for partition in sorted(fresh):
             stored = self._store.watermark(str(partition))
             offset = start_offset(partition, stored, self._consumer.bounds(partition))
@@ -191,20 +194,29 @@ class DeletionWorker:
         self._rewind = False
         self._lag_read = 0.0
 
-    def _compare_with_history(self, models: Sequence[str]) -> None:
+    def _settle_models(self, partitions: Iterable[Partition]) -> None:
+        """Finish what a former owner left: publish, erase; and compare state with history."""
         reader = self._log.reader()
         try:
-            tails = published_tails(reader, models)
+            models = models_of(reader, self._store.model_ids(), partitions)
+            self._publisher.publish(ModelKeys.of_model(model) for model in models)
+            versions, parameters = version_tails(reader, models), parameter_tails(reader, models)
         finally:
             reader.close()
         for model in models:
+            keys = ModelKeys.of_model(model)
+            self._store.erase(keys)
             try:
                 state = self._store.load_model(model)
-                check_history(state, tails.get(model))
+                check_history(state, versions.get(model))
             except (VersionFork, CorruptState) as error:
-                self._halt(ModelKeys.of_model(model), error)
-            else:
-                self._decider.remember(state)
+                self._halt(keys, error)
+                continue
+            self._decider.remember(state)
+            stored = self._store.newest_parameters(keys)
+            again = stale_parameters(state, stored, parameters.get(model))
+            if again is not None:
+                self._producer.publish([again])
 
     def _drop_lost(self) -> bool:
         lost = self._consumer.take_lost()

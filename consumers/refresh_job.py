@@ -87,8 +87,8 @@ def run_job(
             f"{event.generation}; nothing to do"
         )
     choice = choose_size(state, event, now)
-    if choice.size is Size.COMPLETE:
-        return _store(job, _result(job, state, choice))
+    if choice.size is Size.COMPLETE or state.meta.rows_live == 0:
+        return _store(job, _result(job, state, Choice(Size.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         store, event.model_id, lambda done: progress("reading rows", done, rows_live)

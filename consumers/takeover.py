@@ -5,11 +5,11 @@ The rebalance listener only sets a flag; the polling thread runs this before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from consumers import topics
-from consumers.events import Version
-from consumers.log.base import Bounds, Partition, Reader
+from consumers import cloudevents, topics
+from consumers.events import MODEL_PARAMETERS, Parameters, Version
+from consumers.log.base import Bounds, Message, Partition, Reader, Record
 from engine.errors import LogReset, VersionFork
 from engine.store.state import ModelState
 
@@ -44,26 +44,63 @@ def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) ->
     return watermark
 
 
-def published_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
+def models_of(reader: Reader, models: Iterable[str], partitions: Iterable[Partition]) -> list[str]:
+    """Return the models whose requests normally lie in these partitions of ``deletions``."""
+    held = {partition.index for partition in partitions}
+    return [
+        model
+        for model in models
+        if reader.partition_for(topics.DELETIONS, model.encode()).index in held
+    ]
+
+
+def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
     """Return the newest published version of each model, as far as the tails hold it."""
-    wanted = set(models)
     newest: dict[str, Version] = {}
-    for partition in reader.partitions(topics.VERSIONS):
+    for record in _tail_records(reader, topics.VERSIONS, set(models)):
+        version = Version.model_validate_json(record.value or b"")
+        known = newest.get(version.model_id)
+        if known is None or version.version > known.version:
+            newest[version.model_id] = version
+    return newest
+
+
+def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, int]:
+    """Return the version of each model's *last* parameters event, which compaction keeps."""
+    last: dict[str, int] = {}
+    for record in _tail_records(reader, topics.MODELS, set(models)):
+        parameters = Parameters.model_validate_json(record.value or b"")
+        last[parameters.model_id] = parameters.version
+    return last
+
+
+def _tail_records(reader: Reader, topic: str, models: set[str]) -> Iterator[Record]:
+    for partition in reader.partitions(topic) if models else ():
         bounds = reader.bounds(partition)
         offset = max(bounds.begin, bounds.end - TAIL)
         while offset < bounds.end:
             records, position = reader.read(partition, offset, _READ_SECONDS, TAIL)
             for record in records:
                 key = (record.key or b"").decode("utf-8", errors="replace")
-                if key in wanted and record.value is not None:
-                    version = Version.model_validate_json(record.value)
-                    known = newest.get(key)
-                    if known is None or version.version > known.version:
-                        newest[key] = version
+                if key in models and record.value is not None:
+                    yield record
             if position == offset:
                 break
             offset = position
-    return newest
+
+
+def stale_parameters(state: ModelState, stored: bytes | None, last: int | None) -> Message | None:
+    """Return the newest parameters to publish again, where an older event was the last.
+
+    A publisher that was stopped between reading the outbox and sending may send late.
+    """
+    if stored is None or last is None or last >= state.version:
+        return None
+    parameters = Parameters.model_validate_json(stored)
+    headers = cloudevents.headers(
+        MODEL_PARAMETERS, parameters.digest[:32], parameters.created_at, parameters.model_id
+    )
+    return Message(topics.MODELS, parameters.model_id.encode(), stored, headers)
 
 
 def check_history(state: ModelState, published: Version | None) -> None:

@@ -230,6 +230,12 @@ class ModelStore:
             stored = self._client.hget(ModelKeys.of_model(model_id).requests, request_id)
         return None if stored is None else str(json.loads(text(stored)[1:])["receipt"])
 
+    def newest_parameters(self, where: ModelKeys) -> bytes | None:
+        """Return the newest parameters event as it was committed."""
+        with reachable(self._client):
+            stored = self._client.get(where.parameters)
+        return stored if isinstance(stored, bytes) else None
+
     def deletions_since(self, state: ModelState, position: int, end: int) -> list[str]:
         """Return the row ids deleted from ``position`` up to ``end``, in commit order."""
         if end <= position:
