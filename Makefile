@@ -38,7 +38,7 @@ lint: setup ## Check format, lint and types (strict)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts/kafka
+	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts/kafka deploy/healthcheck.py
 
 .PHONY: format
 format: setup ## Format the code
