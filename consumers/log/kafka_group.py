@@ -23,7 +23,7 @@ from consumers.log.kafka_records import (
     to_record,
     topic_partition,
 )
-from consumers.log.kafka_repairs import keep_finished_joins
+from consumers.log.kafka_repairs import finish_joins
 from consumers.log.membership import Membership
 from consumers.log.reset import PartitionReset
 
@@ -162,7 +162,7 @@ class KafkaGroupConsumer:
             max_poll_interval_ms=int(MAX_POLL_SECONDS * 1000),
             **reading_settings(self._server),
         )
-        keep_finished_joins(self._consumer)
+        finish_joins(self._consumer)
         self._listener = _Flags(self._silence, self._membership)
         self._consumer.subscribe(topics=self._topics, listener=self._listener)
 

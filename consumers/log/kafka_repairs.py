@@ -80,15 +80,19 @@ def fetch_by_topic_id(client: Any) -> None:
     manager.send = send_by_id
 
 
-def keep_finished_joins(consumer: Any) -> None:
-    """Use the answer to a join that arrives between two polls.
+def finish_joins(consumer: Any) -> None:
+    """See every join of the group through, also one whose answer arrives between two polls.
 
-    The client throws it away and joins again, which makes the whole group rebalance; with short
-    polls two members do that to each other for ever.
-    (`test_two_members_split_the_partitions_and_one_that_leaves_hands_over`)
+    The client loses such an answer in two ways. It throws it away and joins again, which makes
+    the whole group rebalance: with short polls two members do that to each other for ever. Or,
+    when the join was for new partitions, it forgets that it was joining: the member then has no
+    partitions and sends no heartbeats, for ever.
+    (`test_two_members_split_the_partitions_and_one_that_leaves_hands_over`,
+    `test_a_join_that_finishes_between_two_polls_is_completed`)
     """
     coordinator = consumer._coordinator
     join: Callable[..., Any] = coordinator.join_group_async
+    need_rejoin: Callable[[], bool] = coordinator.need_rejoin
 
     async def join_once(timeout_ms: float | None = None) -> Any:
         task = coordinator._join_task
@@ -97,6 +101,7 @@ def keep_finished_joins(consumer: Any) -> None:
         return await join(timeout_ms)
 
     coordinator.join_group_async = join_once
+    coordinator.need_rejoin = lambda: bool(coordinator.rejoining) or need_rejoin()
 
 
 class _Finished:

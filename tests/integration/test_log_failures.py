@@ -161,3 +161,25 @@ def test_aborted_records_and_markers_are_passed_over(
     assert time.monotonic() - started < 5.0  # passing a marker is no waiting for news
     assert [(r.offset, r.key, r.value) for r in found] == [(0, None, b"kept")]
     reader.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_a_join_that_finishes_between_two_polls_is_completed(
+    kafka_bootstrap: str, topic_prefix: str
+) -> None:
+    from consumers.log.kafka import KafkaLog
+    from consumers.log.kafka_connection import METADATA_SECONDS
+
+    topic = topic_prefix + "t"
+    log = KafkaLog(kafka_bootstrap, client_id="t")
+    consumer = log.consumer(topic, [topic])
+    consumer.poll(1.0, 10)  # a member, of a topic that is not there yet
+    log.ensure_topics([TopicSpec(topic)])
+    time.sleep(METADATA_SECONDS + 0.2)
+    deadline = time.monotonic() + 5.0
+    while not consumer.assignment() and time.monotonic() < deadline:
+        consumer.poll(0.0, 10)  # too short for any answer to arrive within it
+        time.sleep(0.05)
+    assert [partition.topic for partition in consumer.take_assigned()] == [topic]
+    consumer.close()
