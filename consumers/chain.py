@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,20 @@ def canonical(value: Any) -> bytes:
 
 def version_digest(version: Version) -> str:
     """Return the digest that a version must carry."""
-    plain = json.loads(version.model_dump_json(exclude={"digest"}))
+    return content_digest(json.loads(version.model_dump_json()))
+
+
+def content_digest(data: Mapping[str, Any]) -> str:
+    """Return the digest of a version's JSON object as it was read.
+
+    Members that this program does not know are covered, too: they are part of the version.
+
+    Raises
+    ------
+    ValueError
+        The object has no canonical form: a number or a string that JSON cannot carry.
+    """
+    plain = {name: value for name, value in data.items() if name != "digest"}
     return hashlib.sha256(canonical(plain)).hexdigest()
 
 
@@ -83,11 +96,26 @@ def check_version(version: Version, previous: Version | None) -> None:
     BrokenChain
         Do not load it: it was altered, or history was rewritten.
     """
-    name = _name(version)
     if version_digest(version) != version.digest:
-        raise BrokenChain(f"{name}: its digest does not match its content; do not load it")
+        raise BrokenChain(
+            f"{_name(version)}: its digest does not match its content; do not load it"
+        )
+    check_link(version, previous)
+
+
+def check_link(version: Version, previous: Version | None) -> None:
+    """Check the link alone, of a version whose digest is checked; None: it must be the first.
+
+    Raises
+    ------
+    BrokenChain
+        A version is missing, or history was rewritten.
+    """
+    name = _name(version)
     if previous is None:
-        if version.version == 0 and version.prev_digest != GENESIS:
+        if version.version != 0:
+            raise BrokenChain(f"{name}: history begins with it; the versions before it are missing")
+        if version.prev_digest != GENESIS:
             raise BrokenChain(f"{name}: the first version links to something before it")
         return
     if version.version != previous.version + 1:

@@ -1,0 +1,272 @@
+"""Finding the parameters of a checked version: on ``lethe.models``, or in the store.
+
+The topic is compacted and not in step with ``lethe.versions``. Parameters are published before
+their version, so they may be ahead of it; a publisher that was interrupted repeats older ones, and
+compaction may keep just these. Whatever is found counts only when it is what the version's digest
+names.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+
+from consumers import chain, topics
+from consumers.events import MODEL_PARAMETERS, Parameters, Version
+from consumers.history import read_object
+from consumers.log.base import Partition, Reader, Record
+from consumers.log.partitioner import partition_index
+from consumers.model_version import ModelVersion
+from engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
+from engine.objective import Array
+from engine.store.codec import unpack
+from engine.store.connection import reachable
+from engine.store.keys import ModelKeys
+
+_BATCH = 16  # records of up to 900 KB
+_READ_SECONDS = 1.0
+_IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
+_STORED = Partition("the store", "", 0)
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """A position in one partition, and this model's records that are read and not looked at."""
+
+    partition: Partition
+    offset: int
+    waiting: deque[Record] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where parameters lie whose version is still to come."""
+
+    partition: Partition
+    offset: int
+    digest: str
+
+
+class StoredParameters:
+    """Reads a model's newest parameters from the store that the workers write; never writes."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    def newest(self, model_id: str) -> bytes | None:
+        """Return the newest parameters event, or None for a model that the store lacks."""
+        with reachable(self._client):
+            found: Any = self._client.get(ModelKeys.of_model(model_id).parameters)
+        return None if found is None else bytes(found)
+
+    def theta(self, version: Version, shape: tuple[int, int]) -> Array | None:
+        """Return a version's theta, d x m; None when the store holds a newer version already.
+
+        Raises
+        ------
+        StoreUnavailable
+            The store does not hold this version yet, or not the model.
+        BrokenChain
+            What it holds under this version is something else.
+        """
+        name = f"model {version.model_id!r}, version {version.version}"
+        head = ModelKeys.of_model(version.model_id).head
+        with reachable(self._client):
+            number: Any = self._client.hget(head, "version")
+            if number is not None and int(number) > version.version:
+                return None
+            # One command, so that the three belong together.
+            found: Any = self._client.hmget(head, ["version", "digest", "published"])
+        number, digest, published = found
+        if number is None or int(number) < version.version:
+            raise StoreUnavailable(
+                f"{name}: its parameters are too large for an event and lie in the store, which "
+                f"holds {'no such model' if number is None else f'version {int(number)}'}; name "
+                "the store that the workers write to, or wait until its replica has caught up"
+            )
+        if int(number) > version.version:
+            return None
+        if digest != version.digest.encode():
+            raise BrokenChain(f"{name}: the store holds it with another digest; do not load it")
+        try:
+            return unpack(published, shape, f"{name}, theta in the store")
+        except CorruptState as error:
+            raise BrokenChain(str(error)) from None
+
+
+class ParametersReader:
+    """Finds the parameters of one model's versions; versions are asked for in rising order.
+
+    Parameters
+    ----------
+    reader
+        Used by this object alone.
+    model_id
+        The model.
+    known_digest
+        Returns the digest of a recent version, or None.
+    store
+        Where parameters lie that are too large for an event; None without one.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        model_id: str,
+        known_digest: Callable[[int], str | None],
+        store: StoredParameters | None,
+    ) -> None:
+        self._reader = reader
+        self._model_id = model_id
+        self._key = model_id.encode()
+        self._known_digest = known_digest
+        self._store = store
+        self._cursors: list[_Cursor] = []
+        self._ahead: dict[int, _Place] = {}
+
+    def find(self, version: Version) -> ModelVersion | None:
+        """Return a version's verified parameters from the topic; None when they are gone.
+
+        Raises
+        ------
+        BrokenChain
+            A record of the model was altered, or is not what the chain names.
+        InvalidData
+            The parameters lie in the store, and none is named.
+        """
+        try:
+            event = self._search(version)
+        except LogReset:  # the topic was made again, or retention passed us
+            self._cursors, self._ahead = [], {}
+            event = self._search(version)
+        return None if event is None else self._load(event, version)
+
+    def find_stored(self, version: Version) -> ModelVersion | None:
+        """Return a version's verified parameters from the store, if they are its newest."""
+        if self._store is None:
+            return None
+        value = self._store.newest(self._model_id)
+        if value is None:
+            return None
+        event = self._parse(Record(_STORED, 0, self._key, value))
+        return self._load(event, version) if event.version == version.version else None
+
+    def _search(self, version: Version) -> Parameters | None:
+        if version.version in self._ahead:
+            found = self._read_again(version.version)
+        else:
+            found = self._scan(version)
+        self._ahead = {n: at for n, at in self._ahead.items() if n > version.version}
+        return found
+
+    def _scan(self, version: Version) -> Parameters | None:
+        """Read on to this version's event, noting where later ones lie."""
+        self._find_partitions()
+        # First the partition that the producer uses; others hold something only when partitions
+        # were added.
+        home = partition_index(self._key, max(len(self._cursors), 1))
+        for cursor in self._cursors[home:] + self._cursors[:home]:
+            # The version is known, so its parameters lie below what the partition's end is now.
+            end: int | None = None
+            while True:
+                while cursor.waiting:
+                    record = cursor.waiting.popleft()
+                    event = self._parse(record)
+                    if event.version == version.version:
+                        return event
+                    self._note(event, record, version.version)
+                end = self._reader.bounds(cursor.partition).end if end is None else end
+                if cursor.offset >= end:
+                    break
+                records, cursor.offset = self._reader.read(
+                    cursor.partition, cursor.offset, _READ_SECONDS, _BATCH
+                )
+                cursor.waiting += (record for record in records if record.key == self._key)
+        return None
+
+    def _note(self, event: Parameters, record: Record, wanted: int) -> None:
+        """Remember parameters that are ahead of their version; check a repeat of older ones."""
+        place = self._ahead.get(event.version)
+        known = self._known_digest(event.version) if place is None else place.digest
+        if known is not None and known != event.digest:
+            raise BrokenChain(
+                f"model {event.model_id!r}, version {event.version}: there are parameters of two "
+                f"different ones, {known} and {event.digest}: history was forked or rolled back; "
+                "load neither before a person has looked"
+            )
+        if event.version > wanted:
+            self._ahead[event.version] = _Place(record.partition, record.offset, event.digest)
+
+    def _read_again(self, number: int) -> Parameters | None:
+        place = self._ahead[number]
+        records, _ = self._reader.read(place.partition, place.offset, _READ_SECONDS, 1)
+        if not records or records[0].offset != place.offset or records[0].key != self._key:
+            return None  # compaction has taken it, so there is a newer one
+        return self._parse(records[0])
+
+    def _find_partitions(self) -> None:
+        found = self._reader.partitions(topics.MODELS)
+        for partition in found[len(self._cursors) :]:
+            self._cursors.append(_Cursor(partition, self._reader.bounds(partition).begin))
+
+    def _parse(self, record: Record) -> Parameters:
+        """Return the event in a record of this model, checked against its own digest."""
+        data = read_object(record, MODEL_PARAMETERS, self._model_id)
+        try:
+            event = Parameters.model_validate(data)
+        except ValueError as error:
+            line = str(error).splitlines()[0]
+            raise BrokenChain(
+                f"model {self._model_id!r}: the record in {record.partition.topic} at offset "
+                f"{record.offset} is no parameters event: {line}"
+            ) from None
+        if event.theta is not None:
+            theta = chain.theta_of(event)
+            if event.parameters_digest != _digest(event, theta):
+                raise BrokenChain(
+                    f"{_name(event)}: its parameters do not match their own digest; do not load"
+                    " them"
+                )
+        return event
+
+    def _load(self, event: Parameters, version: Version) -> ModelVersion | None:
+        for field_name in _IDENTITY:
+            if getattr(event, field_name) != getattr(version, field_name):
+                raise BrokenChain(
+                    f"{_name(event)}: the {field_name} of its parameters is not that of the "
+                    "version; do not load them"
+                )
+        theta = self._fetch(event, version) if event.theta is None else chain.theta_of(event)
+        if theta is None:
+            return None
+        chain.check_parameters(event, version, theta)
+        return ModelVersion.of(version, event.feature_names, event.target_names, theta)
+
+    def _fetch(self, event: Parameters, version: Version) -> Array | None:
+        """Return theta from the store, where the event's uri must say it lies."""
+        if event.uri != f"lethe-store:{ModelKeys.of_model(self._model_id).head}#published":
+            raise BrokenChain(
+                f"{_name(event)}: its parameters lie at {event.uri!r}, which is not this model's "
+                "place in a Lethe store; do not load them"
+            )
+        if self._store is None:
+            raise InvalidData(
+                f"{_name(event)}: its parameters are too large for an event and lie in the store; "
+                "connect with redis=... (or LETHE_REDIS_URL) as well"
+            )
+        d = len(event.feature_names) + int(event.fit_intercept)
+        return self._store.theta(version, (d, len(event.target_names)))
+
+
+def _digest(event: Parameters, theta: Array) -> str:
+    return chain.parameters_digest(
+        theta, event.feature_names, event.target_names, fit_intercept=event.fit_intercept
+    )
+
+
+def _name(event: Parameters) -> str:
+    return f"model {event.model_id!r}, version {event.version}"
