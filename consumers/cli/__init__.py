@@ -1,0 +1,1 @@
+"""The command ``lethe``: one file a subject. `consumers.cli.main` puts them together."""

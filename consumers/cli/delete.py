@@ -1,0 +1,234 @@
+"""``lethe delete``: sends one deletion request, and waits for its receipt if asked to."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from consumers import cloudevents, topics
+from consumers.cli.options import WaitSeconds, global_options
+from consumers.cli.output import Output, number, prepare
+from consumers.events import (
+    DELETION_REQUESTED,
+    MAX_REQUEST_BYTES,
+    MAX_ROWS,
+    DeletionRequest,
+    Receipt,
+    rfc3339,
+)
+from consumers.log.base import Message, Partition, Reader
+from consumers.runtime import Runtime, open_runtime
+from engine.errors import InvalidRequest, Unavailable
+
+_DEFAULT_WAIT = "60"
+_READ_SECONDS = 0.5
+_READ_RECORDS = 500
+
+
+class NoReceipt(Unavailable):
+    """No final receipt came in time; the request is in the log and will be decided."""
+
+    code = "NO_RECEIPT"
+    exit_code = 1
+
+
+@click.command(short_help="Send one deletion request.")
+@click.argument("model")
+@click.argument("more_rows", nargs=-1, metavar="")
+@click.option(
+    "--row", "rows", multiple=True, metavar="ID", help="A row to forget; --row A B C too."
+)
+@click.option(
+    "--rows-file", type=click.Path(path_type=Path, allow_dash=True), metavar="F",
+    help="A file with one row id a line; - reads standard input.",
+)  # fmt: skip
+@click.option("--subject", metavar="ID", help="Forget every row of a subject.")
+@click.option(
+    "--request-id", metavar="R",
+    help="Identity of the request; sent again, it is answered again and not done again. "
+    "Default: a random one.",
+)  # fmt: skip
+@click.option("--reason", metavar="T", help="Why, for the record in the log.")
+@click.option(
+    "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
+    help=f"Wait for the receipt, at most S seconds ({_DEFAULT_WAIT} if not said).",
+)  # fmt: skip
+@global_options
+@click.pass_context
+def delete(ctx: click.Context, /, **given: Any) -> int:
+    """Send one request to forget rows of MODEL: some rows, or all rows of a subject.
+
+    A worker (`lethe work`) decides it. Without --wait the answer is the request id, and the
+    receipt comes on the topic lethe.receipts. Exit code 1: the request was rejected, or no receipt
+    came in time.
+
+    \b
+    Examples:
+      lethe delete churn --row u17 --row u42 --wait
+      lethe delete churn --subject "household 7" --request-id erasure-2041
+      lethe delete churn --rows-file withdrawn.txt --wait 300
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    request = _request(given)
+    with open_runtime(settings) as runtime:
+        runtime.store()  # refuses a store that is not there before anything is sent
+        reader = runtime.log.reader()
+        try:
+            partition = _receipts(reader, request.model_id)
+            begin = reader.bounds(partition).end
+            _send(runtime, request)
+            if given["wait"] is None:
+                out.document({"request_id": request.request_id, "model_id": request.model_id})
+                out.line(f"request {request.request_id} sent")
+                return 0
+            return _wait(out, reader, partition, begin, request, given["wait"])
+        finally:
+            reader.close()
+
+
+# -- the request --------------------------------------------------------------------------------
+
+
+def _request(given: dict[str, Any]) -> DeletionRequest:
+    if given["more_rows"] and not given["rows"]:
+        raise click.UsageError("name rows with --row; only the model stands alone")
+    rows: tuple[str, ...] | None = (*given["rows"], *given["more_rows"]) or None
+    named = [rows is not None, given["rows_file"] is not None, given["subject"] is not None]
+    if sum(named) != 1:
+        raise click.UsageError("give one of --row, --rows-file and --subject")
+    if given["rows_file"] is not None:
+        rows = tuple(_read_rows(given["rows_file"]))
+    if rows is not None and len(rows) > MAX_ROWS:
+        raise InvalidRequest(
+            f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several requests"
+        )
+    try:
+        request = DeletionRequest(
+            request_id=given["request_id"] or str(uuid.uuid4()),
+            model_id=given["model"],
+            row_ids=rows,
+            subject_id=given["subject"],
+            requested_at=rfc3339(datetime.now(UTC)),
+            reason=given["reason"],
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "request"
+        raise InvalidRequest(f"{place}: {first['msg']}; nothing was sent") from None
+    size = len(_value(request))
+    if size > MAX_REQUEST_BYTES:
+        raise InvalidRequest(f"the request has {size} bytes, more than 1 MiB: send several")
+    return request
+
+
+def _read_rows(path: Path) -> Iterator[str]:
+    """Yield the ids of a file, one a line; blank lines are skipped."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidRequest(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{path}: is not UTF-8 text with one row id a line") from None
+    found = [line.strip("\r") for line in text.split("\n") if line.strip()]
+    if not found:
+        raise InvalidRequest(f"{path}: names no row; nothing was sent")
+    yield from found
+
+
+def _value(request: DeletionRequest) -> bytes:
+    return request.model_dump_json(exclude_none=True).encode()
+
+
+def _send(runtime: Runtime, request: DeletionRequest) -> None:
+    headers = cloudevents.headers(
+        DELETION_REQUESTED, request.request_id, datetime.now(UTC), request.model_id
+    )
+    message = Message(topics.DELETIONS, request.model_id.encode(), _value(request), headers)
+    producer = runtime.log.producer()
+    try:
+        producer.publish([message])
+    finally:
+        producer.close()
+
+
+# -- the receipt --------------------------------------------------------------------------------
+
+
+def _receipts(reader: Reader, model_id: str) -> Partition:
+    """Return the partition that the receipt will lie in."""
+    if not (reader.partitions(topics.DELETIONS) and reader.partitions(topics.RECEIPTS)):
+        raise InvalidRequest(
+            f"the topics {topics.DELETIONS} and {topics.RECEIPTS} do not exist; `lethe register` "
+            "and `lethe work` create them. Nothing was sent"
+        )
+    return reader.partition_for(topics.RECEIPTS, model_id.encode())
+
+
+def _wait(
+    out: Output,
+    reader: Reader,
+    partition: Partition,
+    offset: int,
+    request: DeletionRequest,
+    seconds: float,
+) -> int:
+    """Print the receipts of a request until the final one; return the exit code."""
+    end = time.monotonic() + seconds
+    deferred = False
+    with out.progress() as report:
+        while time.monotonic() < end:
+            report(f"waiting for the receipt of {request.request_id}", 0, 0)
+            pause = min(_READ_SECONDS, max(0.0, end - time.monotonic()))
+            records, offset = reader.read(partition, offset, pause, _READ_RECORDS)
+            for record in records:
+                receipt = _receipt(record.value, request)
+                if receipt is not None and receipt.final:
+                    break
+                if receipt is not None and not deferred:
+                    deferred = True
+                    click.echo(f"lethe: {_sentence(receipt)}", err=True)
+            else:
+                continue
+            break
+        else:
+            waits = "deferred and waits for a refresh" if deferred else "in the log"
+            raise NoReceipt(
+                f"no final receipt of request {request.request_id} in {seconds:g} s; it is {waits} "
+                "and will be decided once a worker runs (`lethe work`). The same request id and "
+                "rows again bring the same receipt"
+            )
+    out.document(receipt.model_dump(mode="json"))
+    out.line(_sentence(receipt))
+    return 1 if receipt.status == "REJECTED" else 0
+
+
+def _receipt(value: bytes | None, request: DeletionRequest) -> Receipt | None:
+    """Return a record's receipt if it is one of this request."""
+    try:
+        receipt = Receipt.model_validate_json(value or b"")
+    except ValidationError:
+        return None
+    mine = (request.model_id, request.request_id)
+    return receipt if (receipt.model_id, receipt.request_id) == mine else None
+
+
+def _sentence(receipt: Receipt) -> str:
+    """Return a receipt as a line."""
+    parts = [f"request {receipt.request_id}: {receipt.status}"]
+    if receipt.code:
+        parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
+    if receipt.final and receipt.status != "REJECTED":
+        unknown = f", {receipt.rows_unknown} unknown" if receipt.rows_unknown else ""
+        parts.append(f"{receipt.rows_deleted} rows deleted{unknown}, version {receipt.version}")
+    if receipt.final and receipt.error is not None:
+        error = receipt.error
+        parts.append(f"error {number(error.relative)} of a budget of {number(error.budget)}")
+    return "; ".join(parts)

@@ -1,0 +1,156 @@
+"""The group ``lethe``, its exit codes, and the one place where an error becomes a line.
+
+Subcommands are imported when they are asked for, so that ``lethe --help`` does not wait for
+NumPy; their one-line summaries stand here, and a test compares them with the commands.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import click
+
+from consumers.cli.options import Flags, global_options
+
+INTERRUPTED = 130  # as a shell reports SIGINT
+BROKEN_PIPE = 141  # as a shell reports SIGPIPE
+BUG = 70  # EX_SOFTWARE of sysexits.h
+
+COMMANDS = MappingProxyType(
+    {
+        "demo": ("consumers.demo.command", "Show the main job on real data, in under a minute."),
+        "register": ("consumers.cli.register", "Fit a model from a file and publish it."),
+        "work": ("consumers.cli.work", "Run the workers until SIGTERM."),
+        "delete": ("consumers.cli.delete", "Send one deletion request."),
+        "status": ("consumers.cli.status", "Show models, errors against budgets, and lag."),
+        "versions": ("consumers.cli.versions", "Show a model's versions, each link checked."),
+        "export": ("consumers.cli.export", "Write the newest parameters to a file."),
+        "verify": ("consumers.cli.verify", "Compare a model with an independent refit."),
+        "refresh": ("consumers.cli.refresh", "Order a refresh of a model, or of those due."),
+        "check": ("consumers.cli.check", "Check servers, topics and stored invariants."),
+    }
+)
+"""Command name to its module (which has a click command of the same name) and its summary."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of a reader's first day."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        try:
+            found = getattr(importlib.import_module(module), cmd_name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and module.startswith(error.name):
+                raise click.UsageError(f"this install has no {module}", ctx) from error
+            raise
+        return found if isinstance(found, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; when the reader of our output has gone, leave quietly."""
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What Python still holds for stdout would fail again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+        return answer
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="lethe-engine", prog_name="lethe")
+@global_options
+@click.pass_context
+def lethe(ctx: click.Context) -> None:
+    """Make trained models forget rows: deletion events in, checked model versions out.
+
+    \b
+    A first day:
+      lethe demo                                   see it work
+      lethe register churn --data rows.parquet --id id --target left --kind logistic --ridge 1
+      lethe work                                   run the workers (another terminal)
+      lethe delete churn --row u17 --wait          forget one row, wait for the receipt
+      lethe verify churn                           compare with retraining from scratch
+
+    Without --kafka the log is kept in Redis (single-node mode); without --redis a Valkey of our
+    own runs on --data-dir. Every option below may stand before or after the command, and every
+    one has an environment variable.
+
+    Exit codes: 0 done; 1 the answer is no (verify failed, unhealthy, a request was rejected);
+    2 wrong usage or input; 3 a needed server cannot be reached.
+    """  # noqa: D301 - click looks for the character
+    ctx.ensure_object(Flags)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code. No traceback reaches a person."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    as_json = "--json" in given
+    try:
+        answer = lethe.main(given, prog_name="lethe", standalone_mode=False)
+    except click.ClickException as error:
+        if isinstance(error, click.UsageError):
+            error.show()
+        else:
+            _say(error.format_message())
+        return _fail(as_json, error.exit_code, "USAGE", error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        return _fail(as_json, INTERRUPTED, "INTERRUPTED", "interrupted")
+    except Exception as error:  # the last place that can say something useful
+        return _explain(error, as_json)
+    return answer if isinstance(answer, int) else 0
+
+
+def _explain(error: Exception, as_json: bool) -> int:
+    from engine.errors import LetheError  # noqa: PLC0415 - half a second that --help does not need
+
+    if isinstance(error, LetheError):
+        _say(str(error))
+        return _fail(as_json, error.exit_code, error.code, str(error))
+    if os.environ.get("LETHE_LOG_LEVEL", "").upper() == "DEBUG":
+        raise error
+    reason = str(error).partition("\n")[0]
+    message = (
+        f"{type(error).__name__}: {reason}; this is a bug; run with LETHE_LOG_LEVEL=DEBUG for the "
+        "traceback"
+    )
+    _say(message)
+    return _fail(as_json, BUG, "BUG", message)
+
+
+def _say(message: str) -> None:
+    click.echo(f"lethe: {message}", err=True)
+
+
+def _fail(as_json: bool, exit_code: int, code: str, message: str) -> int:
+    if as_json:
+        document = {"error": {"code": code, "message": message}}
+        try:
+            click.echo(json.dumps(document, indent=2))
+        except BrokenPipeError:
+            return BROKEN_PIPE
+    return exit_code

@@ -1,0 +1,148 @@
+"""Options that every command has, and the types of option values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@dataclass
+class Flags:
+    """Values of the global options, wherever they were written; the last one counts."""
+
+    json: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class Duration(click.ParamType[float]):
+    """A span of time such as 30s, 15m, 24h or 7d, as seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", str(value).strip())
+        if found is None or float(found[1]) == 0:
+            self.fail(f"{value!r} is no duration above zero: write 30s, 15m, 24h or 7d", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+class Limit(click.ParamType[tuple[str, float]]):
+    """NAME=VALUE, a limit of the refresh policy."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        """Return the name and the number."""
+        if isinstance(value, tuple):
+            return str(value[0]), float(value[1])
+        name, equals, number = str(value).partition("=")
+        try:
+            return name.strip().replace("-", "_"), float(number)
+        except ValueError:
+            wanted = "a number" if equals else "NAME=VALUE"
+            self.fail(f"{value!r} is not {wanted}", param, ctx)
+
+
+class WaitSeconds(click.ParamType[float]):
+    """How long to wait, as a number of seconds."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < 1e7:
+            self.fail(
+                f"{value!r} is no number of seconds: write --wait last, or --wait=30", param, ctx
+            )
+        return seconds
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            ctx.ensure_object(Flags).settings[name] = value
+
+    return callback
+
+
+def _keep_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Flags).json = True
+
+
+_GLOBAL = [
+    click.option(
+        "--redis",
+        metavar="URL",
+        expose_value=False,
+        callback=_keep("redis_url"),
+        help="Redis or Valkey (redis://, rediss://, unix://). Default: LETHE_REDIS_URL, or an "
+        "embedded Valkey on the data directory.",
+    ),
+    click.option(
+        "--kafka",
+        metavar="HOST:PORT,...",
+        expose_value=False,
+        callback=_keep("kafka_bootstrap_servers"),
+        help="Kafka. Default: LETHE_KAFKA_BOOTSTRAP_SERVERS, or Redis Streams.",
+    ),
+    click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_keep("data_dir"),
+        help="Where the embedded Valkey keeps its data. Default: LETHE_DATA_DIR, or "
+        "~/.local/share/lethe.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+        expose_value=False,
+        callback=_keep("log_level"),
+        help="Least level of logs on stderr. Default: LETHE_LOG_LEVEL, or INFO.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["console", "json"]),
+        expose_value=False,
+        callback=_keep("log_format"),
+        help="Form of logs on stderr. Default: LETHE_LOG_FORMAT, or console.",
+    ),
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_json,
+        help="Print one JSON document on stdout instead of text.",
+    ),
+]
+
+
+def global_options(command: Command) -> Command:
+    """Add the options of every command; they end up in the context's `Flags`."""
+    for option in reversed(_GLOBAL):
+        command = option(command)
+    return command

@@ -1,0 +1,187 @@
+"""What a command prints: text or one JSON document on stdout, progress on stderr.
+
+Tables and bars are drawn by rich on a terminal; elsewhere a table is plain aligned text and
+progress is a log line a stage. The object is passed to those who print.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from consumers.cli.options import Flags
+from consumers.settings import Settings, load_settings
+from consumers.telemetry import configure_logging, logger
+from engine.errors import InvalidData
+from engine.store.connection import connect
+
+Report = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and how much there is (0: unknown)."""
+
+_SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
+_SAY_EVERY = 5.0  # seconds between such lines
+
+
+class Output:
+    """Prints in the form that was asked for."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def line(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            click.echo(text)
+
+    def document(self, value: Any) -> None:
+        """Print the JSON document."""
+        if self.as_json:
+            click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+    def json_line(self, value: Any) -> None:
+        """Print one of a stream of JSON documents, on a line of its own."""
+        if self.as_json:
+            click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+            sys.stdout.flush()
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table for people. Columns whose name ends in ``>`` are set to the right."""
+        if self.as_json:
+            return
+        if sys.stdout.isatty():
+            self._drawn(columns, rows)
+        else:
+            for text in plain_table(columns, rows):
+                click.echo(text)
+
+    def facts(self, facts: Mapping[str, str]) -> None:
+        """Print names and values, a line each."""
+        width = max(len(name) for name in facts)
+        for name, value in facts.items():
+            self.line(f"{name:<{width}}  {value}")
+
+    @contextmanager
+    def progress(self) -> Iterator[Report]:
+        """Show what is done meanwhile, on stderr."""
+        if sys.stderr.isatty() and not self.as_json:
+            with _bars() as report:
+                yield report
+        else:
+            with _log_lines() as report:
+                yield report
+
+    def _drawn(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in columns:
+            table.add_column(
+                name.rstrip(">"), justify="right" if name.endswith(">") else "left", overflow="fold"
+            )
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        Console().print(table)
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as aligned lines, two spaces between columns."""
+    cells = [[name.rstrip(">") for name in columns], *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    right = [name.endswith(">") for name in columns]
+    return [
+        "  ".join(
+            cell.rjust(width) if at_right else cell.ljust(width)
+            for cell, width, at_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+@contextmanager
+def _bars() -> Iterator[Report]:
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                for task in tasks.values():
+                    progress.update(task, visible=False)
+                tasks[what] = progress.add_task(what, total=total or None)
+            progress.update(tasks[what], completed=done, total=total or None)
+
+        yield report
+
+
+@contextmanager
+def _log_lines() -> Iterator[Report]:
+    """Log a stage once it has taken a second, and from then on every few seconds."""
+    log = logger("cli")
+    now: dict[str, Any] = {}
+    lock = threading.Lock()
+    ended = threading.Event()
+
+    def report(what: str, done: int, total: int) -> None:
+        with lock:
+            since = now["since"] if now.get("what") == what else time.monotonic()
+            counts = {"done": done, "of": total} if total else {}
+            now.update(what=what, since=since, counts=counts)
+
+    def speak() -> None:
+        pause = _SAY_AFTER
+        while not ended.wait(pause):
+            with lock:
+                if now and time.monotonic() - now["since"] >= _SAY_AFTER:
+                    log.info(now["what"], action="progress", **now["counts"])
+                    pause = _SAY_EVERY
+
+    speaker = threading.Thread(target=speak, name="progress", daemon=True)
+    speaker.start()
+    try:
+        yield report
+    finally:
+        ended.set()
+        speaker.join()
+
+
+def prepare(ctx: click.Context) -> tuple[Settings, Output]:
+    """Return the settings and the output of a command; logs are set up from here on.
+
+    Raises
+    ------
+    InvalidData
+        A setting cannot be used.
+    """
+    flags = ctx.ensure_object(Flags)
+    settings = load_settings(flags.settings)
+    configure_logging(settings.log_level, settings.log_format)
+    if settings.redis_url is not None:
+        _check_address(settings.redis_url.get_secret_value())
+    return settings, Output(as_json=flags.json)
+
+
+def _check_address(url: str) -> None:
+    try:
+        connect(url).close()  # parses the address and connects to nothing yet
+    except ValueError:
+        raise InvalidData(
+            "--redis (LETHE_REDIS_URL) is no address that can be used; write redis://HOST:PORT/DB, "
+            "rediss://HOST:PORT/DB or unix:///PATH"
+        ) from None
+
+
+def number(value: float | None) -> str:
+    """Return a number for people: three significant digits, ``-`` for none."""
+    return "-" if value is None else f"{value:.3g}"

@@ -1,0 +1,207 @@
+"""``lethe register``."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from consumers.cli.options import Duration, Limit, global_options
+from consumers.cli.output import number, prepare
+from consumers.events import Id
+from consumers.registration import Registered, register as register_model
+from consumers.runtime import open_runtime
+from consumers.table import Columns, TableRead, read_table
+from engine.errors import InvalidData
+from engine.objective import Kind
+from engine.store.head import LimitsRecord, ModelConfig
+
+
+@click.command(short_help="Fit a model from a file and publish it.")
+@click.argument("model")
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Training rows: Parquet, or CSV in UTF-8 with commas and a header line.",
+)
+@click.option(
+    "--id", "id_column", required=True, metavar="COL",
+    help="Column of row ids: text or whole numbers, distinct, 1 to 128 characters.",
+)  # fmt: skip
+@click.option(
+    "--target", "targets", required=True, multiple=True, metavar="COL",
+    help="Column to predict; 0 or 1 for a logistic model. May be repeated for a linear one.",
+)  # fmt: skip
+@click.option("--kind", required=True, type=click.Choice(["linear", "logistic"]), help="The loss.")
+@click.option(
+    "--ridge", required=True, type=float, metavar="F",
+    help="Ridge strength, above 0; the same for any number of rows.",
+)  # fmt: skip
+@click.option(
+    "--features", metavar="A,B,C",
+    help="Columns to learn from, in order. Default: every other numeric column but the subject.",
+)  # fmt: skip
+@click.option(
+    "--subject", metavar="COL", help="Column that says whose row it is, for delete --subject."
+)
+@click.option("--no-intercept", is_flag=True, help="Fit no intercept. (It is never penalised.)")
+@click.option(
+    "--method", default="pru", show_default=True, type=click.Choice(["pru", "exact", "influence"]),
+    help="What is published after a deletion: the projective residual update, the exact "
+    "leave-k-out answer, or the influence-function step.",
+)  # fmt: skip
+@click.option(
+    "--error-budget", default=0.01, show_default=True, type=float, metavar="F",
+    help="Relative distance to retraining at which a refresh is ordered.",
+)  # fmt: skip
+@click.option(
+    "--refresh-every", type=Duration(), metavar="DURATION",
+    help="Age at which `lethe refresh --due` orders a rebuild: 30m, 24h, 7d.",
+)  # fmt: skip
+@click.option(
+    "--limit", "limits", type=Limit(), multiple=True, metavar="NAME=VALUE",
+    help="A limit of the refresh policy; may be repeated. far_under: fraction of the budget that a "
+    "refresh must reach (0.25). fraction_of_d, floor_rows: compact or rebuild after "
+    "max(d x fraction, floor) deleted rows (0.25, 256). completions: rebuild after so many (64). "
+    "condition: rebuild above this condition number (1e12). age_seconds: rebuild when what derives "
+    "from deleted rows is older (2592000).",
+)  # fmt: skip
+@click.option(
+    "--replace", is_flag=True,
+    help="The model exists: publish its next version from this file. Rows that were deleted once "
+    "never come back; the answer says how many were left out.",
+)  # fmt: skip
+@global_options
+@click.pass_context
+def register(ctx: click.Context, /, **given: Any) -> None:
+    """Fit MODEL from a file, precompute what deletions need, and publish version 0.
+
+    \b
+    Example:
+      lethe register churn --data rows.parquet --id customer --target left --kind logistic --ridge 1
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    _check_numbers(given)
+    kind = Kind(given["kind"])
+    features = given["features"]
+    columns = Columns(
+        id=given["id_column"],
+        targets=given["targets"],
+        features=None if features is None else _split(features),
+        subject=given["subject"],
+    )
+    _check_name(given["model"])
+    limits = _limits(given["limits"])
+    with out.progress() as report:
+        report(f"reading {given['data'].name}", 0, 0)
+        read = read_table(given["data"], columns, kind)
+        config = ModelConfig(
+            model_id=given["model"],
+            kind=kind,
+            method=given["method"],
+            ridge=given["ridge"],
+            fit_intercept=not given["no_intercept"],
+            feature_names=read.data.feature_names,
+            target_names=read.data.target_names,
+            error_budget=given["error_budget"],
+            refresh_every_seconds=given["refresh_every"],
+            limits=limits,
+        )
+        with open_runtime(settings) as runtime:
+            store = runtime.store()
+            runtime.ensure_topics()
+            producer = runtime.log.producer()
+            try:
+                done = register_model(
+                    store,
+                    producer,
+                    config,
+                    read.data,
+                    replace_model=given["replace"],
+                    progress=report,
+                )
+            finally:
+                producer.close()
+    out.document(_document(done, read))
+    for text in _lines(done, read):
+        out.line(text)
+
+
+def _check_numbers(given: dict[str, Any]) -> None:
+    for option in ("ridge", "error_budget"):
+        if not (math.isfinite(given[option]) and given[option] > 0):
+            name = option.replace("_", "-")
+            raise InvalidData(f"--{name} must be a finite number above 0, not {given[option]:g}")
+
+
+def _check_name(model: str) -> None:
+    try:
+        TypeAdapter(Id).validate_python(model)
+    except ValidationError:
+        raise InvalidData("a model's name has 1 to 128 characters") from None
+
+
+def _split(features: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in features.split(",") if name.strip())
+
+
+def _limits(given: tuple[tuple[str, float], ...]) -> LimitsRecord:
+    known = LimitsRecord.model_fields
+    for name, value in given:
+        if name not in known:
+            raise InvalidData(f"there is no limit {name!r}; choose one of {', '.join(known)}")
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidData(f"limit {name} must be a finite number above 0, not {value:g}")
+    try:
+        return LimitsRecord.model_validate(dict(given))
+    except ValidationError as error:
+        wrong = error.errors()[0]["loc"][0]
+        raise InvalidData(f"limit {wrong} must be a whole number") from None
+
+
+def _document(done: Registered, read: TableRead) -> dict[str, Any]:
+    meta, config = done.state.meta, done.state.meta.config
+    return {
+        "model_id": config.model_id,
+        "version": done.state.version,
+        "generation": meta.generation,
+        "digest": done.state.digest,
+        "kind": config.kind.value,
+        "method": config.method,
+        "status": meta.status,
+        "rows_live": meta.rows_live,
+        "rows_left_out": done.left_out,
+        "features": list(config.feature_names),
+        "columns_left_out": list(read.left_out),
+        "targets": list(config.target_names),
+        "subjects": len(read.data.subjects),
+        "fit_intercept": config.fit_intercept,
+        "error": meta.error.model_dump(mode="json"),
+    }
+
+
+def _lines(done: Registered, read: TableRead) -> list[str]:
+    meta, config = done.state.meta, done.state.meta.config
+    intercept = " and an intercept" if config.fit_intercept else ""
+    lines = [
+        f"registered {config.model_id}: version {done.state.version}, {config.kind} by "
+        f"{config.method}, {meta.rows_live} rows, {len(config.feature_names)} features{intercept}",
+        f"error {number(meta.error.relative)} of a budget of {number(config.error_budget)}",
+    ]
+    if read.data.subjects:
+        lines.append(f"{len(read.data.subjects)} subjects")
+    if config.refresh_every_seconds is not None:
+        lines.append(f"rebuilt every {timedelta(seconds=config.refresh_every_seconds)}")
+    if read.left_out:
+        lines.append(f"left out, because they hold text: {', '.join(read.left_out)}")
+    if done.left_out:
+        lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
+    if meta.status == "INTERCEPT_PENALISED":
+        lines.append("all targets are alike: the intercept is penalised like the features")
+    return lines

@@ -1,0 +1,158 @@
+"""``lethe status``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from consumers import topics
+from consumers.cli.options import global_options
+from consumers.cli.output import Output, number, prepare
+from consumers.drained import Lag, lags
+from consumers.events import rfc3339
+from consumers.runtime import open_runtime
+from engine.store.outbox import Outbox
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+_COLUMNS = (
+    "MODEL", "KIND", "METHOD", "VERSION>", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "BUDGET>",
+    "REFRESH", "STATUS",
+)  # fmt: skip
+
+
+@click.command(short_help="Show models, errors against budgets, and lag.")
+@click.argument("model", required=False)
+@global_options
+@click.pass_context
+def status(ctx: click.Context, /, *, model: str | None) -> None:
+    """Show every model, or MODEL in full.
+
+    Version, live and deleted rows, the published error (relative distance to retraining, and
+    whether it is exact, an estimate or a certificate) against its budget, a pending refresh, and
+    how many requests wait in each partition.
+
+    \b
+    Examples:
+      lethe status
+      lethe status churn --json
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    with open_runtime(settings) as runtime:
+        store = runtime.store()
+        reader = runtime.log.reader()
+        try:
+            wanted = store.model_ids() if model is None else [model]
+            states = [store.load_model(name) for name in wanted]
+            waiting = list(lags(reader, store, topics.DELETIONS))
+            jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
+        finally:
+            reader.close()
+        models = [_document(store, state) for state in states]
+    total = sum(lag.waiting for lag in waiting)
+    facts = {"lag": total, "partitions": _partitions(waiting), "refresh_jobs_waiting": jobs}
+    if model is not None:
+        out.document({**models[0], **facts})
+        _one(out, models[0])
+    else:
+        out.document({"models": models, **facts})
+        _all(out, models)
+    partitions = f"{len(waiting)} partition{'s' * (len(waiting) != 1)}"
+    out.line(f"lag: {total} requests in {partitions}; {jobs} refresh jobs wait")
+
+
+def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
+    meta, config = state.meta, state.meta.config
+    pending = meta.pending_job
+    return {
+        "model_id": config.model_id,
+        "kind": config.kind.value,
+        "method": config.method,
+        "ridge": config.ridge,
+        "status": meta.status,
+        "version": state.version,
+        "generation": meta.generation,
+        "digest": state.digest,
+        "rows_live": meta.rows_live,
+        "rows_deleted": meta.rows_deleted,
+        "rows_deleted_in_generation": meta.K,
+        "features": len(config.feature_names),
+        "fit_intercept": config.fit_intercept,
+        "error": meta.error.model_dump(mode="json"),
+        "pending_refresh": None
+        if pending is None
+        else {
+            "job_id": pending.job_id,
+            "reason": pending.reason,
+            "ordered_at": rfc3339(pending.ordered_at),
+        },
+        "requests_deferred": len(state.deferred),
+        "refreshed_at": rfc3339(meta.refreshed_at),
+        "refresh_every_seconds": config.refresh_every_seconds,
+        "outbox": Outbox(store.client).depth(state.keys),
+    }
+
+
+def _partitions(waiting: Sequence[Lag]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": lag.partition.topic,
+            "partition": lag.partition.index,
+            "next_offset": lag.next_offset,
+            "lag": lag.waiting,
+        }
+        for lag in waiting
+    ]
+
+
+def _all(out: Output, models: Sequence[dict[str, Any]]) -> None:
+    if not models:
+        out.line("no model is registered; `lethe register` adds one")
+        return
+    out.table(
+        _COLUMNS,
+        [
+            (
+                m["model_id"],
+                m["kind"],
+                m["method"],
+                str(m["version"]),
+                str(m["rows_live"]),
+                str(m["rows_deleted"]),
+                number(m["error"]["relative"]),
+                m["error"]["kind"],
+                number(m["error"]["budget"]),
+                "-" if m["pending_refresh"] is None else m["pending_refresh"]["reason"],
+                m["status"],
+            )
+            for m in models
+        ],
+    )
+
+
+def _one(out: Output, m: dict[str, Any]) -> None:
+    error, pending, every = m["error"], m["pending_refresh"], m["refresh_every_seconds"]
+    out.facts(
+        {
+            "model": m["model_id"],
+            "kind": f"{m['kind']} by {m['method']}, ridge {m['ridge']:g}",
+            "status": m["status"],
+            "version": f"{m['version']} (generation {m['generation']})",
+            "digest": m["digest"],
+            "rows": f"{m['rows_live']} live, {m['rows_deleted']} deleted "
+            f"({m['rows_deleted_in_generation']} in this generation)",
+            "features": f"{m['features']}{' and an intercept' * m['fit_intercept']}",
+            "error": f"{number(error['relative'])} of a budget of {number(error['budget'])} "
+            f"({error['kind']}, absolute {number(error['value'])}, bound {number(error['bound'])})",
+            "refreshed": m["refreshed_at"]
+            + ("" if every is None else f", every {timedelta(seconds=every)}"),
+            "refresh": "none is pending"
+            if pending is None
+            else f"pending since {pending['ordered_at']}: {pending['reason']}",
+            "deferred": f"{m['requests_deferred']} requests",
+            "outbox": f"{m['outbox']} messages wait",
+        }
+    )

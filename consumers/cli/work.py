@@ -1,0 +1,239 @@
+"""``lethe work``: runs the workers of a process until SIGTERM, or until nothing is left to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+import stamina
+from threadpoolctl import threadpool_limits
+
+from consumers import topics
+from consumers.cli.options import global_options
+from consumers.cli.output import prepare
+from consumers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.drained import Drained
+from consumers.health import Health
+from consumers.http import serve
+from consumers.metrics import Metrics
+from consumers.refresh_worker import RefreshWorker
+from consumers.runtime import Runtime, open_runtime
+from consumers.settings import Settings
+from consumers.telemetry import Logger, logger
+from engine.errors import CorruptState, Unavailable
+
+_LOOK_SECONDS = 0.1  # between looks at the workers and, with --until-idle, at what is left
+_HALTED_SECONDS = 10.0  # a halted model keeps its partition undrained for ever
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+Worker = DeletionWorker | RefreshWorker
+T = TypeVar("T")
+
+
+@click.command(short_help="Run the workers until SIGTERM.")
+@click.argument(
+    "which", default="all", type=click.Choice(["deletions", "refresh", "all"]), required=False
+)
+@click.option(
+    "--until-idle",
+    is_flag=True,
+    help="Return when every topic is drained and no refresh is pending.",
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Port of /healthz, /readyz and /metrics on loopback; 0 for none. Default: "
+    "LETHE_HTTP_PORT, or 9464.",
+)
+@global_options
+@click.pass_context
+def work(
+    ctx: click.Context, /, *, which: str, until_idle: bool, http_port: int | None
+) -> int | None:
+    """Run workers: those for deletions, those for refreshes, or both (the default).
+
+    SIGTERM or SIGINT finishes the commit under way and leaves cleanly; a refresh under way is
+    left to the next worker. Servers that are down are waited for, with one line a try; nothing is
+    lost meanwhile. Any number of processes may run: the partitions are shared among them.
+
+    \b
+    Examples:
+      lethe work                       both workers, one process
+      lethe work refresh               refreshes alone, LETHE_REBUILD_THREADS BLAS threads
+      lethe work --until-idle          do what waits, then return
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    port = settings.http_port if http_port is None else http_port
+    stamina.instrumentation.set_on_retry_hooks([])  # the workers say themselves what they wait for
+    names = ["deletions", "refresh"] if which == "all" else [which]
+    crew = _Crew({name: Health() for name in names}, impatient=until_idle)
+    with _signals(crew.stop), ExitStack() as stack:
+        if port:
+            stack.enter_context(serve(settings.http_host, port, crew.health, crew.metrics))
+        runtime = stack.enter_context(open_runtime(settings))
+        if which == "refresh":
+            stack.enter_context(threadpool_limits(settings.rebuild_threads))
+        crew.log.info("working", action="start", workers=which, on=runtime.log.name, http_port=port)
+        idle = _run(runtime, crew, until_idle=until_idle)
+    how = "idle" if idle else "stopped"
+    decided = crew.count("lethe_requests_total", status="decided")
+    out.document({"state": how, "workers": names, "records_decided": decided})
+    out.line(f"{how}; {decided} requests decided")
+    if any(thread.name.startswith("refresh_") for thread in threading.enumerate()):
+        # Python would wait for the abandoned job, an hour perhaps. Its staged keys expire.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    return 0
+
+
+@dataclass(slots=True)
+class _Crew:
+    """The worker threads of this process, and what they share."""
+
+    health: Mapping[str, Health]
+    impatient: bool
+    stop: threading.Event = field(default_factory=threading.Event)
+    metrics: Metrics = field(default_factory=Metrics)
+    log: Logger = field(default_factory=lambda: logger("work"))
+    failures: list[BaseException] = field(default_factory=list)
+
+    def count(self, series: str, **labels: str) -> int:
+        return int(self.metrics.registry.get_sample_value(series, labels) or 0)
+
+    def pause(self, attempt: int) -> None:
+        """Wait before another try; a signal ends the wait."""
+        self.stop.wait(min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE))
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Let the first SIGTERM or SIGINT set ``stop``; the second one interrupts."""
+
+    def handle(number: int, frame: Any) -> None:
+        if stop.is_set():
+            signal.default_int_handler(number, frame)
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(runtime: Runtime, crew: _Crew, *, until_idle: bool) -> bool:
+    """Run the threads until they are told to stop; return whether they ran out of work."""
+    _reach(crew, runtime.ensure_topics)
+    threads = [
+        threading.Thread(target=_thread, args=(runtime, crew, name), name=f"lethe-{name}")
+        for name in crew.health
+    ]
+    for thread in threads:
+        thread.start()
+    idle = False
+    try:
+        if until_idle:
+            idle = _wait_until_idle(runtime, crew)
+        while not idle and not crew.stop.wait(_LOOK_SECONDS):
+            pass
+    finally:
+        crew.stop.set()
+        for thread in threads:
+            thread.join()
+    if crew.failures:
+        raise crew.failures[0]
+    return idle
+
+
+def _thread(runtime: Runtime, crew: _Crew, name: str) -> None:
+    """Make a worker and run it; what ends it before its time ends the process."""
+    try:
+        worker = _reach(crew, partial(_make, runtime, crew, name))
+        if worker is None:
+            return
+        try:
+            worker.run(crew.stop)
+        finally:
+            worker.close()
+    except BaseException as error:  # goes on in the main thread
+        crew.failures.append(error)
+    finally:
+        crew.stop.set()
+
+
+def _make(runtime: Runtime, crew: _Crew, name: str) -> Worker:
+    store, settings = runtime.store(), runtime.settings
+    if name == "deletions":
+        return DeletionWorker(
+            runtime.log,
+            store,
+            metrics=crew.metrics,
+            health=crew.health[name],
+            limits=_batch_limits(settings),
+        )
+    return RefreshWorker(runtime.log, store, metrics=crew.metrics, health=crew.health[name])
+
+
+def _batch_limits(settings: Settings) -> BatchLimits:
+    return BatchLimits(records=settings.batch_records, rows=settings.batch_rows)
+
+
+def _reach(crew: _Crew, act: Callable[[], T]) -> T | None:
+    """Do what needs a server, again and again until it is there; None when told to stop."""
+    attempt = 0
+    while not crew.stop.is_set():
+        try:
+            return act()
+        except Unavailable as error:
+            if crew.impatient:
+                raise
+            for health in crew.health.values():
+                health.trouble(str(error))
+            crew.log.warning("waiting", action="retry", reason=str(error))
+            crew.pause(attempt)
+            attempt += 1
+    return None
+
+
+def _wait_until_idle(runtime: Runtime, crew: _Crew) -> bool:
+    """Return True when nothing is left to do, False when told to stop.
+
+    Raises
+    ------
+    CorruptState
+        A halted model keeps the topics from ever being drained.
+    """
+    wanted = {"deletions": topics.DELETIONS, "refresh": topics.REFRESH_JOBS}
+    # Jobs are looked at first: what they lead to is in the deletions topic before they are done.
+    names = [wanted[name] for name in ("refresh", "deletions") if name in crew.health]
+    drained = Drained(runtime.log.reader(), runtime.store())
+    waited = 0.0
+    try:
+        while not crew.stop.wait(_LOOK_SECONDS):
+            try:
+                if drained.topics(names) and (len(names) == 1 or not drained.pending()):
+                    return True
+            except Unavailable as error:
+                crew.log.warning("waiting", action="retry", reason=str(error))
+                crew.pause(5)
+            waited = waited + _LOOK_SECONDS if crew.count("lethe_halted_models") else 0.0
+            if waited > _HALTED_SECONDS:
+                raise CorruptState(
+                    f"{crew.count('lethe_halted_models')} models are halted and their requests "
+                    "wait; the log lines with action=halt say why, `lethe check` says what to do"
+                )
+    finally:
+        drained.close()
+    return False
