@@ -1,0 +1,159 @@
+"""Measure steps, end-to-end time, retraining, deletions during a rebuild, and throughput.
+
+Results are printed as tables, and written to results/bench.json and docs/bench.md. Progress goes
+to stderr. ``--quick`` measures the same things small, in under a minute; its figures say nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks import during_rebuild, end_to_end, retraining, steps, throughput
+from benchmarks.machine import facts
+from benchmarks.records import Record
+from benchmarks.report import document, markdown, show
+from benchmarks.servers import NoKafka, kafka
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+SECTIONS = (
+    steps.SECTION,
+    end_to_end.SECTION,
+    retraining.SECTION,
+    during_rebuild.SECTION,
+    throughput.SECTION,
+)
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Bench:
+    """One run: measures sections and collects records."""
+
+    def __init__(self, *, quick: bool, seed: int, wanted: Iterable[str], directory: Path) -> None:
+        self.quick = quick
+        self.seed = seed
+        self.wanted = frozenset(wanted)
+        self.directory = directory
+        self.records: list[Record] = []
+        self.notes: list[str] = []
+
+    def run(self) -> None:
+        """Measure everything that is wanted."""
+        quick, seed, directory = self.quick, self.seed, self.directory
+        with ExitStack() as stack:
+            broker = self._kafka(stack)
+            self._take(
+                steps.SECTION,
+                lambda: steps.run(steps.QUICK if quick else steps.Plan(), seed),
+            )
+            for address in self._logs(broker):
+                plan = end_to_end.QUICK if quick else end_to_end.Plan()
+                self._take(
+                    end_to_end.SECTION,
+                    lambda: end_to_end.run(plan, seed, directory, address),  # noqa: B023
+                )
+            self._take(
+                retraining.SECTION,
+                lambda: retraining.run(retraining.QUICK if quick else retraining.Plan(), seed),
+            )
+            rebuilds = during_rebuild.QUICK if quick else during_rebuild.Plan()
+            self._take(
+                during_rebuild.SECTION,
+                lambda: during_rebuild.run(rebuilds, seed, directory / "rebuild"),
+            )
+            for address in self._logs(broker):
+                load = throughput.QUICK if quick else throughput.Plan()
+                self._take(
+                    throughput.SECTION,
+                    lambda: throughput.run(load, seed, directory, address),  # noqa: B023
+                )
+
+    def _kafka(self, stack: ExitStack) -> str | None:
+        if not self.wanted & {end_to_end.SECTION, throughput.SECTION}:
+            return None
+        say("starting Kafka")
+        try:
+            return stack.enter_context(kafka(self.directory / "kafka"))
+        except NoKafka as missing:
+            self.notes.append(f"no Kafka here, so its part was not measured: {missing}")
+            say(self.notes[-1])
+            return None
+
+    @staticmethod
+    def _logs(broker: str | None) -> list[str | None]:
+        return [None] if broker is None else [None, broker]
+
+    def _take(self, section: str, measure: Callable[[], Iterable[Record]]) -> None:
+        if section not in self.wanted:
+            return
+        begin = time.monotonic()
+        for record in measure():
+            self.records.append(record)
+            setting = " ".join(f"{name}={value}" for name, value in record.parameters.items())
+            say(f"{section}: {setting}: {record.metric} {record.median:.4g} {record.unit}")
+        say(f"{section}: {time.monotonic() - begin:.1f} s")
+
+
+def say(line: str) -> None:
+    """Report progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def working_directory(given: Path | None) -> Iterator[Path]:
+    """Yield a directory for the servers' data: a temporary one, unless one is given to keep."""
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given
+    else:
+        with tempfile.TemporaryDirectory(prefix="lethe-bench-") as made:
+            yield Path(made)
+
+
+def main(arguments: list[str]) -> int:
+    """Run; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, for tests")
+    parser.add_argument("--seed", type=int, default=20210413)
+    parser.add_argument(
+        "--only", action="append", choices=SECTIONS, help="measure this section (repeatable)"
+    )
+    parser.add_argument("--results", type=Path, default=ROOT / "results" / "bench.json")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "bench.md")
+    parser.add_argument("--keep", type=Path, help="keep the servers' data and logs here")
+    chosen = parser.parse_args(arguments)
+    with threadpool_limits(1), working_directory(chosen.keep) as directory:
+        bench = Bench(
+            quick=chosen.quick,
+            seed=chosen.seed,
+            wanted=chosen.only or SECTIONS,
+            directory=directory,
+        )
+        bench.run()
+        machine = facts()
+    options = [
+        *(["--quick"] if chosen.quick else []),
+        *(f"--only '{s}'" for s in chosen.only or ()),
+    ]
+    command = " ".join(["scripts/bench.py", *options]) if options else "make bench"
+    records = [record.plain() for record in bench.records]
+    run = document(command, chosen.seed, machine, records, bench.notes)
+    for path, text in (
+        (chosen.results, json.dumps(run, indent=1, allow_nan=False) + "\n"),
+        (chosen.page, markdown(run)),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    show(Console(), run)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

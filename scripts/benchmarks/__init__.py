@@ -1,0 +1,1 @@
+"""What ``make bench`` measures, one subject in each module; see docs/bench.md."""

@@ -1,0 +1,83 @@
+"""The null pipeline: the same worker with its mathematics taken out.
+
+`install` replaces, in the worker's own process, the step (step 4), the published error and the
+choice of a refresh by canned values of the same sizes. Everything else is the worker itself:
+poll, validation, the look-up of receipts, ledger and k row records, the commit script with the
+same bytes, the durable write, the outbox in its stages, erasing and advancing. Row records are
+read and not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+import consumers.decider
+import consumers.transition
+from consumers.decide import Accepted, Batch, Decision
+from engine.error import ErrorKind, PublishedError
+from engine.objective import Array
+from engine.refresh import Size
+from engine.store.state import ModelState
+from engine.store.store import Lookup
+
+_CANNED = PublishedError(0.012345678901234567, ErrorKind.ESTIMATE, None, 0.0012345678901234567)
+
+
+class _Canned:
+    """Arrays of full-length numbers, drawn once for each shape."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[int, int], Array] = {}
+
+    def array(self, rows: int, columns: int) -> Array:
+        shape = (rows, columns)
+        if shape not in self._arrays:
+            self._arrays[shape] = np.random.default_rng(shape).standard_normal(shape)
+        return self._arrays[shape]
+
+
+_canned = _Canned()
+
+
+def canned_batch(state: ModelState, decisions: Sequence[Decision], _lookup: Lookup) -> Batch:
+    """Return a batch of the size that `consumers.decide.compute` would return, uncomputed."""
+    config, stream = state.meta.config, state.stream
+    ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
+    rows = _canned.array(len(ids), config.d)
+    theta = _canned.array(config.d, config.m).copy()  # a new array: the head's field changes
+    after = replace(
+        stream,
+        theta_exact=theta,
+        published=theta,
+        V=stream.V.append(rows),
+        Q=stream.Q.append(rows),
+    )
+    return Batch(tuple(decisions), ids, after, rows, rows, state.meta.class_counts)
+
+
+def canned_error(_state: ModelState) -> PublishedError:
+    """Return an error that was not measured."""
+    return _CANNED
+
+
+def canned_choice(_state: ModelState, _now: datetime) -> Size:
+    """Return a size that orders nothing."""
+    return Size.COMPLETE
+
+
+_REPLACED = (
+    (consumers.decider, "compute", canned_batch),
+    (consumers.transition, "measured_error", canned_error),
+    (consumers.transition, "policy_choice", canned_choice),
+)
+
+
+def install() -> None:
+    """Take the mathematics out of this process's worker."""
+    for module, name, canned in _REPLACED:
+        getattr(module, name)  # a name that has moved is an error, and no real mathematics
+        setattr(module, name, canned)

@@ -1,0 +1,168 @@
+"""A pipeline under measurement: a store, a worker in its own process, and this process's ends.
+
+This process produces requests and is the subscriber: it reads the versions and checks each link.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from benchmarks.machine import ONE_THREAD
+from benchmarks.worker import Job
+from consumers.chain import check_version
+from consumers.embedded import EmbeddedValkey
+from consumers.events import Version
+from consumers.log.base import Log, Message, Partition, Producer, Reader
+from consumers.log.kafka import KafkaLog
+from consumers.log.streams import StreamsLog
+from engine.store.connection import connect
+
+PARTITIONS = 1
+"""Of each topic: the subscriber then follows all models without changing partitions."""
+
+_READY_SECONDS = 300.0
+_VERSION_SECONDS = 60.0
+_READ = 1000
+
+
+class Stuck(Exception):
+    """A worker ended, or no version came."""
+
+
+class Process:
+    """A worker process; see `benchmarks.worker`."""
+
+    def __init__(self, job: Job, log: IO[str]) -> None:
+        self._log = log
+        environment = {
+            **os.environ,
+            **ONE_THREAD,
+            "LETHE_PARTITIONS": str(PARTITIONS),
+            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", job.model_dump_json()],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
+        )  # fmt: skip
+
+    def wait_ready(self) -> None:
+        """Return once the worker has registered its models and taken over its partitions."""
+        assert self._process.stdout is not None  # noqa: S101  # it is a pipe
+        if self._process.stdout.readline().strip() != "ready":
+            self._log.seek(0)
+            raise Stuck(f"a worker ended while starting:\n{self._log.read()[-2000:]}")
+
+    def tell(self, line: str) -> None:
+        """Send a command."""
+        assert self._process.stdin is not None  # noqa: S101  # it is a pipe
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End the process and wait for it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+@dataclass(slots=True)
+class Subscriber:
+    """Reads the versions of all models and checks each link; `Stuck` when none comes."""
+
+    reader: Reader
+    partition: Partition
+    offset: int = 0
+    newest: dict[str, Version] = field(default_factory=dict)
+
+    def read(self, timeout: float) -> list[Version]:
+        """Return the versions that are new, checked."""
+        records, self.offset = self.reader.read(self.partition, self.offset, timeout, _READ)
+        versions = [Version.model_validate_json(record.value or b"") for record in records]
+        for version in versions:
+            check_version(version, self.newest.get(version.model_id))
+            self.newest[version.model_id] = version
+        return versions
+
+    def wait(self) -> list[Version]:
+        """Return the next versions."""
+        deadline = time.monotonic() + _VERSION_SECONDS
+        while time.monotonic() < deadline:
+            if versions := self.read(1.0):
+                return versions
+        raise Stuck(f"no version in {_VERSION_SECONDS:g} s")
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """The ends of one pipeline."""
+
+    name: str
+    redis_url: str
+    prefix: str
+    producer: Producer
+    subscriber: Subscriber
+    worker: Process
+    sent: int = 0
+
+    def request(self, model: str, rows: list[str]) -> Message:
+        """Return a request."""
+        self.sent += 1
+        body = {"request_id": f"request-{self.sent:07d}", "model_id": model, "row_ids": rows}
+        value = json.dumps(body).encode()
+        return Message(f"{self.prefix}lethe.deletions", model.encode(), value)
+
+    def ask(self, model: str, rows: list[str]) -> float:
+        """Send one request; return the seconds until its version was seen and checked."""
+        message = self.request(model, rows)
+        begin = time.perf_counter()
+        self.producer.publish([message])
+        while True:
+            for version in self.subscriber.wait():
+                if version.request_ids:
+                    return time.perf_counter() - begin
+
+
+@contextmanager
+def pipeline(directory: Path, job: Job, kafka: str | None) -> Iterator[Pipeline]:
+    """Start a store and a worker; yield the pipeline once the worker waits for requests.
+
+    ``job`` needs no servers yet; its prefix must be the pipeline's own where Kafka is shared.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        url = stack.enter_context(EmbeddedValkey(directory)).url
+        log_file = stack.enter_context((directory / "worker.log").open("w+"))
+        job = job.model_copy(update={"redis_url": url, "kafka": kafka})
+        worker = Process(job, log_file)
+        stack.callback(worker.close)
+        worker.wait_ready()
+        log: Log
+        if kafka is None:
+            client = connect(url)
+            stack.callback(client.close)
+            log = StreamsLog(client)
+        else:
+            log = KafkaLog(kafka, client_id="lethe-bench")
+        producer, reader = log.producer(), log.reader()
+        stack.callback(producer.close)
+        stack.callback(reader.close)
+        [partition] = reader.partitions(f"{job.prefix}lethe.versions")
+        subscriber = Subscriber(reader, partition, reader.bounds(partition).begin)
+        while subscriber.offset < reader.bounds(partition).end:
+            subscriber.read(1.0)
+        yield Pipeline(job.role, url, job.prefix, producer, subscriber, worker)
