@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate
 
 import numpy as np
 
 from consumers.events import RefreshRequested
 from consumers.transition import v_age
 from engine.error import choose_sentinels, remainder_estimate
-from engine.errors import LetheError
+from engine.errors import IllConditioned, LetheError
 from engine.objective import Array, Kind, Objective, Rows
 from engine.refresh import (
     Choice,
@@ -38,6 +41,9 @@ ORDERED = ("ordered", "scheduled")
 
 CATCH_UP_LIMIT = 64
 """Rows that a result may leave to the deletion worker to catch up with."""
+
+RESOLVED_BYTES = 256 * 1024
+"""Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
 
 _CATCH_UP_ROUNDS = 8
 
@@ -87,7 +93,7 @@ def run_job(
             f"{event.generation}; nothing to do"
         )
     choice = choose_size(state, event, now)
-    if choice.size is Size.COMPLETE or state.meta.rows_live == 0:
+    if choice.size is Size.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
         return _store(job, _result(job, state, Choice(Size.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
@@ -133,6 +139,7 @@ def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> Job
             "generation_key": state.meta.generation_key,
             "reference_epoch": state.meta.reference_epoch,
             "sealed": state.meta.deletions_logged,
+            "completions": state.stream.completions,
             "status": state.meta.status,
             **more,
         }
@@ -184,8 +191,9 @@ def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
 
 def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
-    resolved = tuple(state.deferred)
-    left = snapshot.without(state.deferred_rows)
+    resolved = _to_resolve(state)
+    named = (row for request in resolved for row in state.deferred[request].row_ids)
+    left = snapshot.without(frozenset(named))
     if not left.ids:
         result = _result(job, state, choice, status="EMPTY", resolved=resolved)
         return _store(job, result)
@@ -193,6 +201,19 @@ def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     generation, status = _penalised_if_needed(state, left.rows)
     made = rebuild(generation, left.rows, state.stream.theta_exact)
     return _stage(job, left, made, choice, status=status, resolved=resolved)
+
+
+def _to_resolve(state: ModelState) -> tuple[str, ...]:
+    """Return the oldest deferred requests, as many as one version event can name."""
+    oldest = sorted(
+        state.deferred.values(), key=lambda r: (str(r.source["partition"]), r.source["offset"])
+    )
+    sizes = accumulate(len(json.dumps(request.request_id)) + 1 for request in oldest)
+    return tuple(
+        request.request_id
+        for request, size in zip(oldest, sizes, strict=True)
+        if size <= RESOLVED_BYTES
+    )
 
 
 def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Status]:
@@ -215,8 +236,9 @@ def _stage(
 ) -> JobResult:
     """Stage the new generation, let it learn of deletions meanwhile, and seal it."""
     state, client = snapshot.state, job.store.client
-    where = state.keys.generation(f"{made.generation.number}-{job.event.job_id[:16]}")
-    staging.discard(client, where.everything())
+    # A name for each attempt: one that was thought dead must not write where another's result,
+    # live by now, lies. What is left behind expires.
+    where = state.keys.generation(f"{made.generation.number}-{uuid.uuid4().hex}")
     n = len(snapshot.ids)
     chosen = choose_sentinels(n, made.generation.number)
     staging.stage_generation(
@@ -240,7 +262,10 @@ def _stage(
         if latest - position <= CATCH_UP_LIMIT:
             break
         later = job.store.deletions_since(state, position, latest)
-        caught_up = catch_up(job.store, staged, state.meta, later)
+        try:
+            caught_up = catch_up(job.store, staged, state.meta, later)
+        except IllConditioned:
+            break  # the deletion worker will refuse the result and order another
         staged, position = caught_up.staged, latest
         if caught_up.rows:
             certified = None

@@ -17,7 +17,7 @@ from consumers.transition import Origin, Transition
 from engine.errors import IllConditioned
 from engine.refresh import Size
 from engine.store.jobs import JobResult, read_result
-from engine.store.staged import catch_up, read_staged
+from engine.store.staged import CaughtUp, catch_up, read_staged
 from engine.store.staging import staged as existing
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -69,7 +69,7 @@ def _swap_generation(
     ledgered = store.ledgered(state.keys, rows)
     message = f"refreshed: {result.size}, {result.reason}"
     if result.staged_key is None:
-        if state.meta.rows_live != len(set(rows) - ledgered):
+        if _rows_left(state, ledgered, rows) != 0:
             return _drop(state, result, origin, now, "rows are left after all")
         return Outcome(emptied(state, result, ledgered, origin, now=now), True, message)
     where = state.keys.generation(result.staged_key)
@@ -81,8 +81,9 @@ def _swap_generation(
         caught_up = catch_up(store, staged, state.meta, later)
     except IllConditioned as error:
         return _drop(state, result, origin, now, f"it cannot take later deletions: {error}")
-    if _rows_left(state, ledgered, rows) != result.rows - len(caught_up.rows):
-        return _drop(state, result, origin, now, "its rows are not the live rows")
+    misfit = _misfit(result, caught_up, _rows_left(state, ledgered, rows))
+    if misfit is not None:
+        return _drop(state, result, origin, now, misfit)
     persist = existing(store.client, where.everything())
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
     return Outcome(transition, True, message)
@@ -97,7 +98,29 @@ def _rows_left(state: ModelState, ledgered: frozenset[str], rows: list[str]) -> 
     return state.meta.rows_live - len(set(rows) - ledgered - retired)
 
 
+def _misfit(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:
+    """Return why a staged generation cannot become live, or None.
+
+    One class left and no ridge on the intercept has no minimiser. The live model's own guard does
+    not see it, because it still counts the rows of deferred requests.
+    """
+    left = result.rows - len(caught_up.rows)
+    if left != rows_left:
+        return "its rows are not the live rows"
+    if left == 0:
+        return "later deletions took its last rows"
+    penalised = caught_up.staged.generation.objective.penalty.min() > 0
+    if result.class_counts is None or penalised:
+        return None
+    zeros, ones = result.class_counts
+    if zeros == len(caught_up.rows) - caught_up.ones or ones == caught_up.ones:
+        return "later deletions took its last rows of a class"
+    return None
+
+
 def _drop(state: ModelState, result: JobResult, origin: Origin, now: datetime, why: str) -> Outcome:
-    staged = [] if result.staged_key is None else [f"gen:{result.staged_key}"]
+    # An event that is sent twice names a generation that is live by now: that one stays.
+    live = result.staged_key == state.meta.generation_key
+    staged = [] if result.staged_key is None or live else [f"gen:{result.staged_key}"]
     transition = dropped(state, result.job_id, origin, now=now, discarded=staged)
     return Outcome(transition, False, f"refresh result dropped: {why}")

@@ -45,6 +45,10 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
     """Return why a result no longer fits the state, or None."""
     if result.generation_key != state.meta.generation_key:
         return "the model has another generation by now"
+    if result.size is Size.COMPLETE and result.completions != state.stream.completions:
+        return "the model was completed by now"
+    if result.size is Size.POLISH and state.meta.rows_live == 0:
+        return "no row is left"
     if result.size is Size.POLISH and result.reference_epoch != state.meta.reference_epoch:
         return "the model has another reference point by now"
     if not set(result.resolved) <= state.deferred.keys():
@@ -102,6 +106,7 @@ def small_refresh(
         stream, certified = _polished(before, result, arrays)
         changes = {"certified": certified, "reference_epoch": meta.reference_epoch + 1}
     changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
+    changed = with_meta(changed, status=meta.status)  # rows may have gone since the job began
     state = replace(before, stream=stream, meta=changed)
     after, entries = publish_version(
         state, request_ids=(), refresh=_info(result), origin=origin, now=now
@@ -188,7 +193,7 @@ def new_generation(
         generation_created_at=now,
         reference_epoch=before.meta.reference_epoch + 1,
         class_counts=counts,
-        first_deletion_at=now if caught_up.rows else None,
+        first_deletion_at=now if len(staged.stream.V) else None,
         certified=None if caught_up.rows else result.certified,
     )
     state = replace(

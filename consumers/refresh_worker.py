@@ -13,14 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import stamina
-from pydantic import ValidationError
 
 from consumers import cloudevents, topics
 from consumers.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
 from consumers.health import Health
 from consumers.log.base import Log, Message, Partition, Position, Record
 from consumers.metrics import Metrics
-from consumers.refresh_job import Progress, run_job
+from consumers.refresh_job import Progress, Superseded, run_job
 from consumers.takeover import start_offset
 from consumers.telemetry import logger
 from engine.errors import LetheError, NotDurable, Unavailable
@@ -156,6 +155,15 @@ class RefreshWorker:
             result = future.result()
         except Unavailable:
             raise
+        except Superseded as error:
+            # No failure: where this job is the one that is waited for, another is ordered.
+            self._logger.info(
+                "refresh is not needed",
+                action="refresh_superseded",
+                model=event.model_id,
+                job=event.job_id,
+                reason=str(error),
+            )
         except LetheError as error:
             self._logger.error(
                 "refresh failed",
@@ -192,7 +200,7 @@ class RefreshWorker:
     def _parse(self, record: Record) -> RefreshRequested | None:
         try:
             return RefreshRequested.model_validate(cloudevents.parse(record).data)
-        except (ValueError, ValidationError) as error:
+        except (ValueError, RecursionError) as error:
             self._logger.error(
                 "a record that is no refresh job is skipped",
                 action="skip",

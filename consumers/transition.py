@@ -285,7 +285,7 @@ def order_refresh(
 ) -> tuple[ModelState, RefreshRequested | None]:
     """Order a refresh if one is needed and none is pending."""
     meta = state.meta
-    if meta.pending_job is not None or meta.rows_live == 0:
+    if meta.pending_job is not None or (meta.rows_live == 0 and not state.deferred):
         return state, None
     reason = refresh_reason(state, now)
     if reason is None:

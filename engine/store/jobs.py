@@ -29,6 +29,8 @@ class JobResult(BaseModel):
         What it was made from: another generation or reference makes it stale.
     sealed
         How many deletions the result knows; later ones are applied to it again.
+    completions
+        Of the generation when the job began: a completion is swapped in once.
     certified, left
         Bound of what is left, and what is left where there is no bound.
     rows, class_counts
@@ -50,6 +52,7 @@ class JobResult(BaseModel):
     generation_key: str
     reference_epoch: int
     sealed: int
+    completions: int = 0
     certified: float | None = None
     left: float = 0.0
     staged_key: str | None = None
