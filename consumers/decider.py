@@ -169,7 +169,8 @@ class Decider:
         if state is None:
             self._at_step("load")
             state = self._store.load(group.keys, group.model_id)
-            self._states[group.keys] = state
+            if isinstance(state, ModelState):  # others may be registered at any moment
+                self._states[group.keys] = state
         return state
 
     def _look_up(

@@ -34,7 +34,14 @@ from consumers.takeover import (
     version_tails,
 )
 from consumers.telemetry import logger
-from engine.errors import CommitConflict, CorruptState, NotDurable, Unavailable, VersionFork
+from engine.errors import (
+    CommitConflict,
+    CorruptState,
+    NotDurable,
+    Unavailable,
+    UnknownModel,
+    VersionFork,
+)
 from engine.store.keys import ModelKeys
 from engine.store.outbox import Outbox
 from engine.store.store import ModelStore
@@ -199,6 +206,7 @@ class DeletionWorker:
         reader = self._log.reader()
         try:
             models = models_of(reader, self._store.model_ids(), partitions)
+            self._store.settle()  # a former owner may have ended between its steps 5 and 6
             self._publisher.publish(ModelKeys.of_model(model) for model in models)
             versions, parameters = version_tails(reader, models), parameter_tails(reader, models)
         finally:
@@ -209,7 +217,7 @@ class DeletionWorker:
             try:
                 state = self._store.load_model(model)
                 check_history(state, versions.get(model))
-            except (VersionFork, CorruptState) as error:
+            except (VersionFork, CorruptState, UnknownModel) as error:
                 self._halt(keys, error)
                 continue
             self._decider.remember(state)

@@ -6,9 +6,12 @@ The rebalance listener only sets a flag; the polling thread runs this before it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from consumers import cloudevents, topics
-from consumers.events import MODEL_PARAMETERS, Parameters, Version
+from consumers.events import MODEL_PARAMETERS, Event, Parameters, Version
 from consumers.log.base import Bounds, Message, Partition, Reader, Record
 from engine.errors import LogReset, VersionFork
 from engine.store.state import ModelState
@@ -17,6 +20,8 @@ TAIL = 1000
 """Newest records of each versions partition that are read at takeover."""
 
 _READ_SECONDS = 5.0
+
+E = TypeVar("E", bound=Event)
 
 
 def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:
@@ -58,7 +63,9 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
     """Return the newest published version of each model, as far as the tails hold it."""
     newest: dict[str, Version] = {}
     for record in _tail_records(reader, topics.VERSIONS, set(models)):
-        version = Version.model_validate_json(record.value or b"")
+        version = _parse(Version, record)
+        if version is None:
+            continue
         known = newest.get(version.model_id)
         if known is None or version.version > known.version:
             newest[version.model_id] = version
@@ -69,9 +76,19 @@ def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, int]:
     """Return the version of each model's *last* parameters event, which compaction keeps."""
     last: dict[str, int] = {}
     for record in _tail_records(reader, topics.MODELS, set(models)):
-        parameters = Parameters.model_validate_json(record.value or b"")
+        parameters = _parse(Parameters, record)
+        if parameters is None:
+            continue
         last[parameters.model_id] = parameters.version
     return last
+
+
+def _parse(kind: type[E], record: Record) -> E | None:
+    """Return the event, or None for what somebody else wrote there: it is no history of ours."""
+    try:
+        return kind.model_validate_json(record.value or b"")
+    except ValidationError:
+        return None
 
 
 def _tail_records(reader: Reader, topic: str, models: set[str]) -> Iterator[Record]:

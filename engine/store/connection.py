@@ -23,6 +23,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from engine.errors import NotDurable, StoreUnavailable
+from engine.store.keys import SETTLED
 
 Fields: TypeAlias = Any
 """A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""
@@ -99,6 +100,15 @@ class Barrier:
                     "'appendonly yes' and 'appendfsync always' there, or accept the loss with "
                     "LETHE_DURABILITY=relaxed"
                 )
+
+    def settle(self, client: redis.Redis) -> None:
+        """Return once everything that the server has taken so far is on disk.
+
+        WAITAOF knows only this connection's own writes, so one is made.
+        """
+        if self._waits:
+            client.set(SETTLED, 1)
+            self.wait(client)
 
     def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
         """Return once this connection's writes are on disk.

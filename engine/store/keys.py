@@ -14,8 +14,15 @@ from zlib import crc32
 
 PREFIX = "lethe"
 MODELS = f"{PREFIX}:models"
+SETTLED = f"{PREFIX}:settled"
+"""String that is written only in order to wait until it, and so all before it, is on disk."""
+
 SHARDS = 8
-"""Hashes that a generation's row records are spread over, each with a slot of its own."""
+"""Hashes that a generation's row records are spread over.
+
+They lie in the model's slot with all else, because the commit that makes a generation live has to
+lift their time to live with the rest.
+"""
 
 
 def watermark(partition: str) -> str:
@@ -147,15 +154,12 @@ class GenerationKeys:
 
     def rows(self, shard: int) -> str:
         """Return the key of one shard of row records (hash)."""
-        return f"{PREFIX}:{{{self.tag}/{shard}}}:gen:{self.name}:rows"
-
-    def in_slot(self) -> list[str]:
-        """Return the keys that live in the model's own slot."""
-        return [self.fixed, self.factor, self.V, self.Q]
+        return self._key(f"rows:{shard}")
 
     def everything(self) -> list[str]:
         """Return all keys, to expire or to remove."""
-        return [*self.in_slot(), *(self.rows(shard) for shard in range(SHARDS))]
+        fixed = [self.fixed, self.factor, self.V, self.Q]
+        return [*fixed, *(self.rows(shard) for shard in range(SHARDS))]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from engine.methods import method_named
 from engine.objective import Array, Rows
 from engine.store import codec
 from engine.store.connection import reachable
+from engine.store.generation import read_fixed
 from engine.store.head import Meta
 from engine.store.jobs import JobResult
 from engine.store.keys import GenerationKeys
-from engine.store.store import ModelStore, read_fixed
+from engine.store.store import ModelStore
 from engine.stream import Deletion, Generation, Stream, delete
 
 THETAS = ("theta_exact", "theta_r", "anchor", "published")

@@ -15,8 +15,9 @@ import redis
 from engine.objective import Array, Rows
 from engine.store import codec
 from engine.store.connection import Fields, reachable
+from engine.store.generation import generation_info
 from engine.store.keys import DatasetKeys, GenerationKeys, shard_of
-from engine.store.store import CHUNK, generation_info
+from engine.store.store import CHUNK
 from engine.stream import Generation, Stream
 
 TIME_TO_LIVE = 6 * 3600

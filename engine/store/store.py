@@ -7,23 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import redis
 
 from engine.error import Sentinels
-from engine.errors import CommitConflict, CorruptState, UnknownModel
-from engine.growing import GrowingRows
-from engine.objective import Objective, Rows
+from engine.errors import CommitConflict, CorruptState, StoreUnavailable, UnknownModel
+from engine.objective import Rows
 from engine.store import codec, keys
 from engine.store.commit import Commit, script
 from engine.store.connection import Barrier, reachable, text
+from engine.store.generation import read_fixed, read_stream
 from engine.store.head import Meta, check_format, parse_meta
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.state import Deferred, ModelState, State, Unregistered
-from engine.stream import Generation, Stream
 
 CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row records
-_LOAD_TRIES = 5  # a load that races with commits is repeated
+_LOAD_TRIES = 5  # the first learns which generation is live; more only while that changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,18 @@ class Lookup:
     ledger: Mapping[str, int]
     records: Mapping[str, bytes]
     retired: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What one transaction read."""
+
+    head: Mapping[bytes, bytes]
+    offsets: Mapping[bytes, bytes]
+    deferred: Mapping[bytes, bytes]
+    fixed: Mapping[bytes, bytes]
+    V: list[bytes]
+    Q: list[bytes]
 
 
 class ModelStore:
@@ -103,38 +113,44 @@ class ModelStore:
 
     def load(self, where: ModelKeys, model_id: str) -> State:
         """Return whatever is stored under these keys. Cost O(K d + m' d), m' sentinels."""
+        generation = ""
         for _ in range(_LOAD_TRIES):
-            state = self._try_load(where, model_id)
-            if state is not None:
-                return state
-        raise CorruptState(
-            f"model {model_id!r}: its head names other rows of V and Q than are stored; "
-            "run `lethe check`"
+            with reachable(self._client):
+                stored = self._read(where, generation)
+            check_format(stored.head.get(b"format"), model_id)
+            positions = {part.decode(): int(at) for part, at in stored.offsets.items()}
+            if int(stored.head.get(b"version", -1)) < 0:
+                return Unregistered(where, int(stored.head.get(b"commit_seq", 0)), positions)
+            meta = parse_meta(stored.head[b"meta"], model_id)
+            if meta.generation_key == generation:
+                return self._decode(where, stored, meta, positions)
+            generation = meta.generation_key
+        raise StoreUnavailable(
+            f"model {model_id!r}: its generation changed {_LOAD_TRIES} times while it was read"
         )
 
-    def _try_load(self, where: ModelKeys, model_id: str) -> State | None:
-        with reachable(self._client):
-            pipeline = self._client.pipeline(transaction=True)
-            pipeline.hgetall(where.head)
-            pipeline.hgetall(where.offsets)
-            pipeline.hgetall(where.deferred)
-            head, offsets, deferred = pipeline.execute()
-        check_format(head.get(b"format"), model_id)
-        positions = {partition.decode(): int(offset) for partition, offset in offsets.items()}
-        if int(head.get(b"version", -1)) < 0:
-            return Unregistered(where, int(head.get(b"commit_seq", 0)), positions)
-        meta = parse_meta(head[b"meta"], model_id)
-        with reachable(self._client):
-            live = where.generation(meta.generation_key)
-            pipeline = self._client.pipeline(transaction=True)
-            pipeline.hget(where.head, "commit_seq")
-            pipeline.hgetall(live.fixed)
-            pipeline.lrange(live.V, 0, -1)
-            pipeline.lrange(live.Q, 0, -1)
-            commit_seq, fixed, V, Q = pipeline.execute()
-        if commit_seq != head[b"commit_seq"] or len(V) != meta.K or len(Q) != meta.r:
-            return None
-        generation, sentinel_ids = read_fixed(fixed, meta)
+    def _read(self, where: ModelKeys, generation: str) -> _Stored:
+        """Read everything of one moment; of the generation, what is guessed to be the live one."""
+        live = where.generation(generation)
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hgetall(where.head)
+        pipeline.hgetall(where.offsets)
+        pipeline.hgetall(where.deferred)
+        pipeline.hgetall(live.fixed)
+        pipeline.lrange(live.V, 0, -1)
+        pipeline.lrange(live.Q, 0, -1)
+        return _Stored(*pipeline.execute())
+
+    def _decode(
+        self, where: ModelKeys, stored: _Stored, meta: Meta, offsets: Mapping[str, int]
+    ) -> ModelState:
+        head, model_id = stored.head, meta.config.model_id
+        if (len(stored.V), len(stored.Q)) != (meta.K, meta.r):
+            raise CorruptState(
+                f"model {model_id!r}: its head names other rows of V and Q than are stored; "
+                "run `lethe check`"
+            )
+        generation, sentinel_ids = read_fixed(stored.fixed, meta)
         return ModelState(
             keys=where,
             commit_seq=int(head[b"commit_seq"]),
@@ -142,12 +158,12 @@ class ModelStore:
             digest=head[b"digest"].decode(),
             meta=meta,
             generation=generation,
-            stream=_stream(head, meta, V, Q),
-            sentinels=self.sentinels(live, meta, sentinel_ids),
-            offsets=positions,
+            stream=read_stream(head, meta, stored.V, stored.Q),
+            sentinels=self.sentinels(where.generation(meta.generation_key), meta, sentinel_ids),
+            offsets=offsets,
             deferred={
                 request.decode(): Deferred.model_validate_json(value)
-                for request, value in deferred.items()
+                for request, value in stored.deferred.items()
             },
         )
 
@@ -280,6 +296,25 @@ class ModelStore:
             self._barrier.wait(self._writer)
         return int(answer[1])
 
+    def settle(self) -> None:
+        """Return once all earlier commits, whoever made them, are on disk (step 6 at takeover).
+
+        Raises
+        ------
+        NotDurable
+            They are not: publish nothing.
+        """
+        with reachable(self._client):
+            self._barrier.settle(self._writer)
+
+    def to_erase(self, live: GenerationKeys) -> frozenset[str]:
+        """Return the rows of a generation that are deleted, and perhaps not yet erased."""
+        prefix = f"{live.name}/"
+        with reachable(self._client):
+            waiting = self._client.smembers(ModelKeys(live.tag).erase)
+        names = (text(entry) for entry in waiting)
+        return frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))
+
     def erase(self, where: ModelKeys) -> int:
         """Erase (step 8) the records of deleted rows. Idempotent; a restart finishes it.
 
@@ -327,46 +362,6 @@ class ModelStore:
             self._client.mset({keys.watermark(p): offset for p, offset in offsets.items()})
 
 
-def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, list[str]]:
-    """Return the generation and the ids of its sentinels from the stored hash."""
-    config = meta.config
-    what = f"model {config.model_id!r}, generation {meta.generation}"
-    if b"info" not in fixed:
-        raise CorruptState(f"{what}: its precomputation is missing; register it with --replace")
-    info = json.loads(fixed[b"info"])
-    penalty = codec.unpack(fixed.get(b"penalty"), (config.d,), what)
-    generation = Generation(
-        number=meta.generation,
-        objective=Objective(config.kind, penalty),
-        theta_b=codec.unpack(fixed.get(b"theta_b"), (config.d, config.m), what),
-        smallest=float(info["smallest"]),
-        largest=float(info["largest"]),
-    )
-    return generation, [str(row) for row in info["sentinels"]]
-
-
-def _stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
-    config = meta.config
-    what = f"model {config.model_id!r}, generation {meta.generation}"
-    shape = (config.d, config.m)
-
-    def theta(name: str) -> Any:
-        return codec.unpack(head.get(name.encode()), shape, f"{what}, {name}")
-
-    return Stream(
-        theta_exact=theta("theta_exact"),
-        theta_r=theta("theta_r"),
-        anchor=theta("anchor"),
-        published=theta("published"),
-        V=GrowingRows.of(codec.unpack_signed_rows(V, config.d, f"{what}, V")),
-        Q=GrowingRows.of(codec.unpack(b"".join(Q), (len(Q), config.d), f"{what}, Q")),
-        v_trace=meta.v_trace,
-        rounding=meta.rounding,
-        carried=meta.carried,
-        completions=meta.completions,
-    )
-
-
 def _hmget(pipeline: Any, key: str, fields: Sequence[str]) -> None:
     for start in range(0, len(fields), CHUNK):
         pipeline.hmget(key, list(fields[start : start + CHUNK]))
@@ -385,17 +380,3 @@ def _by_shard(row_ids: Sequence[str]) -> dict[int, list[str]]:
     for row in row_ids:
         shards.setdefault(keys.shard_of(row), []).append(row)
     return shards
-
-
-def generation_info(generation: Generation, sentinel_ids: Sequence[str]) -> dict[str, bytes]:
-    """Return the fields of a generation's ``fixed`` hash."""
-    info = {
-        "smallest": generation.smallest,
-        "largest": generation.largest,
-        "sentinels": list(sentinel_ids),
-    }
-    return {
-        "theta_b": codec.pack(generation.theta_b),
-        "penalty": codec.pack(np.asarray(generation.objective.penalty)),
-        "info": json.dumps(info).encode(),
-    }

@@ -1,0 +1,71 @@
+"""A generation and its stream as they are stored: the ``fixed`` hash, V, Q, and the thetas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.errors import CorruptState
+from engine.growing import GrowingRows
+from engine.objective import Objective
+from engine.store import codec
+from engine.store.head import Meta
+from engine.stream import Generation, Stream
+
+
+def generation_info(generation: Generation, sentinel_ids: Sequence[str]) -> dict[str, bytes]:
+    """Return the fields of a generation's ``fixed`` hash."""
+    info = {
+        "smallest": generation.smallest,
+        "largest": generation.largest,
+        "sentinels": list(sentinel_ids),
+    }
+    return {
+        "theta_b": codec.pack(generation.theta_b),
+        "penalty": codec.pack(np.asarray(generation.objective.penalty)),
+        "info": json.dumps(info).encode(),
+    }
+
+
+def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, list[str]]:
+    """Return the generation and the ids of its sentinels from the stored hash."""
+    config = meta.config
+    what = f"model {config.model_id!r}, generation {meta.generation}"
+    if b"info" not in fixed:
+        raise CorruptState(f"{what}: its precomputation is missing; register it with --replace")
+    info = json.loads(fixed[b"info"])
+    penalty = codec.unpack(fixed.get(b"penalty"), (config.d,), what)
+    generation = Generation(
+        number=meta.generation,
+        objective=Objective(config.kind, penalty),
+        theta_b=codec.unpack(fixed.get(b"theta_b"), (config.d, config.m), what),
+        smallest=float(info["smallest"]),
+        largest=float(info["largest"]),
+    )
+    return generation, [str(row) for row in info["sentinels"]]
+
+
+def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
+    """Return the stream from the head and the stored rows of V and Q."""
+    config = meta.config
+    what = f"model {config.model_id!r}, generation {meta.generation}"
+    shape = (config.d, config.m)
+
+    def theta(name: str) -> Any:
+        return codec.unpack(head.get(name.encode()), shape, f"{what}, {name}")
+
+    return Stream(
+        theta_exact=theta("theta_exact"),
+        theta_r=theta("theta_r"),
+        anchor=theta("anchor"),
+        published=theta("published"),
+        V=GrowingRows.of(codec.unpack_signed_rows(V, config.d, f"{what}, V")),
+        Q=GrowingRows.of(codec.unpack(b"".join(Q), (len(Q), config.d), f"{what}, Q")),
+        v_trace=meta.v_trace,
+        rounding=meta.rounding,
+        carried=meta.carried,
+        completions=meta.completions,
+    )
