@@ -107,10 +107,8 @@ def register(
     keys = ModelKeys.of_model(config.model_id)
     state = store.load(keys, config.model_id)
     if isinstance(state, ModelState) and not replace_model:
-        raise ModelExists(
-            f"model {config.model_id!r} is registered already (version {state.version}); use "
-            "--replace to publish its next version from this file"
-        )
+        _finish(store, producer, state)
+        raise _exists(state)
     ledgered = store.ledgered(keys, data.ids)
     kept = _without(data, ledgered)
     progress("fitting and precomputing", 0, 0)
@@ -149,11 +147,25 @@ def register(
         offsets=state.offsets,
         deferred={},
     )
-    committed = _commit(store, _Candidate(fresh, where, dataset, kept), now)
-    store.announce(config.model_id)
-    Publisher(Outbox(store.client), producer).publish([keys])
-    store.erase(keys)
+    candidate = _Candidate(fresh, where, dataset, kept)
+    committed = _commit(store, candidate, now, replace_model=replace_model)
+    _finish(store, producer, committed)
     return Registered(committed, len(data.ids) - len(kept.ids))
+
+
+def _finish(store: ModelStore, producer: Producer, state: ModelState) -> None:
+    """Do what follows a commit; a registration that was cut short is finished by the next."""
+    store.settle()
+    store.announce(state.model_id)
+    Publisher(Outbox(store.client), producer).publish([state.keys])
+    store.erase(state.keys)
+
+
+def _exists(state: ModelState) -> ModelExists:
+    return ModelExists(
+        f"model {state.model_id!r} is registered already (version {state.version}); use "
+        "--replace to publish its next version from this file"
+    )
 
 
 def _without(data: TrainingData, ledgered: frozenset[str]) -> TrainingData:
@@ -242,11 +254,21 @@ class _Candidate:
     data: TrainingData
 
 
-def _commit(store: ModelStore, candidate: _Candidate, now: Callable[[], datetime]) -> ModelState:
+def _commit(
+    store: ModelStore,
+    candidate: _Candidate,
+    now: Callable[[], datetime],
+    *,
+    replace_model: bool,
+) -> ModelState:
     """Commit, catching up with what others committed meanwhile."""
     for _ in range(_COMMIT_TRIES):
         fresh = candidate.state
         before = store.load(fresh.keys, fresh.model_id)
+        if isinstance(before, ModelState) and not replace_model:
+            names = [*candidate.where.everything(), *candidate.dataset.everything()]
+            staging.discard(store.client, names)
+            raise _exists(before)
         if isinstance(before, ModelState):
             fresh = _onto(store, candidate, before)
             candidate = replace(candidate, state=fresh)  # its staged rows are gone already
@@ -270,6 +292,7 @@ def _commit(store: ModelStore, candidate: _Candidate, now: Callable[[], datetime
             v_before=len(fresh.stream.V),
             q_before=len(fresh.stream.Q),
             retired=retired,
+            deferred={name: request.model_dump_json() for name, request in after.deferred.items()},
             outbox=entries_in_order(entries),
             parameters=parameters_value(entries),
             persist=staging.staged(store.client, names),
@@ -301,6 +324,12 @@ def _onto(store: ModelStore, candidate: _Candidate, before: ModelState) -> Model
     counts = fresh.meta.class_counts
     if counts is not None:
         counts = (counts[0] - (len(caught_up.rows) - caught_up.ones), counts[1] - caught_up.ones)
+    penalised = fresh.generation.objective.penalty.min() > 0
+    if len(caught_up.rows) == fresh.meta.rows_live or (min(counts or (1,)) == 0 and not penalised):
+        raise InvalidData(
+            f"model {fresh.model_id!r}: the last rows of the file, or of one class, were deleted "
+            "while it was registered; nothing was changed, register it again"
+        )
     if caught_up.rows:
         staging.unstage_rows(store.client, candidate.where, caught_up.rows)
         staging.stage_stream(store.client, candidate.where, caught_up.staged.stream)
@@ -313,6 +342,9 @@ def _onto(store: ModelStore, candidate: _Candidate, before: ModelState) -> Model
             "deletions_logged": meta.deletions_logged,
             "class_counts": counts,
             "certified": None if caught_up.rows else fresh.meta.certified,
+            "first_deletion_at": fresh.meta.refreshed_at
+            if len(caught_up.staged.stream.V)
+            else None,
             **scalars_of(caught_up.staged.stream),
         }
     )
