@@ -20,8 +20,8 @@ from consumers.decide import (
     Repeated,
     deferred_record,
 )
-from consumers.events import Receipt, Source, SourceRange
-from consumers.log.base import Record
+from consumers.events import MAX_REQUEST_BYTES, Receipt, Source, SourceRange
+from consumers.log.base import Headers, Record
 from consumers.transition import (
     Origin,
     Transition,
@@ -47,17 +47,32 @@ _UNREGISTERED_RECEIPTS = 10_000
 """Receipts kept for a model that is not registered; beyond, a repeat is answered afresh."""
 
 
+_DEAD_LETTER_KEY = 1024
+_DEAD_LETTER_HEADERS = 60 * 1024
+"""Bytes of a dead letter's key and of the headers that it came with; see `topics.specs`."""
+
+
 def dead_letter(refused: Refused) -> Entry:
-    """Return the message that keeps an unreadable record, byte for byte."""
+    """Return the message that keeps an unreadable record, byte for byte.
+
+    Whatever the log let in, this message fits: a key, headers or a value beyond the limits of
+    dead letters would stop the worker. A value that is cut has its length in ``lethe-truncated``.
+    """
     record = refused.record
     source = f"{record.partition.topic}/{record.partition.index}/{record.offset}"
+    key, value = record.key or b"", record.value or b""
+    cut: Headers = ()
+    if len(value) > MAX_REQUEST_BYTES:
+        cut = (("lethe-truncated", str(len(value)).encode()),)
+    size = sum(len(name.encode()) + len(content) for name, content in record.headers)
     return Entry(
         Stage.AFTER,
         topics.DEAD_LETTERS,
-        record.key or b"",
-        record.value or b"",
+        key if len(key) <= _DEAD_LETTER_KEY else b"",
+        value[:MAX_REQUEST_BYTES],
         (
-            *record.headers,
+            *(record.headers if size <= _DEAD_LETTER_HEADERS else ()),
+            *cut,
             ("lethe-error-code", refused.code.encode()),
             ("lethe-error", refused.detail.encode("utf-8", errors="replace")),
             ("lethe-source", source.encode()),

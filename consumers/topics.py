@@ -15,6 +15,7 @@ ERASURES = "lethe.erasures"
 FOR_EVER = -1
 _DAY_MS = 86_400_000
 _REQUEST_BYTES = 1_114_112  # 1 MiB of request, and 64 KiB for key and headers
+_DEAD_LETTER_BYTES = _REQUEST_BYTES + 8192  # and what the worker adds
 
 
 def specs(partitions: int = 4) -> list[TopicSpec]:
@@ -31,6 +32,6 @@ def specs(partitions: int = 4) -> list[TopicSpec]:
         TopicSpec(VERSIONS, partitions, retention_ms=FOR_EVER),
         TopicSpec(MODELS, partitions, compacted=True),
         TopicSpec(REFRESH_JOBS, 1, retention_ms=7 * _DAY_MS),
-        TopicSpec(DEAD_LETTERS, 1, retention_ms=30 * _DAY_MS, max_message_bytes=_REQUEST_BYTES),
+        TopicSpec(DEAD_LETTERS, 1, retention_ms=30 * _DAY_MS, max_message_bytes=_DEAD_LETTER_BYTES),
         TopicSpec(ERASURES, 1, retention_ms=30 * _DAY_MS),
     ]

@@ -31,7 +31,8 @@ CONNECT_SECONDS = 10.0
 # its own, so a long computation does not end a session; MAX_POLL_SECONDS is for that.
 SESSION_SECONDS = 10.0
 DELIVERY_SECONDS = 30.0
-MAX_REQUEST_BYTES = 1_048_576
+# Above what the topics take (see `consumers.topics`): a dead letter is a request and some headers.
+MAX_REQUEST_BYTES = 1_200_000
 _TOPIC_SECONDS = 15.0
 
 
