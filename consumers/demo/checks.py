@@ -1,0 +1,204 @@
+"""Did the promises hold? Each check is a pure function of what was seen from outside."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from consumers.chain import check_parameters, check_version, theta_of
+from consumers.demo.outcome import Observed, Outcome
+from consumers.events import Receipt, Version
+from engine.errors import BrokenChain
+from engine.refresh import Size
+
+WANTED_SIZES = (Size.COMPLETE, Size.POLISH, Size.REBUILD)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was promised, and whether it held; ``failures`` name where it did not."""
+
+    promise: str
+    measured: str
+    failures: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether it held everywhere."""
+        return not self.failures
+
+
+def all_checks(outcome: Outcome) -> tuple[Check, ...]:
+    """Return every check of a run."""
+    return tuple(check(outcome) for check in _CHECKS)
+
+
+def within_bound(outcome: Outcome) -> Check:
+    """Check that theta is within its published bound of retraining.
+
+    The retrained parameters have rounding of their own, which is measured with them and allowed
+    on top of the bound; nothing else is.
+    """
+    carrying = [(seen, seen.version.error.bound) for seen in _all(outcome)]
+    bounded = [(seen, bound) for seen, bound in carrying if bound is not None]
+    failures = [
+        f"{_name(seen)}: {seen.distance:.3e} from retraining, bound {bound:.3e}"
+        for seen, bound in bounded
+        if seen.distance > bound + seen.rounding
+    ]
+    if not bounded:
+        failures = ["no version carries a bound"]
+    return Check(
+        "a version that carries a bound is within it of retraining",
+        f"{len(bounded)} of {len(carrying)} versions carry one",
+        tuple(failures),
+    )
+
+
+def under_budget_after_refresh(outcome: Outcome) -> Check:
+    """Check that a refresh which the budget ordered leaves the true error under the budget."""
+    ordered = [seen for seen in _all(outcome) if seen.ordered == "error_budget"]
+    failures = [
+        f"{_name(seen)}: true error {seen.true_error:.3e}, budget {seen.budget:.3e}"
+        for seen in ordered
+        if seen.true_error > seen.budget
+    ]
+    if not ordered:
+        failures = ["the budget ordered no refresh"]
+    worst = max((seen.true_error / seen.budget for seen in ordered), default=0.0)
+    return Check(
+        "after a refresh that the budget ordered, the true error is under the budget",
+        f"{len(ordered)} such refreshes, at worst {worst:.1%} of the budget",
+        tuple(failures),
+    )
+
+
+def chain_holds(outcome: Outcome) -> Check:
+    """Check every digest, every link from version 0 on, and every version's parameters."""
+    failures = []
+    for seen_versions in outcome.versions.values():
+        if seen_versions and seen_versions[0].version.version != 0:
+            failures.append(f"{_name(seen_versions[0])}: is the first that was seen")
+        previous: Version | None = None
+        for seen in seen_versions:
+            try:
+                check_version(seen.version, previous)
+                check_parameters(seen.parameters, seen.version, theta_of(seen.parameters))
+            except BrokenChain as error:
+                failures.append(str(error))
+            previous = seen.version
+    links = sum(len(seen) for seen in outcome.versions.values())
+    return Check(
+        "versions are dense, hash-linked, and their parameters are what they name",
+        f"{links} versions checked link by link",
+        tuple(failures),
+    )
+
+
+def rows_agree(outcome: Outcome) -> Check:
+    """Check that a version counts those rows as live that were never asked to be deleted."""
+    failures = [
+        f"{_name(seen)}: {seen.version.rows_live} rows live, {seen.rows_live} by the requests"
+        for seen in _all(outcome)
+        if seen.version.rows_live != seen.rows_live
+    ]
+    deleted = sum(seen[-1].version.rows_deleted for seen in outcome.versions.values() if seen)
+    return Check(
+        "each version has forgotten the rows that were asked for, and no others",
+        f"{deleted} rows deleted",
+        tuple(failures),
+    )
+
+
+def one_receipt_each(outcome: Outcome) -> Check:
+    """Check that every request got exactly one final receipt, the one that the contract says.
+
+    A repeated request gets the first receipt again, byte for byte; a conflicting one gets a
+    rejection of its own, and the first stands.
+    """
+    got: dict[tuple[str, str], list[tuple[Receipt, bytes]]] = defaultdict(list)
+    for seen in outcome.receipts:
+        receipt = seen.receipt
+        if receipt.final:
+            got[receipt.model_id, receipt.request_id].append((receipt, seen.raw))
+    wanted: dict[tuple[str, str], list[tuple[str, str | None]]] = defaultdict(list)
+    for request in outcome.requests:
+        if request.request_id is not None and request.status is not None:
+            wanted[request.model_id, request.request_id].append((request.status, request.code))
+    failures = [*_other_receipts(wanted, got)]
+    unread = sum(request.request_id is None for request in outcome.requests)
+    if unread != len(outcome.dead_letters):
+        failures.append(f"{len(outcome.dead_letters)} dead letters for {unread} unreadable records")
+    repeats = sum(len(raws) - len({raw for _, raw in raws}) for raws in got.values())
+    statuses = Counter(raws[0][0].status for raws in got.values())
+    counted = ", ".join(f"{n} {status}" for status, n in sorted(statuses.items()))
+    return Check(
+        "every request has exactly one final receipt, and it says what the contract says",
+        f"{counted}; {repeats} sent again byte for byte; {unread} dead letter",
+        tuple(failures),
+    )
+
+
+def _other_receipts(
+    wanted: dict[tuple[str, str], list[tuple[str, str | None]]],
+    got: dict[tuple[str, str], list[tuple[Receipt, bytes]]],
+) -> Iterator[str]:
+    for identity in sorted(wanted.keys() | got.keys()):
+        name = f"model {identity[0]!r}, request {identity[1]!r}"
+        expected = wanted.get(identity, [])
+        found = [(receipt.status, receipt.code) for receipt, _ in got.get(identity, [])]
+        if Counter(expected) != Counter(found):
+            yield f"{name}: receipts {found}, expected {expected}"
+        own = {
+            raw for receipt, raw in got.get(identity, []) if receipt.code != "REQUEST_ID_CONFLICT"
+        }
+        if len(own) > 1:
+            yield f"{name}: {len(own)} different final receipts"
+
+
+def records_erased(outcome: Outcome) -> Check:
+    """Check that no record of a deleted row is left in the store."""
+    failures = [
+        f"model {model!r}: {len(rows)} deleted rows are still there, the first is {rows[0]!r}"
+        for model, rows in outcome.leftovers.items()
+        if rows
+    ]
+    if set(outcome.leftovers) != set(outcome.versions):
+        failures.append("the store was not searched for every model")
+    return Check(
+        "the features of deleted rows are nowhere in the server",
+        "every value of every key searched",
+        tuple(failures),
+    )
+
+
+def each_size_happened(outcome: Outcome) -> Check:
+    """Check that the policy asked for a completion, a polish and a rebuild."""
+    sizes = Counter(seen.version.refresh.size for seen in _all(outcome) if seen.version.refresh)
+    failures = [f"no {size} happened" for size in WANTED_SIZES if not sizes[size]]
+    counted = ", ".join(f"{sizes[size]} {size}" for size in Size if sizes[size])
+    return Check(
+        "complete, polish and rebuild each happened because the policy chose them",
+        counted or "none",
+        tuple(failures),
+    )
+
+
+_CHECKS: Sequence[Callable[[Outcome], Check]] = (
+    within_bound,
+    under_budget_after_refresh,
+    chain_holds,
+    rows_agree,
+    one_receipt_each,
+    records_erased,
+    each_size_happened,
+)
+
+
+def _all(outcome: Outcome) -> list[Observed]:
+    return [seen for versions in outcome.versions.values() for seen in versions]
+
+
+def _name(seen: Observed) -> str:
+    return f"model {seen.version.model_id!r}, version {seen.version.version}"

@@ -1,0 +1,202 @@
+"""The run: register, let the workers work, send the requests, look at what comes out."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from consumers import chain, topics
+from consumers.demo import data
+from consumers.demo.crew import Crew, at_work
+from consumers.demo.data import DemoModel
+from consumers.demo.live import View
+from consumers.demo.outcome import Observed, Outcome
+from consumers.demo.remains import remains
+from consumers.demo.retraining import retrain
+from consumers.demo.scenario import Request, Wave, waves
+from consumers.demo.subscriber import Seen, SeenDeadLetter, SeenOrder, SeenReceipt, Subscriber
+from consumers.events import Parameters, Version
+from consumers.log.base import Log, Producer
+from consumers.registration import register
+from consumers.runtime import Runtime, open_runtime
+from consumers.settings import Settings
+from engine.errors import InvalidData, LetheError, ModelExists
+from engine.store.store import ModelStore
+
+_PATIENCE = 60.0
+_PAUSE = 0.002
+
+
+class Stuck(LetheError):
+    """The workers did not come to rest in time."""
+
+    code = "STUCK"
+    exit_code = 1
+
+
+class Watcher:
+    """Turns what the subscriber reads into an `Outcome`, retraining at every version."""
+
+    def __init__(self, models: Sequence[DemoModel], requests: Sequence[Request], view: View):
+        self.outcome = Outcome({model.model_id: [] for model in models}, requests)
+        self._models = {model.model_id: model for model in models}
+        self._named: dict[tuple[str, str | None], frozenset[str]] = {}
+        for request in requests:  # a repeat names the same rows, a conflict is no APPLIED
+            if request.status == "APPLIED":
+                self._named[request.model_id, request.request_id] = frozenset(request.rows)
+        self.gone: dict[str, set[str]] = {model.model_id: set() for model in models}
+        self._orders: dict[str, str] = {}
+        self._view = view
+
+    def take(self, seen: Seen) -> None:
+        """Take one thing that was read."""
+        if isinstance(seen, SeenOrder):
+            self._orders[seen.order.job_id] = seen.order.reason
+            self._view.ordered(seen.order)
+        elif isinstance(seen, SeenReceipt):
+            self.outcome.receipts.append(seen)
+            self._view.receipt(seen.receipt)
+        elif isinstance(seen, SeenDeadLetter):
+            self.outcome.dead_letters.append(seen)
+            self._view.dead_letter(seen)
+        else:
+            observed = self._observe(seen.version, seen.parameters)
+            self.outcome.versions[seen.version.model_id].append(observed)
+            self._view.version(observed)
+
+    def _observe(self, version: Version, parameters: Parameters) -> Observed:
+        model = self._models[version.model_id]
+        gone = self.gone[version.model_id]
+        for request_id in version.request_ids:
+            gone |= self._named[version.model_id, request_id]
+        live = np.array([row not in gone for row in model.data.ids], dtype=np.bool_)
+        retrained = retrain(
+            version.kind, model.data.X[live], model.data.y[live, 0], model.config.ridge
+        )
+        theta = np.ravel(chain.theta_of(parameters))
+        refresh = version.refresh
+        return Observed(
+            version=version,
+            parameters=parameters,
+            theta=theta,
+            distance=float(np.linalg.norm(theta - retrained.theta)),
+            rounding=retrained.rounding,
+            rows_live=int(live.sum()),
+            retrain_seconds=retrained.seconds,
+            ordered=None if refresh is None else self._orders.get(refresh.job_id, "ordered"),
+        )
+
+
+class _Stage:
+    """Everything that runs while requests are sent."""
+
+    def __init__(
+        self, runtime: Runtime, store: ModelStore, subscriber: Subscriber, crew: Crew, view: View
+    ) -> None:
+        self._log: Log = runtime.log
+        self._reader = runtime.log.reader()
+        self._store = store
+        self._subscriber = subscriber
+        self._crew = crew
+        self._view = view
+
+    def play(self, wave: Wave, producer: Producer, watcher: Watcher) -> None:
+        """Send a wave's requests and watch until everything that they cause is done."""
+        for request in wave.requests:
+            self._view.sent(request)
+        producer.publish([request.message for request in wave.requests])
+        deadline = time.monotonic() + _PATIENCE
+        while not self._settled(list(watcher.outcome.versions)):
+            self._crew.check()
+            self.watch(watcher)
+            if time.monotonic() > deadline:
+                raise Stuck(f"the workers were not done after {_PATIENCE:.0f} s; this is a bug")
+            time.sleep(_PAUSE)
+        self._subscriber.keep_up()
+        self.watch(watcher)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Take what the subscriber has read by now."""
+        while True:
+            try:
+                seen = self._subscriber.seen.get_nowait()
+            except queue.Empty:
+                return
+            watcher.take(seen)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._reader.close()
+
+    def _settled(self, model_ids: Sequence[str]) -> bool:
+        """Return whether every record is decided and no refresh is pending, in this order."""
+        for partition in self._reader.partitions(topics.DELETIONS):
+            end = self._reader.bounds(partition).end
+            if (self._store.watermark(str(partition)) or 0) < end:
+                return False
+        return all(self._store.load_model(m).meta.pending_job is None for m in model_ids)
+
+
+def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
+    """Run the demo on a data directory; ``pace`` is the least time of a wave in seconds.
+
+    Raises
+    ------
+    InvalidData
+        The directory holds a demo already.
+    StoreUnavailable
+        The embedded Valkey does not start.
+    Stuck
+        The workers do not come to rest.
+    """
+    begin = time.perf_counter()
+    view.status("loading data")
+    models = data.models()
+    script = waves(models)
+    watcher = Watcher(models, [r for wave in script for r in wave.requests], view)
+    settings = Settings(redis_url=None, kafka_bootstrap_servers=None, data_dir=data_dir)
+    view.status("starting a private Valkey")
+    with open_runtime(settings) as runtime:
+        runtime.ensure_topics()
+        store = runtime.store()
+        producer = runtime.log.producer()
+        subscriber = Subscriber(runtime.log)
+        with at_work(runtime, subscriber.keep_up) as crew:
+            crew.start("subscriber", subscriber.run)
+            stage = _Stage(runtime, store, subscriber, crew, view)
+            for model in models:
+                seconds = _register(store, producer, model, data_dir, view)
+                watcher.outcome.register_seconds[model.model_id] = seconds
+                subscriber.keep_up()
+                stage.watch(watcher)
+            for wave in script:
+                next_wave = time.perf_counter() + pace
+                stage.play(wave, producer, watcher)
+                time.sleep(max(0.0, next_wave - time.perf_counter()))
+            view.status("looking for what is left of deleted rows")
+            watcher.outcome.leftovers = {
+                model.model_id: remains(store.client, model, watcher.gone[model.model_id])
+                for model in models
+            }
+            stage.close()
+        producer.close()
+    watcher.outcome.seconds = time.perf_counter() - begin
+    return watcher.outcome
+
+
+def _register(
+    store: ModelStore, producer: Producer, model: DemoModel, data_dir: Path, view: View
+) -> float:
+    begin = time.perf_counter()
+    view.status(f"registering {model.model_id}")
+    try:
+        register(store, producer, model.config, model.data)
+    except ModelExists:
+        raise InvalidData(
+            f"{data_dir} holds a demo already; name another directory with --data-dir"
+        ) from None
+    return time.perf_counter() - begin

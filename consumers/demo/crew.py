@@ -1,0 +1,72 @@
+"""The real workers, each in its own thread with its own store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from consumers.deletion_worker import DeletionWorker
+from consumers.refresh_worker import RefreshWorker
+from consumers.runtime import Runtime
+
+_LEAVE_SECONDS = 10.0
+
+
+class Crew:
+    """Threads that run workers until they are told to stop."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._broken: list[BaseException] = []
+
+    def start(self, name: str, run: Callable[[threading.Event], None]) -> None:
+        """Run ``run(stop)`` in a thread of this name."""
+
+        def guarded() -> None:
+            try:
+                run(self._stop)
+            except BaseException as error:
+                self._broken.append(error)
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def check(self) -> None:
+        """Raise what a thread has died of, if one has."""
+        if self._broken:
+            raise self._broken[0]
+
+    def stop(self) -> None:
+        """Let every thread finish what it is at."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_LEAVE_SECONDS)
+
+
+@contextmanager
+def at_work(runtime: Runtime, after_publishing: Callable[[], None]) -> Iterator[Crew]:
+    """Run a deletion worker and a refresh worker.
+
+    ``after_publishing`` is called by the deletion worker once a batch is published and erased:
+    the demo lets its subscriber read every version there, of which the compacted topic of
+    parameters would keep only the newest.
+    """
+
+    def at_step(step: str) -> None:
+        if step == "advance":
+            after_publishing()
+
+    deletions = DeletionWorker(runtime.log, runtime.store(), at_step=at_step)
+    refreshes = RefreshWorker(runtime.log, runtime.store())
+    crew = Crew()
+    crew.start("deletions", deletions.run)
+    crew.start("refresh", refreshes.run)
+    try:
+        yield crew
+    finally:
+        crew.stop()
+        refreshes.close()
+        deletions.close()
