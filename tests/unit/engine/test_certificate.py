@@ -199,6 +199,30 @@ def test_for_a_linear_model_the_certificate_is_exact() -> None:
     assert certificate.bound == pytest.approx(float(np.linalg.norm(theta - truth)), rel=1e-9)
 
 
+def test_a_stale_factor_stretches_every_term_as_documented() -> None:
+    objective = Objective(Kind.LOGISTIC, np.array([1.0]))
+    g, newton, rho, mu, m = 0.02, 0.01, 0.8, 2.0, 0.3
+    nu = math.sqrt(g * newton)
+    e = math.exp(m)
+    nu_m, rho_m, mu_m = nu * math.sqrt(e), rho * math.sqrt(e), mu / e
+    a = -math.log(1 - rho_m * nu_m) / rho_m
+    r = rho_m * a
+    expected = (
+        newton + (e - 1) * nu / math.sqrt(mu) + (math.exp(r) - 1 - r) / r * a / math.sqrt(mu_m)
+    )
+    certificate = certify_with_stale_factor(
+        objective,
+        gradient=np.array([[g]]),
+        gradient_scale=0.0,
+        newton=np.array([[newton]]),
+        theta=np.zeros((1, 1)),
+        reach=rho,
+        margin_change=m,
+        smallest=mu,
+    )
+    assert certificate.bound == pytest.approx(expected, rel=1e-10)
+
+
 def test_the_rounding_allowance_is_stated_as_documented() -> None:
     eps = float(np.finfo(np.float64).eps)
     theta = np.array([[3.0], [4.0]])

@@ -25,7 +25,7 @@ def test_live_rows_are_named_once_and_in_the_order_asked() -> None:
 
 
 def test_a_row_that_never_was_is_named() -> None:
-    with pytest.raises(UnknownRows, match="2 of 3 ids .* the first is 'x'"):
+    with pytest.raises(UnknownRows, match=r"2 of 3 ids .* the first is 'x'"):
         _members().live_among(["a", "x", "y"])
     with pytest.raises(InvalidData, match="not the string 'abc'"):
         _members().live_among("abc")

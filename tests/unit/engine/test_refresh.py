@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.error import remainder
 from engine.methods import method_named
-from engine.objective import Kind
+from engine.objective import Kind, norm
 from engine.refresh import (
     Facts,
     Limits,
@@ -181,6 +182,8 @@ def test_deletions_during_a_polish_are_kept_and_what_that_leaves_is_counted() ->
         missed = float(np.linalg.norm(adopted.theta_exact - after.theta_exact))
         ratios.append(counted / missed)
         assert adopted.carried == polished.left + counted
+        np.testing.assert_array_equal(adopted.published, adopted.theta_exact)
+        np.testing.assert_array_equal(adopted.anchor, adopted.theta_exact)
     assert 1 < np.median(ratios) < 5
     assert np.percentile(ratios, 5) > 0.3
     assert concurrent_remainder(state.generation, now, polished, sample, sample_W, 0) == 0.0
@@ -194,3 +197,29 @@ def test_compacted_dual_rows_equal_the_streams_own() -> None:
     np.testing.assert_allclose(
         made.dual_rows, current_dual_rows(stream, rows.X, W), rtol=1e-12, atol=1e-15
     )
+
+
+def test_after_a_polish_the_state_is_still_a_function_of_the_set() -> None:
+    for name in ("benign", "near_separable", "high_leverage"):
+        state = started(name, "logistic")
+        stream = state.delete_in([15], "pru")
+        rows, W = state.live_rows(15)
+        size = norm(stream.theta_exact)
+        polished = polish_snapshot(
+            state.generation, stream, state.made.factor, rows, W, target=1e-12 * size
+        )
+        adopted = adopt_polish(stream, polished)
+        rest = state.data.deleted[15:25]
+        whole = state.delete(adopted, rest, "pru")
+        single = adopted
+        for row in rest[::-1]:
+            single = state.delete(single, np.array([row]), "pru")
+        assert norm(whole.theta_exact - single.theta_exact) <= 1e-9 * size
+        assert norm(whole.published - single.published) <= 1e-9 * size
+        # And the live gradient is the sum of the remainders, but for what the polish left.
+        live, _ = state.live_rows(25)
+        measured = state.objective.gradient(live, whole.theta_exact)
+        summed = live.X.T @ remainder(state.generation, whole, live)
+        left = norm(state.objective.gradient(rows, polished.theta))
+        slack = 1e-12 * state.objective.gradient_scale(live, whole.theta_exact)
+        assert norm(measured - summed) <= left + slack, name

@@ -104,6 +104,23 @@ def test_the_rounding_allowance_is_a_true_bound_in_every_family(seed: int) -> No
         assert loosest <= 1e-6, name
 
 
+def test_what_rounding_has_done_grows_as_the_smallest_eigenvalue_falls() -> None:
+    """The allowance is conserved as a gradient, and a step adds eps |A| |delta| to it."""
+    for name in families("linear"):
+        state = started(name, "linear")
+        stream = state.stream
+        for row in state.data.deleted:
+            after = state.delete(stream, np.array([row]), "exact")
+            smallest = smallest_eigenvalue(state.generation, after)
+            growth = smallest_eigenvalue(state.generation, stream) / smallest
+            step = float(np.linalg.norm(after.theta_exact - stream.theta_exact))
+            own = 4 * 2.2e-16 * state.generation.largest * step / smallest
+            rows = state.rows.take(np.array([row]))
+            own += 4 * 2.2e-16 * state.objective.error_scale(rows, after.theta_exact) / smallest
+            assert after.rounding >= stream.rounding * growth + own, name
+            stream = after
+
+
 def test_the_distance_to_exact_is_the_published_errors_main_part() -> None:
     state = started("benign", "linear")
     stream = state.delete_in(singles(state.data)[:5], "pru")
