@@ -86,9 +86,10 @@ def work(
         crew.log.info("working", action="start", workers=which, on=runtime.log.name, http_port=port)
         idle = _run(runtime, crew, until_idle=until_idle)
     how = "idle" if idle else "stopped"
-    decided = crew.count("lethe_requests_total", status="decided")
-    out.document({"state": how, "workers": names, "records_decided": decided})
-    out.line(f"{how}; {decided} requests decided")
+    decided = crew.totals("lethe_requests", "status")
+    refreshes = crew.totals("lethe_refreshes", "size")
+    out.document({"state": how, "workers": names, "requests": decided, "refreshes": refreshes})
+    out.line(f"{how}; requests: {_counts(decided)}; refreshes: {_counts(refreshes)}")
     if any(thread.name.startswith("refresh_") for thread in threading.enumerate()):
         # Python would wait for the abandoned job, an hour perhaps. Its staged keys expire.
         sys.stdout.flush()
@@ -108,12 +109,26 @@ class _Crew:
     log: Logger = field(default_factory=lambda: logger("work"))
     failures: list[BaseException] = field(default_factory=list)
 
-    def count(self, series: str, **labels: str) -> int:
-        return int(self.metrics.registry.get_sample_value(series, labels) or 0)
+    def halted(self) -> int:
+        """Return how many models wait for a person."""
+        return int(self.metrics.registry.get_sample_value("lethe_halted_models") or 0)
+
+    def totals(self, family: str, label: str) -> dict[str, int]:
+        """Return a counter's values by one label."""
+        return {
+            sample.labels[label]: int(sample.value)
+            for metric in self.metrics.registry.collect()
+            for sample in metric.samples
+            if sample.name == f"{family}_total"
+        }
 
     def pause(self, attempt: int) -> None:
         """Wait before another try; a signal ends the wait."""
         self.stop.wait(min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE))
+
+
+def _counts(totals: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in totals.items()) or "none"
 
 
 @contextmanager
@@ -228,7 +243,7 @@ def _wait_until_idle(runtime: Runtime, crew: _Crew) -> bool:
             except Unavailable as error:
                 crew.log.warning("waiting", action="retry", reason=str(error))
                 crew.pause(5)
-            waited = waited + _LOOK_SECONDS if crew.count("lethe_halted_models") else 0.0
+            waited = waited + _LOOK_SECONDS if crew.halted() else 0.0
             if waited > _HALTED_SECONDS:
                 raise CorruptState(
                     f"{crew.count('lethe_halted_models')} models are halted and their requests "

@@ -1,0 +1,92 @@
+"""``lethe versions``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from consumers.cli.options import global_options
+from consumers.cli.output import Output, number, prepare
+from consumers.events import Version
+from consumers.history import history
+from consumers.runtime import open_runtime
+from engine.errors import UnknownModel
+
+_COLUMNS = (
+    "VERSION>", "GEN>", "STATUS", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "REQUESTS>",
+    "REFRESH", "CREATED", "DIGEST",
+)  # fmt: skip
+_WIDTHS = (7, 3, 19, 8, 8, 9, 11, 8, 10, 24, 12)
+
+
+@click.command(short_help="Show a model's versions, each link checked.")
+@click.argument("model")
+@click.option("--follow", is_flag=True, help="Go on with new versions until interrupted.")
+@global_options
+@click.pass_context
+def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
+    """Show the history of MODEL as a subscriber reads it from lethe.versions.
+
+    Each version's digest is computed anew and its link to the one before is checked; a version
+    that was altered, removed or replaced ends the command with exit code 1, and nothing after it
+    is shown. With --follow, --json prints one document a line.
+
+    \b
+    Examples:
+      lethe versions churn
+      lethe versions churn --follow --json
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    with open_runtime(settings) as runtime:
+        reader = runtime.log.reader()
+        try:
+            found = history(reader, model, follow=follow)
+            if follow:
+                _follow(out, found)
+                return
+            shown = list(found)
+        finally:
+            reader.close()
+    if not shown:
+        raise UnknownModel(
+            f"model {model!r} has no published version; `lethe status` lists the models"
+        )
+    out.document({"model_id": model, "versions": [v.model_dump(mode="json") for v in shown]})
+    out.table(_COLUMNS, [_cells(version) for version in shown])
+    out.line(f"{len(shown)} versions, every link checked")
+
+
+def _follow(out: Output, found: Any) -> None:
+    """Print versions as they come, in columns of fixed width."""
+    out.line(_aligned([name.rstrip(">") for name in _COLUMNS]))
+    for version in found:
+        out.line(_aligned(_cells(version)))
+        out.json_line(version.model_dump(mode="json"))
+        sys.stdout.flush()
+
+
+def _aligned(cells: list[str]) -> str:
+    right = [name.endswith(">") for name in _COLUMNS]
+    return "  ".join(
+        cell.rjust(width) if at_right else cell.ljust(width)
+        for cell, width, at_right in zip(cells, _WIDTHS, right, strict=True)
+    ).rstrip()
+
+
+def _cells(version: Version) -> list[str]:
+    plain = version.model_dump(mode="json", include={"created_at"})
+    return [
+        str(version.version),
+        str(version.generation),
+        version.status,
+        str(version.rows_live),
+        str(version.rows_deleted),
+        number(version.error.relative),
+        version.error.kind,
+        str(len(version.request_ids)),
+        "-" if version.refresh is None else version.refresh.size.value,
+        plain["created_at"],
+        version.digest[:12],
+    ]
