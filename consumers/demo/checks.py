@@ -131,7 +131,8 @@ def one_receipt_each(outcome: Outcome) -> Check:
     if unread != len(outcome.dead_letters):
         failures.append(f"{len(outcome.dead_letters)} dead letters for {unread} unreadable records")
     repeats = sum(len(raws) - len({raw for _, raw in raws}) for raws in got.values())
-    statuses = Counter(raws[0][0].status for raws in got.values())
+    distinct = {raw: receipt.status for raws in got.values() for receipt, raw in raws}
+    statuses = Counter(distinct.values())
     counted = ", ".join(f"{n} {status}" for status, n in sorted(statuses.items()))
     return Check(
         "every request has exactly one final receipt, and it says what the contract says",

@@ -14,16 +14,15 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from consumers.demo import conductor
-from consumers.demo.checks import all_checks
 from consumers.demo.live import Lines, LiveTable, Silent, View
-from consumers.demo.plot import save_plot
-from consumers.demo.report import document, exit_code, print_report
 from consumers.telemetry import configure_logging
 from engine.errors import InvalidData
 
 _PACE = 0.4
 """Seconds a wave takes at the least on a terminal, so that a person can follow."""
+
+_WIDTH = 120
+"""Columns where there is no terminal."""
 
 
 @click.command()
@@ -49,39 +48,44 @@ def demo(as_json: bool, out: Path, data_dir: Path | None) -> None:
     1 if a check fails.
     """
     configure_logging("WARNING")
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     with _ends_cleanly(), ExitStack() as stack:
         directory = data_dir
         if directory is None:
             made = tempfile.TemporaryDirectory(prefix="lethe-demo-")
             directory = Path(stack.enter_context(made))
+        failed = _perform(console, directory, out, as_json=as_json)
+    if data_dir is not None and not as_json:
+        console.print(f"data kept: lethe status --data-dir {data_dir}", soft_wrap=True)
+    sys.exit(failed)
+
+
+def _perform(console: Console, directory: Path, out: Path, *, as_json: bool) -> int:
+    """Run, check, plot and report; return the exit code."""
+    view: View
+    with ExitStack() as stack:
         on_terminal = not as_json and console.is_terminal and not console.is_dumb_terminal
-        view = _view(console, as_json=as_json, on_terminal=on_terminal)
-        if isinstance(view, LiveTable):
-            with view:
-                outcome = conductor.run(directory, view, pace=_PACE)
+        if on_terminal:
+            view = stack.enter_context(LiveTable(console))
         else:
-            outcome = conductor.run(directory, view)
-    checks = all_checks(outcome)
+            view = Silent() if as_json else Lines(console)
+        view.status("loading scikit-learn and the data")
+        # Two seconds of imports, which --help need not wait for.
+        from consumers.demo import checks, conductor, plot, report  # noqa: PLC0415
+
+        outcome = conductor.run(directory, view, pace=_PACE if on_terminal else 0.0)
+    found = checks.all_checks(outcome)
     try:
-        svg, png = save_plot(outcome, out)
+        svg, png = plot.save_plot(outcome, out)
     except OSError as error:
         raise InvalidData(f"the plot cannot be saved in {out}: {error}; use --out") from None
     if as_json:
-        found = document(outcome, checks) | {"plots": [str(svg), str(png)]}
-        click.echo(json.dumps(found, indent=2))
+        document = report.document(outcome, found) | {"plots": [str(svg), str(png)]}
+        click.echo(json.dumps(document, indent=2))
     else:
-        print_report(console, outcome, checks)
-        console.print(f"\n  {outcome.seconds:.1f} s in all; {svg} and {png} show the errors")
-        if data_dir is not None:
-            console.print(f"  data kept: lethe status --data-dir {data_dir}")
-    sys.exit(exit_code(checks))
-
-
-def _view(console: Console, *, as_json: bool, on_terminal: bool) -> View:
-    if as_json:
-        return Silent()
-    return LiveTable(console) if on_terminal else Lines(console)
+        report.print_report(console, outcome, found)
+        console.print(f"\n{outcome.seconds:.1f} s; plot in {svg} and {png}", soft_wrap=True)
+    return report.exit_code(found)
 
 
 @contextmanager

@@ -71,6 +71,7 @@ class Watcher:
     def _observe(self, version: Version, parameters: Parameters) -> Observed:
         model = self._models[version.model_id]
         gone = self.gone[version.model_id]
+        before = len(gone)
         for request_id in version.request_ids:
             gone |= self._named[version.model_id, request_id]
         live = np.array([row not in gone for row in model.data.ids], dtype=np.bool_)
@@ -86,6 +87,7 @@ class Watcher:
             distance=float(np.linalg.norm(theta - retrained.theta)),
             rounding=retrained.rounding,
             rows_live=int(live.sum()),
+            newly_deleted=len(gone) - before,
             retrain_seconds=retrained.seconds,
             ordered=None if refresh is None else self._orders.get(refresh.job_id, "ordered"),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,13 +12,16 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from consumers.demo.outcome import Observed
-from consumers.demo.scenario import Request
-from consumers.demo.subscriber import SeenDeadLetter
-from consumers.events import Receipt, RefreshRequested
+if TYPE_CHECKING:  # they import scikit-learn: the first line should not wait for that
+    from consumers.demo.outcome import Observed
+    from consumers.demo.scenario import Request
+    from consumers.demo.subscriber import SeenDeadLetter
+    from consumers.events import Receipt, RefreshInfo, RefreshRequested
 
-_EVENTS = 16
+_EVENTS = 24
 _BAR = 16
+_NAME = 14
+_OTHER_LINES = 9  # of a terminal, beside the events
 _SIZE_STYLE = {"complete": "cyan", "polish": "magenta", "compact": "blue", "rebuild": "yellow"}
 _ORDER = {
     "error_budget": "the error is over its budget",
@@ -99,7 +102,8 @@ class Lines:
 
     def version(self, seen: Observed) -> None:
         """Print it."""
-        self._print(version_line(seen))
+        for line in version_lines(seen):
+            self._print(line)
 
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=True)
@@ -140,33 +144,40 @@ class LiveTable:
     def receipt(self, receipt: Receipt) -> None:
         """Add a receipt that is not APPLIED to the events."""
         if receipt.status != "APPLIED":
-            self._events.append(receipt_line(receipt))
+            self._add(receipt_line(receipt))
 
     def dead_letter(self, letter: SeenDeadLetter) -> None:
         """Add it to the events."""
-        self._events.append(dead_letter_line(letter))
+        self._add(dead_letter_line(letter))
 
     def ordered(self, order: RefreshRequested) -> None:
         """Add it to the events."""
-        self._events.append(order_line(order))
+        self._add(order_line(order))
 
     def version(self, seen: Observed) -> None:
         """Update the model's row, and add the version to the events."""
         self._newest[seen.version.model_id] = seen
         if seen.version.refresh is not None:
             self._refreshes[seen.version.model_id] = seen
-        self._events.append(version_line(seen))
+        for line in version_lines(seen):
+            self._add(line)
+
+    def _add(self, line: Text) -> None:
+        line.no_wrap, line.overflow = True, "ellipsis"
+        self._events.append(line)
 
     def _draw(self) -> RenderableType:
-        return Group(self._table(), Text(""), *self._events, Text(""), self._now)
+        room = max(1, self._live.console.height - _OTHER_LINES)
+        events = list(self._events)[-room:]
+        return Group(self._table(), Text(""), *events, Text(""), self._now)
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=False)
         table.add_column("model", style="bold", no_wrap=True)
         for name in ("version", "live", "deleted"):
             table.add_column(name, justify="right")
-        table.add_column("published error of its budget", no_wrap=True)
-        table.add_column("true", justify="right", no_wrap=True)
+        table.add_column("published error, full at budget", no_wrap=True)
+        table.add_column("true error", justify="right", no_wrap=True)
         table.add_column("last refresh", no_wrap=True)
         for model, seen in self._newest.items():
             version = seen.version
@@ -176,7 +187,7 @@ class LiveTable:
                 str(version.rows_live),
                 str(version.rows_deleted),
                 budget_bar(seen.error, seen.budget),
-                f"{seen.true_error:.0e}",
+                f"{seen.true_error:.1e}",
                 _last_refresh(self._refreshes.get(model)),
             )
         return table
@@ -193,38 +204,39 @@ def budget_bar(error: float, budget: float) -> Text:
     return bar
 
 
-def version_line(seen: Observed) -> Text:
-    """Return a line about a version: what made it, its error, and its distance to retraining."""
+def version_lines(seen: Observed) -> list[Text]:
+    """Return a line about a version and its distance to retraining; one before for a refresh."""
     version = seen.version
-    line = Text()
-    line.append(f"{version.model_id:<14}", style="bold")
-    line.append(f"v{version.version:<3} ")
-    if version.refresh is not None:
-        line.append(f"{version.refresh.size:<9}", style=_SIZE_STYLE[version.refresh.size])
-        line.append(f"{_milliseconds(version.refresh.seconds):>8}  ")
-    elif version.request_ids:
-        line.append(f"{'deleted':<9}")
-        line.append(f"{version.rows_live:>4} live ")
-    else:
-        line.append(f"{'fitted':<9}")
-        line.append(f"{version.rows_live:>4} live ")
-    style = "red" if seen.error > seen.budget else ""
-    line.append(f"{version.error.kind:<11} ", style="dim")
-    line.append(f"{seen.error:.1e}", style=style)
-    line.append(f" of {seen.budget:.0e}, ", style="dim")
+    lines = [] if version.refresh is None else [_refresh_line(version.model_id, version.refresh)]
+    line = Text(f"{version.model_id:<{_NAME}}", style="bold")
+    line.append(f"v{version.version:<3} ", style="bold")
+    gone = f"{seen.newly_deleted} deleted, " if seen.newly_deleted else ""
+    line.append(f"{gone + str(version.rows_live) + ' live':<21} ")
+    line.append("published ")
+    over = seen.error > seen.budget
+    line.append(f"{seen.error:.1e}", style="red" if over else "green")
+    share = seen.error / seen.budget
+    line.append(f" ({share:.0%} of budget)".ljust(18), style="red" if over else "dim")
     line.append(f"true {seen.true_error:.1e}")
-    if seen.bound is not None:
-        line.append(f" <= {seen.bound:.1e}", style="dim")
-    if version.refresh is not None:
-        line.append(f"  {version.refresh.reason}", style="dim")
+    line.append(f"  {version.error.kind}", style="dim")
+    if version.error.kind == "certificate" and seen.bound is not None:
+        line.append(f", bound {seen.bound:.1e}", style="dim")
+    return [*lines, line]
+
+
+def _refresh_line(model_id: str, refresh: RefreshInfo) -> Text:
+    line = Text(f"{model_id:<{_NAME}}", style="bold")
+    line.append("     ")
+    line.append(f"{refresh.size}", style=_SIZE_STYLE[refresh.size])
+    line.append(f" in {_milliseconds(refresh.seconds)}: {refresh.reason}")
     return line
 
 
 def receipt_line(receipt: Receipt) -> Text:
     """Return a line about a receipt."""
     line = Text()
-    line.append(f"{receipt.model_id:<14}", style="bold")
-    line.append(f"{receipt.request_id}: {receipt.status}", style="yellow")
+    line.append(f"{receipt.model_id:<{_NAME}}", style="bold")
+    line.append(f"     {receipt.request_id}: {receipt.status}", style="yellow")
     if receipt.code is not None:
         line.append(f" {receipt.code}", style="yellow")
     if receipt.detail is not None:
@@ -234,15 +246,15 @@ def receipt_line(receipt: Receipt) -> Text:
 
 def dead_letter_line(letter: SeenDeadLetter) -> Text:
     """Return a line about a record that nobody could read."""
-    line = Text(f"{'dead letter':<14}", style="bold")
-    line.append(letter.code, style="yellow")
+    line = Text(f"{'dead letter':<{_NAME}}", style="bold")
+    line.append(f"     {letter.code}", style="yellow")
     line.append(f"  {letter.detail}", style="dim")
     return line
 
 
 def order_line(order: RefreshRequested) -> Text:
     """Return a line about a refresh that was ordered."""
-    line = Text(f"{order.model_id:<14}", style="bold")
+    line = Text(f"{order.model_id:<{_NAME}}", style="bold")
     line.append(f"     refresh ordered: {_ORDER.get(order.reason, order.reason)}")
     return line
 

@@ -25,6 +25,8 @@ class Observed:
         How far the retrained theta itself may be from the optimum.
     rows_live
         Live rows as the requests say, not as the version does.
+    newly_deleted
+        Rows that this version has forgotten.
     retrain_seconds
         What retraining took.
     ordered
@@ -37,6 +39,7 @@ class Observed:
     distance: float
     rounding: float
     rows_live: int
+    newly_deleted: int
     retrain_seconds: float
     ordered: str | None = None
 

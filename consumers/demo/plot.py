@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from consumers.demo.outcome import Observed, Outcome
 
@@ -18,8 +21,12 @@ _PUBLISHED = "#3b82c4"
 _TRUE = "#e08a2c"
 _BUDGET = "#d6454f"
 _REFRESH = {"complete": "#2a9d8f", "polish": "#b565c4", "compact": "#6b7fd7", "rebuild": "#c79a1e"}
-_FLOOR = 1e-15  # what is 0 is drawn here: float64 cannot say anything smaller of a theta
+_FLOOR = 1e-6
+"""What is smaller is drawn here, on a tick that says so: rounding would take most of the panel."""
+_TOP = 0.4
+_LABEL_INCHES = 0.62  # width of a refresh's name
 _DPI = 160
+_SIZE = (10.0, 6.6)
 
 
 def save_plot(outcome: Outcome, directory: Path) -> tuple[Path, Path]:
@@ -41,7 +48,7 @@ def save_plot(outcome: Outcome, directory: Path) -> tuple[Path, Path]:
 
 
 def _figure(outcome: Outcome) -> Figure:
-    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    figure = Figure(figsize=_SIZE, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(outcome.versions), 1, squeeze=False)[:, 0]
     for ax, (model, seen) in zip(axes, outcome.versions.items(), strict=True):
@@ -60,56 +67,83 @@ def _panel(ax: Any, model: str, seen: Sequence[Observed]) -> None:
     versions = [one.version.version for one in seen]
     published = [max(one.error, _FLOOR) for one in seen]
     true = [max(one.true_error, _FLOOR) for one in seen]
+    bounds = [(one.version.version, one.bound) for one in seen if one.bound is not None]
     ax.set_yscale("log")
-    ax.axhline(seen[0].budget, color=_BUDGET, linewidth=1.4, label="error budget", zorder=1)
-    ax.step(versions, published, where="mid", color=_PUBLISHED, linewidth=1.2, alpha=0.55)
-    ax.plot(versions, published, "o", color=_PUBLISHED, markersize=4.5, label="published error")
-    ax.plot(versions, true, "D", color=_TRUE, markersize=3.4, label="distance to retraining")
-    bounded = [(one.version.version, one.bound) for one in seen if one.bound is not None]
+    ax.axhline(seen[0].budget, color=_BUDGET, linewidth=1.5, label="error budget", zorder=1)
+    ax.step(versions, published, where="mid", color=_PUBLISHED, linewidth=1.3, alpha=0.6, zorder=2)
     ax.plot(
-        [version for version, _ in bounded],
-        [max(bound, _FLOOR) for _, bound in bounded],
+        versions,
+        published,
+        "o",
+        color=_PUBLISHED,
+        markerfacecolor="none",
+        markeredgewidth=1.4,
+        markersize=7,
+        label="published error",
+        clip_on=False,
+    )
+    ax.plot(versions, true, "D", color=_TRUE, markersize=3.6, label="true error", clip_on=False)
+    ax.plot(
+        [version for version, _ in bounds],
+        [max(bound, _FLOOR) for _, bound in bounds],
         "_",
         color=_INK,
-        markersize=9,
-        markeredgewidth=1.4,
+        markersize=13,
+        markeredgewidth=1.6,
         label="published bound",
+        clip_on=False,
     )
-    for one in seen:
-        if one.version.refresh is not None:
-            _mark(ax, one)
+    ax.set_xlim(-0.7, versions[-1] + 0.7)
+    ax.set_ylim(_FLOOR, _TOP)
+    _mark_refreshes(ax, seen)
+    deleted, rows = seen[-1].version.rows_deleted, seen[0].version.rows_live
     ax.set_title(
-        f"{model}: {seen[0].version.kind}, {seen[-1].version.rows_deleted} of "
-        f"{seen[0].version.rows_live} rows deleted",
+        f"{model}: {seen[0].version.kind}, {deleted} of {rows} rows deleted",
         loc="left",
         color=_INK,
         fontsize=11,
-        pad=22,
+        pad=30,
     )
+    _frame(ax)
+
+
+def _frame(ax: Any) -> None:
     ax.set_ylabel("relative error", color=_INK)
-    ax.set_xlim(-0.7, versions[-1] + 0.7)
+    exponents = range(round(math.log10(_FLOOR)), 0)
+    labels = [f"$10^{{{exponent}}}$" for exponent in exponents]
+    ax.set_yticks([10.0**exponent for exponent in exponents], ["under " + labels[0], *labels[1:]])
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(axis="y", color=_GRID, linewidth=0.6)
-    ax.tick_params(colors=_INK, which="both", labelsize=9)
-    ax.tick_params(which="minor", length=0)
+    ax.tick_params(colors=_INK, labelsize=9)
     for side, spine in ax.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(_GRID)
 
 
-def _mark(ax: Any, one: Observed) -> None:
-    """Draw a line where a refresh was swapped in, with its size above the panel."""
-    refresh = one.version.refresh
-    assert refresh is not None  # noqa: S101 (the caller has looked)
-    color = _REFRESH[refresh.size]
-    ax.axvline(one.version.version, color=color, linewidth=1.0, alpha=0.7, zorder=0)
-    ax.annotate(
-        refresh.size,
-        (one.version.version, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        color=color,
-        fontsize=8,
-    )
+def _mark_refreshes(ax: Any, seen: Sequence[Observed]) -> None:
+    """Draw a line where a refresh was swapped in, with its size above the panel.
+
+    Names that would overlap go on two levels.
+    """
+    width = _LABEL_INCHES * len(seen) / _SIZE[0] * 1.15
+    free = [-math.inf, -math.inf]
+    for one in seen:
+        refresh, version = one.version.refresh, one.version.version
+        if refresh is None:
+            continue
+        level = 0 if version - free[0] >= width else 1
+        free[level] = version
+        color = _REFRESH[refresh.size]
+        ax.axvline(version, color=color, linewidth=1.0, alpha=0.55, zorder=0)
+        ax.annotate(
+            refresh.size,
+            (version, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3 + 11 * level),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            color=color,
+            fontsize=8.5,
+        )

@@ -15,6 +15,9 @@ from consumers.demo.checks import Check
 from consumers.demo.outcome import Observed, Outcome
 from engine.refresh import Size
 
+_FAILURES = 5
+"""Failures printed of a check; the JSON document has all."""
+
 
 def exit_code(checks: Sequence[Check]) -> int:
     """Return 0 if every check passed, else 1."""
@@ -33,10 +36,19 @@ def print_report(console: Console, outcome: Outcome, checks: Sequence[Check]) ->
     console.print()
     console.print(table)
     console.print()
+    console.print(_check_table(checks))
+
+
+def _check_table(checks: Sequence[Check]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
     for check in checks:
-        console.print(_check_line(check), soft_wrap=True)
-        for failure in check.failures:
-            console.print(Text(f"        {failure}", style="red"), soft_wrap=True)
+        verdict = Text("ok", "green") if check.passed else Text("FAIL", "bold red")
+        promise = Text(check.promise)
+        promise.append(f" ({check.measured})", style="dim")
+        for failure in check.failures[:_FAILURES]:
+            promise.append(f"\n{failure}", style="red")
+        table.add_row(verdict, promise)
+    return table
 
 
 def document(outcome: Outcome, checks: Sequence[Check]) -> dict[str, Any]:
@@ -113,14 +125,6 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("fit, precompute, store", f"{summary['register_seconds'] * 1000:.0f} ms"),
         ("retraining (scikit-learn)", f"{summary['retrain_seconds'] * 1000:.1f} ms"),
     ]
-
-
-def _check_line(check: Check) -> Text:
-    line = Text()
-    line.append("  ok    " if check.passed else "  FAIL  ", "green" if check.passed else "bold red")
-    line.append(check.promise)
-    line.append(f"  ({check.measured})", style="dim")
-    return line
 
 
 def _version(seen: Observed) -> dict[str, Any]:
