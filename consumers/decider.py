@@ -26,6 +26,7 @@ from consumers.validate import Refreshed, Refused, Valid, Validated, validate
 from engine.errors import CommitConflict
 from engine.store.commit import Commit
 from engine.store.keys import ModelKeys
+from engine.store.resample import with_enough_sentinels
 from engine.store.state import ModelState, State, Unregistered
 from engine.store.store import Lookup, ModelStore
 
@@ -107,10 +108,12 @@ class Decider:
         """Forget all states: something went wrong, or a partition moved."""
         self._states.clear()
 
-    def remember(self, state: ModelState) -> None:
-        """Take a state that was just loaded."""
+    def remember(self, state: ModelState) -> ModelState:
+        """Take a state that was just loaded or committed."""
+        state = with_enough_sentinels(self._store, state)
         self._states[state.keys] = state
         self._report(state)
+        return state
 
     def decide(self, group: Group) -> None:
         """Decide a group's records; after another's commit, read again.
@@ -170,7 +173,7 @@ class Decider:
             self._at_step("load")
             state = self._store.load(group.keys, group.model_id)
             if isinstance(state, ModelState):  # others may be registered at any moment
-                self._states[group.keys] = state
+                return self.remember(state)
         return state
 
     def _look_up(
