@@ -127,6 +127,7 @@ class ParametersReader:
         self._store = store
         self._cursors: list[_Cursor] = []
         self._ahead: dict[int, _Place] = {}
+        self._found: Parameters | None = None
 
     def find(self, version: Version) -> ModelVersion | None:
         """Return a version's verified parameters from the topic; None when they are gone.
@@ -137,12 +138,17 @@ class ParametersReader:
             A record of the model was altered, or is not what the chain names.
         InvalidData
             The parameters lie in the store, and none is named.
+        StoreUnavailable
+            They lie in the store, which is away or behind; ask again.
         """
-        try:
-            event = self._search(version)
-        except LogReset:  # the topic was made again, or retention passed us
-            self._cursors, self._ahead = [], {}
-            event = self._search(version)
+        event = self._found
+        if event is None or event.version != version.version:
+            try:
+                event = self._search(version)
+            except LogReset:  # the topic was made again, or retention passed us
+                self._cursors, self._ahead = [], {}
+                event = self._search(version)
+        self._found = event  # asked again when the store that holds its theta is away
         return None if event is None else self._load(event, version)
 
     def find_stored(self, version: Version) -> ModelVersion | None:

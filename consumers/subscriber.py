@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -127,7 +127,7 @@ class ModelSubscriber:
         timeout: float | None = None,
         stop: threading.Event | None = None,
         known: Known | None = None,
-    ) -> Iterator[ModelVersion]:
+    ) -> Generator[ModelVersion, None, None]:
         """Yield the newest verified parameters, then each new version's.
 
         Every link of the history is checked, from version 0 on and before anything is yielded.
