@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from consumers.log.base import Message, Producer
 from engine.store.keys import ModelKeys
-from engine.store.outbox import Entry, Outbox, Stage
+from engine.store.outbox import BATCH, Entry, Outbox, Stage
 
 
 class Publisher:
@@ -43,7 +43,8 @@ class Publisher:
             for keys, entries in waiting.items():
                 self._outbox.trim(keys, [entry_id for entry_id, _ in entries])
                 published += len(entries)
-            remaining = list(waiting)
+            # What was read in full is drained: a commit after that read publishes for itself.
+            remaining = [keys for keys, entries in waiting.items() if len(entries) >= BATCH]
         return published
 
 
