@@ -324,19 +324,29 @@ class ModelStore:
             How many were waiting.
         """
         erased = 0
+        more = True
         with reachable(self._client):
-            while waiting := self._client.srandmember(where.erase, CHUNK):
+            while more:
                 pipeline = self._client.pipeline(transaction=False)
-                for entry in waiting:
-                    generation, _, row = text(entry).partition("/")
-                    rows = where.generation(generation).rows(keys.shard_of(row))
-                    pipeline.hdel(rows, row)
-                pipeline.execute()
-                self._client.srem(where.erase, *waiting)
+                pipeline.srandmember(where.erase, CHUNK)
+                pipeline.smembers(where.discarded)
+                waiting, discarded = pipeline.execute()
+                if waiting:
+                    self._erase_rows(where, waiting)
+                for name in discarded:
+                    self._discard(where, text(name))
                 erased += len(waiting)
-            for name in self._client.smembers(where.discarded):
-                self._discard(where, text(name))
+                more = len(waiting) == CHUNK  # fewer: they were all
         return erased
+
+    def _erase_rows(self, where: ModelKeys, waiting: Sequence[bytes]) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for entry in waiting:
+            generation, _, row = text(entry).partition("/")
+            pipeline.hdel(where.generation(generation).rows(keys.shard_of(row)), row)
+        pipeline.execute()
+        # Not in the same pipeline: a failed HDEL would not keep the SREM from happening.
+        self._client.srem(where.erase, *waiting)
 
     def _discard(self, where: ModelKeys, name: str) -> None:
         """Remove what a swap left behind: ``gen:<name>`` or ``data:<name>``."""
