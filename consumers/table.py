@@ -7,6 +7,7 @@ and text is an error, not a guess: left out in silence, one bad line would cost 
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +159,7 @@ def _read_csv(path: Path) -> pa.Table:
 
     # Lines are counted only on one thread. Everything is read as text first: what a column is
     # gets decided over all of its values, not over the first block.
-    header = pacsv.open_csv(path).schema.names
+    header = _header(path)
     try:
         return pacsv.read_csv(
             path,
@@ -176,6 +177,15 @@ def _read_csv(path: Path) -> pa.Table:
             f"{path}, line {line}: has {bad[0].actual_columns} values where the header has "
             f"{bad[0].expected_columns}; correct the line"
         ) from None
+
+
+def _header(path: Path) -> list[str]:
+    """Return the names in the first line that is not blank."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            return next((names for names in csv.reader(lines) if names), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise pa.ArrowInvalid(str(error)) from error
 
 
 def _line_of(path: Path, row: int) -> int:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from engine.errors import CorruptState, Unavailable
 
 _LOOK_SECONDS = 0.1  # between looks at the workers and, with --until-idle, at what is left
 _HALTED_SECONDS = 10.0  # a halted model keeps its partition undrained for ever
+_IMPATIENT_SECONDS = 1.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
@@ -133,10 +135,16 @@ def _counts(totals: Mapping[str, int]) -> str:
 
 @contextmanager
 def _signals(stop: threading.Event) -> Iterator[None]:
-    """Let the first SIGTERM or SIGINT set ``stop``; the second one interrupts."""
+    """Let SIGTERM and SIGINT set ``stop``; an impatient second Ctrl-C interrupts.
+
+    A signal may come twice for one (`timeout` signals its child and its group): only a SIGINT
+    some time after the first one counts as impatience.
+    """
+    first: list[float] = []
 
     def handle(number: int, frame: Any) -> None:
-        if stop.is_set():
+        first.append(time.monotonic())
+        if number == signal.SIGINT and first[-1] - first[0] > _IMPATIENT_SECONDS:
             signal.default_int_handler(number, frame)
         stop.set()
 
@@ -246,7 +254,7 @@ def _wait_until_idle(runtime: Runtime, crew: _Crew) -> bool:
             waited = waited + _LOOK_SECONDS if crew.halted() else 0.0
             if waited > _HALTED_SECONDS:
                 raise CorruptState(
-                    f"{crew.count('lethe_halted_models')} models are halted and their requests "
+                    f"{crew.halted()} models are halted and their requests "
                     "wait; the log lines with action=halt say why, `lethe check` says what to do"
                 )
     finally:

