@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -105,13 +106,16 @@ def altered(message: Message, change: Callable[[dict[str, Any]], object]) -> Mes
 
 def publish(log: Log, *messages: Message) -> None:
     """Send messages."""
-    log.producer().publish(messages)
+    with closing(log.producer()) as producer:
+        producer.publish(messages)
 
 
 def publish_all(log: Log, made: list[Release]) -> None:
     """Send releases in the order of the contract."""
-    for one in made:
-        publish(log, parameters_message(one.parameters), version_message(one.version))
+    with closing(log.producer()) as producer:
+        for one in made:
+            producer.publish([parameters_message(one.parameters)])
+            producer.publish([version_message(one.version)])
 
 
 def by_uri(one: Release) -> Parameters:
