@@ -31,7 +31,7 @@ class Check:
 
 def all_checks(outcome: Outcome) -> tuple[Check, ...]:
     """Return every check of a run."""
-    return tuple(check(outcome) for check in _CHECKS)
+    return tuple(check(outcome) for check in CHECKS)
 
 
 def within_bound(outcome: Outcome) -> Check:
@@ -186,7 +186,7 @@ def each_size_happened(outcome: Outcome) -> Check:
     )
 
 
-_CHECKS: Sequence[Callable[[Outcome], Check]] = (
+CHECKS: Sequence[Callable[[Outcome], Check]] = (
     within_bound,
     under_budget_after_refresh,
     chain_holds,

@@ -48,6 +48,7 @@ def demo(as_json: bool, out: Path, data_dir: Path | None) -> None:
     1 if a check fails.
     """
     configure_logging("WARNING")
+    _check_writable(out)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     with _ends_cleanly(), ExitStack() as stack:
         directory = data_dir
@@ -58,6 +59,17 @@ def demo(as_json: bool, out: Path, data_dir: Path | None) -> None:
     if data_dir is not None and not as_json:
         console.print(f"data kept: lethe status --data-dir {data_dir}", soft_wrap=True)
     sys.exit(failed)
+
+
+def _check_writable(out: Path) -> None:
+    """Make the directory of the plot; say now that it cannot be written, not after the run."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise InvalidData(
+            f"the plot cannot be saved in {out} ({error.strerror}); name another one with --out"
+        ) from None
 
 
 def _perform(console: Console, directory: Path, out: Path, *, as_json: bool) -> int:
@@ -75,10 +87,7 @@ def _perform(console: Console, directory: Path, out: Path, *, as_json: bool) -> 
 
         outcome = conductor.run(directory, view, pace=_PACE if on_terminal else 0.0)
     found = checks.all_checks(outcome)
-    try:
-        svg, png = plot.save_plot(outcome, out)
-    except OSError as error:
-        raise InvalidData(f"the plot cannot be saved in {out}: {error}; use --out") from None
+    svg, png = plot.save_plot(outcome, out)
     if as_json:
         document = report.document(outcome, found) | {"plots": [str(svg), str(png)]}
         click.echo(json.dumps(document, indent=2))

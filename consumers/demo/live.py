@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # they import scikit-learn: the first line should not wait fo
     from consumers.events import Receipt, RefreshInfo, RefreshRequested
 
 _EVENTS = 24
-_BAR = 16
+_BAR = 12
 _NAME = 14
 _OTHER_LINES = 9  # of a terminal, beside the events
 _SIZE_STYLE = {"complete": "cyan", "polish": "magenta", "compact": "blue", "rebuild": "yellow"}
@@ -113,6 +113,7 @@ class LiveTable:
     """A table with a row a model, and the last events under it; redrawn in place."""
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._now: RenderableType = Text("")
         self._newest: dict[str, Observed] = {}
         self._refreshes: dict[str, Observed] = {}
@@ -167,17 +168,19 @@ class LiveTable:
         self._events.append(line)
 
     def _draw(self) -> RenderableType:
-        room = max(1, self._live.console.height - _OTHER_LINES)
+        room = max(1, self._console.height - _OTHER_LINES)
         events = list(self._events)[-room:]
+        if not self._newest:
+            return self._now
         return Group(self._table(), Text(""), *events, Text(""), self._now)
 
     def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=False)
-        table.add_column("model", style="bold", no_wrap=True)
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("model", style="bold", no_wrap=True, min_width=_NAME - 1)
         for name in ("version", "live", "deleted"):
-            table.add_column(name, justify="right")
-        table.add_column("published error, full at budget", no_wrap=True)
-        table.add_column("true error", justify="right", no_wrap=True)
+            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+        table.add_column("error, budget", no_wrap=True, min_width=_BAR + 5)
+        table.add_column("true error", justify="right", no_wrap=True, min_width=10)
         table.add_column("last refresh", no_wrap=True)
         for model, seen in self._newest.items():
             version = seen.version
@@ -200,7 +203,7 @@ def budget_bar(error: float, budget: float) -> Text:
     style = "red" if share > 1 else "yellow" if share > 0.6 else "green"
     bar = Text("━" * full, style=style)
     bar.append("━" * (_BAR - full), style="bright_black")
-    bar.append(f" {share:5.0%}", style=style)
+    bar.append(f"{share:5.0%}", style=style)
     return bar
 
 
@@ -208,13 +211,11 @@ def version_lines(seen: Observed) -> list[Text]:
     """Return a line about a version and its distance to retraining; one before for a refresh."""
     version = seen.version
     lines = [] if version.refresh is None else [_refresh_line(version.model_id, version.refresh)]
-    line = Text(f"{version.model_id:<{_NAME}}", style="bold")
-    line.append(f"v{version.version:<3} ", style="bold")
-    gone = f"{seen.newly_deleted} deleted, " if seen.newly_deleted else ""
-    line.append(f"{gone + str(version.rows_live) + ' live':<21} ")
-    line.append("published ")
+    line = _about(version.model_id, f"v{version.version}")
+    gone = f" (-{seen.newly_deleted})" if seen.newly_deleted else ""
+    line.append(f"{f'{version.rows_live} live{gone}':<15}")
     over = seen.error > seen.budget
-    line.append(f"{seen.error:.1e}", style="red" if over else "green")
+    line.append(f"error {seen.error:.1e}", style="red" if over else "green")
     share = seen.error / seen.budget
     line.append(f" ({share:.0%} of budget)".ljust(18), style="red" if over else "dim")
     line.append(f"true {seen.true_error:.1e}")
@@ -224,9 +225,16 @@ def version_lines(seen: Observed) -> list[Text]:
     return [*lines, line]
 
 
+def _about(model_id: str, what: str = "") -> Text:
+    """Return the beginning of a line: whom it is about."""
+    line = Text()
+    line.append(f"{model_id:<{_NAME}}", style="bold")
+    line.append(f"{what:<5}", style="bold")
+    return line
+
+
 def _refresh_line(model_id: str, refresh: RefreshInfo) -> Text:
-    line = Text(f"{model_id:<{_NAME}}", style="bold")
-    line.append("     ")
+    line = _about(model_id)
     line.append(f"{refresh.size}", style=_SIZE_STYLE[refresh.size])
     line.append(f" in {_milliseconds(refresh.seconds)}: {refresh.reason}")
     return line
@@ -234,9 +242,8 @@ def _refresh_line(model_id: str, refresh: RefreshInfo) -> Text:
 
 def receipt_line(receipt: Receipt) -> Text:
     """Return a line about a receipt."""
-    line = Text()
-    line.append(f"{receipt.model_id:<{_NAME}}", style="bold")
-    line.append(f"     {receipt.request_id}: {receipt.status}", style="yellow")
+    line = _about(receipt.model_id)
+    line.append(f"{receipt.request_id}: {receipt.status}", style="yellow")
     if receipt.code is not None:
         line.append(f" {receipt.code}", style="yellow")
     if receipt.detail is not None:
@@ -246,16 +253,16 @@ def receipt_line(receipt: Receipt) -> Text:
 
 def dead_letter_line(letter: SeenDeadLetter) -> Text:
     """Return a line about a record that nobody could read."""
-    line = Text(f"{'dead letter':<{_NAME}}", style="bold")
-    line.append(f"     {letter.code}", style="yellow")
+    line = _about("dead letter")
+    line.append(f"{letter.code}", style="yellow")
     line.append(f"  {letter.detail}", style="dim")
     return line
 
 
 def order_line(order: RefreshRequested) -> Text:
     """Return a line about a refresh that was ordered."""
-    line = Text(f"{order.model_id:<{_NAME}}", style="bold")
-    line.append(f"     refresh ordered: {_ORDER.get(order.reason, order.reason)}")
+    line = _about(order.model_id)
+    line.append(f"refresh ordered: {_ORDER.get(order.reason, order.reason)}")
     return line
 
 
@@ -264,7 +271,7 @@ def _last_refresh(seen: Observed | None) -> Text:
         return Text("none yet", style="dim")
     refresh = seen.version.refresh
     text = Text(refresh.size, style=_SIZE_STYLE[refresh.size])
-    text.append(f" in {_milliseconds(refresh.seconds)} at v{seen.version.version}", style="dim")
+    text.append(f" {_milliseconds(refresh.seconds)}", style="dim")
     return text
 
 

@@ -37,7 +37,6 @@ def save_plot(outcome: Outcome, directory: Path) -> tuple[Path, Path]:
     OSError
         The directory cannot be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     svg, png = directory / "lethe-demo.svg", directory / "lethe-demo.png"
     # The same run gives the same bytes: no date, no random ids.
     with mpl.rc_context({"svg.hashsalt": "lethe", "font.family": "DejaVu Sans"}):
@@ -82,7 +81,15 @@ def _panel(ax: Any, model: str, seen: Sequence[Observed]) -> None:
         label="published error",
         clip_on=False,
     )
-    ax.plot(versions, true, "D", color=_TRUE, markersize=3.6, label="true error", clip_on=False)
+    ax.plot(
+        versions,
+        true,
+        "D",
+        color=_TRUE,
+        markersize=3.6,
+        label="distance to retraining",
+        clip_on=False,
+    )
     ax.plot(
         [version for version, _ in bounds],
         [max(bound, _FLOOR) for _, bound in bounds],

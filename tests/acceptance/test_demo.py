@@ -1,0 +1,332 @@
+"""``lethe demo``: it passes on real data, and it does not pass when a promise is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from consumers import chain, topics
+from consumers.demo import checks, report
+from consumers.demo.checks import Check
+from consumers.demo.command import demo
+from consumers.demo.outcome import Observed, Outcome
+from consumers.demo.retraining import retrain
+from consumers.demo.scenario import Request
+from consumers.demo.subscriber import SeenReceipt
+from consumers.events import Parameters, Receipt, RefreshInfo, Source, Version
+from consumers.log.base import Message
+from engine.objective import Array
+from engine.refresh import Size
+from engine.store.head import ErrorRecord
+
+pytestmark = pytest.mark.redis
+
+COMMAND = [sys.executable, "-m", "consumers.demo"]
+SIZES = {"complete", "polish", "rebuild"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, dict[str, Any]]:
+    """A whole run: where its plot is, how long it took, and its document."""
+    out = tmp_path_factory.mktemp("demo")
+    begin = time.monotonic()
+    run = subprocess.run(
+        [*COMMAND, "--json", "--out", str(out)], capture_output=True, text=True, check=False
+    )
+    seconds = time.monotonic() - begin
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stderr == ""
+    document: dict[str, Any] = json.loads(run.stdout)
+    return out, seconds, document
+
+
+Finished = tuple[Path, float, dict[str, Any]]
+
+
+def test_every_check_passes_in_under_a_minute(finished: Finished) -> None:
+    _, seconds, document = finished
+    assert document["ok"] is True
+    assert len(document["checks"]) == len(checks.CHECKS)
+    assert all(check["passed"] for check in document["checks"])
+    assert seconds < 60
+
+
+def test_each_size_of_refresh_happened_with_its_reason(finished: Finished) -> None:
+    refreshes = [one["refresh"] for one in finished[2]["versions"] if one["refresh"]]
+    assert {refresh["size"] for refresh in refreshes} >= SIZES
+    assert all(refresh["reason"] and refresh["seconds"] > 0 for refresh in refreshes)
+    # No person ordered one: every order came from the budget or from a generation's limits.
+    ordered = {one["ordered"] for one in finished[2]["versions"] if one["refresh"]}
+    assert ordered == {"error_budget", "generation"}
+
+
+def test_every_version_has_its_distance_to_retraining(finished: Finished) -> None:
+    versions = finished[2]["versions"]
+    for model in ("diabetes", "breast-cancer"):
+        own = [one for one in versions if one["model"] == model]
+        assert [one["version"] for one in own] == list(range(len(own)))
+        assert all(one["true_error"] >= 0 for one in own)
+        # The method is the PRU: between refreshes it really is off, by more than its budget.
+        assert max(one["true_error"] for one in own) > own[0]["budget"]
+
+
+def test_the_plot_is_saved(finished: Finished) -> None:
+    out = finished[0]
+    assert (out / "lethe-demo.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (out / "lethe-demo.svg").read_text(encoding="utf-8")
+
+
+def test_without_a_terminal_there_are_plain_lines_and_kept_data_are_not_run_over(
+    tmp_path: Path,
+) -> None:
+    kept = [*COMMAND, "--out", str(tmp_path), "--data-dir", str(tmp_path / "data")]
+    first = subprocess.run(kept, capture_output=True, text=True, check=False)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "\x1b" not in first.stdout
+    for size in SIZES:
+        assert f"{size} in " in first.stdout
+    second = subprocess.run(kept, capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    assert "holds a demo already" in second.stderr
+
+
+def test_a_directory_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    target = str(tmp_path / "file" / "out")
+    run = subprocess.run([*COMMAND, "--out", target], capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
+    assert "--out" in run.stderr
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    running = subprocess.Popen(
+        [*COMMAND, "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "v2 " in line:
+            break
+    server = int(next(temporary.glob("*/valkey.pid")).read_text())
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=30)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert list(temporary.iterdir()) == []
+    deadline = time.monotonic() + 10  # its parent, init, still has to collect it
+    while alive(server):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# -- a broken promise is seen ----------------------------------------------------------------------
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+SOURCE = Source(topic=topics.DELETIONS, partition=0, offset=7)
+DISTANCE = 1e-3
+
+
+def observed(
+    previous: Version | None,
+    *,
+    refresh: Size | None = None,
+    ordered: str | None = None,
+    rows_live: int = 9,
+    bound: float | None = 2 * DISTANCE,
+) -> Observed:
+    """Return the next version of a chain, DISTANCE away from retraining, with |theta| = 1."""
+    theta = np.array([0.6, 0.8])
+    features, targets = ("a",), ("target",)
+    number = 0 if previous is None else previous.version + 1
+    error = ErrorRecord(
+        value=DISTANCE, kind="exact", bound=bound, certified_version=None, budget=0.01,
+        relative=DISTANCE,
+    )  # fmt: skip
+    unsigned = Version(
+        model_id="m", generation=0, version=number,
+        prev_digest="" if previous is None else previous.digest, digest="",
+        parameters_digest=chain.parameters_digest(
+            theta[:, None], features, targets, fit_intercept=True
+        ),
+        method="pru", kind="linear", status="ACTIVE", rows_live=rows_live,
+        rows_deleted=10 - rows_live, error=error,
+        refresh=None if refresh is None else RefreshInfo(
+            job_id=f"j{number}", size=refresh, reason="because", seconds=0.1
+        ),
+        created_at=NOW,
+    )  # fmt: skip
+    version = unsigned.model_copy(update={"digest": chain.version_digest(unsigned)})
+    shared = version.model_dump(
+        include={"model_id", "generation", "version", "prev_digest", "digest", "status"}
+    )
+    parameters = Parameters(
+        **shared, parameters_digest=version.parameters_digest, method="pru", kind="linear",
+        created_at=NOW, feature_names=features, target_names=targets, fit_intercept=True,
+        intercept=0.8, theta=(0.6,),
+    )  # fmt: skip
+    return Observed(
+        version, parameters, theta, DISTANCE, rounding=1e-12, rows_live=9, newly_deleted=0,
+        retrain_seconds=0.01, ordered=ordered,
+    )  # fmt: skip
+
+
+def seen_receipt(request_id: str, status: str, code: str | None = None) -> SeenReceipt:
+    receipt = Receipt.model_validate(
+        {
+            "request_id": request_id, "model_id": "m", "status": status, "code": code,
+            "source": SOURCE.model_dump(), "completed_at": NOW,
+        }
+    )  # fmt: skip
+    return SeenReceipt(receipt, receipt.value())
+
+
+def request(request_id: str, status: str, code: str | None = None) -> Request:
+    message = Message(topics.DELETIONS, b"m", b"{}")
+    return Request("", message, "m", request_id, ("r1",), status, code)
+
+
+def good() -> Outcome:
+    """Return an outcome that passes every check."""
+    versions = [observed(None)]
+    for size in checks.WANTED_SIZES:
+        newest = versions[-1].version
+        versions.append(observed(newest, refresh=size, ordered="error_budget"))
+    return Outcome(
+        versions={"m": versions},
+        requests=[request("r", "APPLIED"), request("s", "REJECTED", "UNKNOWN_ROWS")],
+        receipts=[seen_receipt("r", "APPLIED"), seen_receipt("s", "REJECTED", "UNKNOWN_ROWS")],
+        leftovers={"m": []},
+        register_seconds={"m": 0.1},
+    )
+
+
+def with_version(outcome: Outcome, number: int, **changes: object) -> Outcome:
+    """Return the outcome with one version altered, its digest left as it is."""
+    seen = list(outcome.versions["m"])
+    version = seen[number].version.model_copy(update=changes)
+    seen[number] = replace(seen[number], version=version)
+    return replace(outcome, versions={"m": seen})
+
+
+def smaller_bound(outcome: Outcome) -> Outcome:
+    error = outcome.versions["m"][2].version.error.model_copy(update={"bound": DISTANCE / 2})
+    return with_version(outcome, 2, error=error)
+
+
+def smaller_budget(outcome: Outcome) -> Outcome:
+    error = outcome.versions["m"][1].version.error.model_copy(update={"budget": DISTANCE / 2})
+    return with_version(outcome, 1, error=error)
+
+
+def other_parameters(outcome: Outcome) -> Outcome:
+    seen = list(outcome.versions["m"])
+    forged = seen[1].parameters.model_copy(update={"theta": (0.6000000001,)})
+    seen[1] = replace(seen[1], parameters=forged)
+    return replace(outcome, versions={"m": seen})
+
+
+def second_receipt(outcome: Outcome) -> Outcome:
+    first = outcome.receipts[0]
+    later = first.receipt.model_copy(update={"rows_deleted": 5})
+    return replace(outcome, receipts=[*outcome.receipts, SeenReceipt(later, later.value())])
+
+
+BROKEN: list[tuple[Callable[[Outcome], Check], Callable[[Outcome], Outcome]]] = [
+    (checks.within_bound, smaller_bound),
+    (checks.under_budget_after_refresh, smaller_budget),
+    (checks.chain_holds, lambda o: with_version(o, 2, rows_deleted=3)),
+    (checks.chain_holds, lambda o: replace(o, versions={"m": o.versions["m"][1:]})),
+    (
+        checks.chain_holds,
+        lambda o: replace(o, versions={"m": [*o.versions["m"][:1], *o.versions["m"][2:]]}),
+    ),
+    (checks.chain_holds, other_parameters),
+    (checks.rows_agree, lambda o: with_version(o, 3, rows_live=8)),
+    (checks.one_receipt_each, second_receipt),
+    (checks.one_receipt_each, lambda o: replace(o, receipts=o.receipts[:1])),
+    (
+        checks.one_receipt_each,
+        lambda o: replace(o, receipts=[o.receipts[0], seen_receipt("s", "APPLIED")]),
+    ),
+    (checks.records_erased, lambda o: replace(o, leftovers={"m": ["r1"]})),
+    (checks.records_erased, lambda o: replace(o, leftovers={})),
+    (checks.each_size_happened, lambda o: replace(o, versions={"m": o.versions["m"][:3]})),
+]
+
+
+def test_an_outcome_that_keeps_every_promise_passes() -> None:
+    assert report.exit_code(checks.all_checks(good())) == 0
+
+
+@pytest.mark.parametrize(("check", "breaks"), BROKEN)
+def test_a_broken_promise_fails_its_check_and_the_run(
+    check: Callable[[Outcome], Check], breaks: Callable[[Outcome], Outcome]
+) -> None:
+    broken = breaks(good())
+    assert not check(broken).passed
+    assert report.exit_code(checks.all_checks(broken)) == 1
+
+
+def test_a_check_that_has_nothing_to_look_at_fails() -> None:
+    unbounded = replace(good(), versions={"m": [observed(None, bound=None)]})
+    assert not checks.within_bound(unbounded).passed
+    assert not checks.under_budget_after_refresh(unbounded).passed
+    assert report.exit_code(()) == 1
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_the_command_exits_with_1_when_a_check_fails(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "consumers.demo.conductor.run", lambda *_args, **_named: smaller_bound(good())
+    )
+    monkeypatch.setattr("consumers.demo.command.configure_logging", lambda _level: None)
+    result = CliRunner().invoke(demo, [*flags, "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "from retraining, bound" in result.stdout
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_retraining_is_at_the_optimum(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(80, 6))
+    margin = X @ rng.normal(size=6) + 0.3
+    y = margin if kind == "linear" else (margin + rng.logistic(size=80) > 0).astype(np.float64)
+    ridge = 0.7
+
+    def gradient(theta: Array) -> Array:
+        value = X @ theta[:-1] + theta[-1]
+        error = (value if kind == "linear" else 1 / (1 + np.exp(-value))) - y
+        found: Array = np.append(X.T @ error + ridge * theta[:-1], error.sum())
+        return found
+
+    retrained = retrain(kind, X, y, ridge)
+    assert float(np.linalg.norm(gradient(retrained.theta))) < 1e-12 * 80
+    assert retrained.rounding < 1e-14 * float(np.linalg.norm(retrained.theta)) * 80
