@@ -1,0 +1,143 @@
+"""What must hold of a model at rest, by routes that do not trust the workers.
+
+The oracle retrains (`tests.oracles`); the ledger, the receipts, the versions and the stored rows
+are compared with each other and with what was asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from consumers.chain import check_parameters, check_version, theta_of
+from engine.store.connection import text
+from engine.store.keys import SHARDS
+from tests.families import Array
+from tests.oracles import distance, relative, retrain_wide
+from tests.support.platform import Platform, row_ids
+
+
+def live_mask(platform: Platform, model_id: str, version: int | None = None) -> Array:
+    """Return which of the family's rows are live, by the ledger alone (at a version, or now)."""
+    ledger = ledger_of(platform, model_id)
+    newest = platform.load(model_id).version if version is None else version
+    gone = {row for row, when in ledger.items() if when <= newest}
+    mask = np.array([row not in gone for row in row_ids(platform.data[model_id])])
+    return np.asarray(mask, dtype=np.bool_)  # type: ignore[return-value]  # a mask
+
+
+def ledger_of(platform: Platform, model_id: str) -> dict[str, int]:
+    """Return the ledger: row id to version."""
+    stored = platform.raw().hgetall(platform.load(model_id).keys.ledger)
+    return {text(row): int(version) for row, version in stored.items()}
+
+
+def retrained(platform: Platform, model_id: str = "m", version: int | None = None) -> Array:
+    """Return the minimiser on the live rows, in extended precision."""
+    data = platform.data[model_id]
+    penalty = data.penalty
+    if platform.load(model_id).meta.status == "INTERCEPT_PENALISED":
+        penalty = np.full(len(penalty), data.ridge)
+    live = live_mask(platform, model_id, version).astype(bool)
+    return retrain_wide(  # type: ignore[return-value]  # wide
+        data.kind, data.design[live], data.y[live], data.weight[live], penalty
+    )
+
+
+def true_error(platform: Platform, model_id: str = "m") -> float:
+    """Return |published - retrained|, published as subscribers see it."""
+    published = theta_of(platform.parameters(model_id))
+    return distance(published, retrained(platform, model_id))  # type: ignore[arg-type]
+
+
+def check_model(platform: Platform, model_id: str = "m", *, exact_to: float = 1e-8) -> None:
+    """Check every promise on a drained platform."""
+    check_versions(platform, model_id)
+    check_receipts(platform, model_id)
+    check_rows(platform, model_id)
+    check_theta(platform, model_id, exact_to)
+    where = platform.load(model_id).keys
+    assert platform.raw().xlen(where.outbox) == 0, "the outbox is not empty"
+    assert platform.raw().scard(where.erase) == 0, "rows wait for their erasure"
+    assert platform.raw().scard(where.discarded) == 0, "old generations wait for removal"
+
+
+def check_versions(platform: Platform, model_id: str) -> None:
+    """Dense from 0, each linked, one digest each; the newest parameters are the stored ones."""
+    versions = platform.versions(model_id)
+    state = platform.load(model_id)
+    assert [v.version for v in versions] == list(range(state.version + 1))
+    previous = None
+    for version in versions:
+        check_version(version, previous)
+        previous = version
+    assert versions[-1].digest == state.digest
+    parameters = platform.parameters(model_id)
+    theta = theta_of(parameters)
+    check_parameters(parameters, versions[-1], theta)
+    assert np.array_equal(theta, state.stream.published)
+    ledger = ledger_of(platform, model_id)
+    for version in versions:
+        gone = [when for when in ledger.values() if when <= version.version]
+        if version.generation == 0:
+            assert version.rows_deleted == len(gone)
+
+
+def check_receipts(platform: Platform, model_id: str) -> None:
+    """One final receipt a request; together they account for the ledger, row by row."""
+    ledger = ledger_of(platform, model_id)
+    finals = platform.finals(model_id)
+    for (model, request_id), rows in platform.asked.items():
+        if model != model_id:
+            continue
+        final = finals[request_id]
+        if final.status == "REJECTED":
+            continue
+        members = [row for row in dict.fromkeys(rows) if row in ledger]
+        assert len(members) + final.rows_unknown == len(set(rows)), request_id
+        assert all(ledger[row] <= (final.version or 0) for row in members), request_id
+    applied = [receipt for receipt in finals.values() if receipt.status == "APPLIED"]
+    assert sum(receipt.rows_deleted for receipt in applied) == len(ledger)
+    named = Counter(name for version in platform.versions(model_id) for name in version.request_ids)
+    assert all(named[receipt.request_id] == 1 for receipt in applied)
+
+
+def check_rows(platform: Platform, model_id: str) -> None:
+    """Deleted rows have no record; live ones have; nothing but the live generation stays."""
+    state, raw = platform.load(model_id), platform.raw()
+    live = state.generation_keys
+    held = {text(row) for shard in range(SHARDS) for row in raw.hkeys(live.rows(shard))}
+    ledger = ledger_of(platform, model_id)
+    assert not held & ledger.keys(), "records of deleted rows are left"
+    assert len(held) == state.meta.rows_live
+    deletions = [text(row) for row in raw.lrange(state.keys.deletions, 0, -1)]
+    assert len(deletions) == len(set(deletions)) == len(ledger) == state.meta.deletions_logged
+    for key in raw.scan_iter(match=f"lethe:{{{state.keys.tag}}}:*"):
+        name = text(key)
+        stays = f":gen:{live.name}:" in name or f":data:{state.meta.dataset_key}:" in name
+        if stays:
+            assert raw.ttl(name) == -1, f"{name} would expire"
+        elif ":gen:" in name or ":data:" in name or ":job:" in name:
+            assert raw.ttl(name) > 0, f"{name} stays for ever"
+
+
+def check_theta(platform: Platform, model_id: str, exact_to: float) -> None:
+    """The running answer is retraining; what is published is as far from it as it says."""
+    state = platform.load(model_id)
+    if state.meta.rows_live == 0:
+        assert state.meta.status == "EMPTY"
+        assert not state.stream.published.any()
+        return
+    wide = retrained(platform, model_id)
+    if platform.data[model_id].kind == "linear":
+        assert relative(state.stream.theta_exact, np.asarray(wide, dtype=float)) < exact_to
+    error = state.meta.error
+    if error.bound is not None:
+        assert distance(state.stream.published, wide) <= error.bound  # type: ignore[arg-type]
+
+
+def unfinished(platform: Platform, model_id: str) -> list[str]:
+    """Return the requests that still wait for a final receipt."""
+    stored = platform.raw().hgetall(platform.load(model_id).keys.requests)
+    return [text(name) for name, kept in stored.items() if text(kept).startswith("P")]

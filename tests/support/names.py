@@ -1,0 +1,25 @@
+"""Topic and group names of one test: several tests share one Kafka."""
+
+from __future__ import annotations
+
+from consumers import deletion_worker, refresh_worker, topics
+
+_TOPICS = (
+    "DELETIONS",
+    "RECEIPTS",
+    "VERSIONS",
+    "MODELS",
+    "REFRESH_JOBS",
+    "DEAD_LETTERS",
+    "ERASURES",
+)
+_PLAIN = {name: getattr(topics, name) for name in _TOPICS}
+_GROUPS = {deletion_worker: deletion_worker.GROUP, refresh_worker: refresh_worker.GROUP}
+
+
+def use_prefix(prefix: str) -> None:
+    """Put ``prefix`` before all names of this process; the empty one restores them."""
+    for name, plain in _PLAIN.items():
+        setattr(topics, name, prefix + plain)
+    for module, plain in _GROUPS.items():
+        module.GROUP = prefix + plain  # type: ignore[attr-defined]  # a module's constant

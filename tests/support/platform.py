@@ -1,0 +1,322 @@
+"""A whole platform for tests: a log, a store, both workers; send, drain, read back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import redis
+
+from consumers import topics
+from consumers.cloudevents import headers as event_headers
+from consumers.deletion_worker import TRANSIENT, DeletionWorker
+from consumers.events import (
+    REFRESH_COMPLETED,
+    Parameters,
+    Receipt,
+    RefreshCompleted,
+    RefreshRequested,
+    Version,
+)
+from consumers.log.base import Headers, Log, Message, Record
+from consumers.refresh_job import run_job
+from consumers.refresh_worker import RefreshWorker
+from consumers.registration import Registered, TrainingData, register
+from consumers.transition import job_entry
+from engine.objective import Kind
+from engine.refresh import Size
+from engine.store.connection import Barrier, connect
+from engine.store.head import LimitsRecord, ModelConfig
+from engine.store.jobs import JobResult
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+from tests.families import Data, make
+
+DRAIN_SECONDS = 60.0
+
+__all__ = ["Clock", "Platform", "config_of", "row_ids", "store_at", "training_data"]
+
+
+def store_at(url: str) -> ModelStore:
+    """Return a store with connections of its own."""
+    client = connect(url)
+    return ModelStore(client, Barrier(client, relaxed=False))
+
+
+def row_ids(data: Data) -> tuple[str, ...]:
+    """Return the ids of a family's rows, in order."""
+    return tuple(f"row-{i}" for i in range(len(data.X)))
+
+
+def training_data(
+    data: Data, keep: Sequence[int] | None = None, subjects: bool = True
+) -> TrainingData:
+    """Return a family's data as a file would give it; rows ``keep`` of it, or all."""
+    index = list(range(len(data.X))) if keep is None else list(keep)
+    names = row_ids(data)
+    owners: dict[str, list[str]] = {}
+    for i in index if subjects else ():
+        owners.setdefault(f"subject-{i // 3}", []).append(names[i])
+    return TrainingData(
+        tuple(names[i] for i in index),
+        data.X[index],
+        data.y[index],
+        tuple(f"x{j}" for j in range(data.X.shape[1])),
+        tuple(f"y{j}" for j in range(data.y.shape[1])),
+        owners,
+    )
+
+
+def config_of(
+    data: Data, model_id: str, method: str, budget: float, limits: LimitsRecord
+) -> ModelConfig:
+    """Return the settings of a model of this data."""
+    return ModelConfig(
+        model_id=model_id,
+        kind=Kind(data.kind),
+        method=method,
+        ridge=data.ridge,
+        fit_intercept=data.intercept,
+        feature_names=tuple(f"x{j}" for j in range(data.X.shape[1])),
+        target_names=tuple(f"y{j}" for j in range(data.y.shape[1])),
+        error_budget=budget,
+        limits=limits,
+    )
+
+
+class Clock:
+    """Counts what a test sends, for ids that never repeat."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self) -> int:
+        self._count += 1
+        return self._count
+
+
+@dataclass
+class Platform:
+    """One log, one store, and what was registered and sent.
+
+    Attributes
+    ----------
+    log, url, bootstrap
+        Where requests go, where the state is, and the address of Kafka where there is one.
+    data
+        By model id: what it was registered with last.
+    asked
+        By (model id, request id): the rows that the first well-formed request names.
+    """
+
+    log: Log
+    url: str
+    partitions: int = 2
+    bootstrap: str = ""
+    data: dict[str, Data] = field(default_factory=dict)
+    asked: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store = store_at(self.url)
+        self.log.ensure_topics(topics.specs(self.partitions))
+        self.producer = self.log.producer()
+        self._count = Clock()
+        self._workers: list[DeletionWorker | RefreshWorker] = []
+        self._pair: tuple[DeletionWorker, RefreshWorker] | None = None
+
+    # -- doing --------------------------------------------------------------------------------
+
+    def register(
+        self,
+        model_id: str = "m",
+        family: str | Data = "benign",
+        kind: str = "linear",
+        *,
+        method: str = "pru",
+        budget: float = 0.05,
+        limits: LimitsRecord | None = None,
+        replace_model: bool = False,
+        keep: Sequence[int] | None = None,
+        store: ModelStore | None = None,
+    ) -> Registered:
+        """Register a model of a family (or of data) with this process."""
+        data = make(family, kind) if isinstance(family, str) else family
+        done = register(
+            store or self.store,
+            self.producer,
+            config_of(data, model_id, method, budget, limits or LimitsRecord()),
+            training_data(data, keep),
+            replace_model=replace_model,
+        )
+        self.data[model_id] = data
+        return done
+
+    def send(self, model_id: str, *rows: str, request_id: str | None = None) -> str:
+        """Send a well-formed request by rows; return its id."""
+        request_id = request_id or f"request-{self._count()}"
+        body = {"request_id": request_id, "model_id": model_id, "row_ids": rows}
+        self.send_raw(json.dumps(body).encode(), model_id.encode())
+        self.asked.setdefault((model_id, request_id), rows)
+        return request_id
+
+    def send_index(self, model_id: str, *index: int, request_id: str | None = None) -> str:
+        """Send a request for rows by their number in the family."""
+        names = row_ids(self.data[model_id])
+        return self.send(model_id, *(names[i] for i in index), request_id=request_id)
+
+    def send_raw(self, value: bytes | None, key: bytes = b"m", headers: Headers = ()) -> None:
+        """Send any bytes to ``lethe.deletions``."""
+        self.producer.publish([Message(topics.DELETIONS, key, value, headers)])
+
+    def order(self, model_id: str, size: Size) -> RefreshRequested:
+        """Send a person's order of a refresh."""
+        event = self.ordered(model_id, size)
+        entry = job_entry(event, self.load(model_id).meta.refreshed_at)
+        self.producer.publish([Message(entry.topic, entry.key, entry.value, entry.headers)])
+        return event
+
+    def ordered(self, model_id: str, size: Size | None) -> RefreshRequested:
+        """Return an order without sending it."""
+        state = self.load(model_id)
+        return RefreshRequested(
+            job_id=f"job-{self._count()}",
+            model_id=model_id,
+            generation=state.meta.generation,
+            version=state.version,
+            reason="ordered",
+            size=size,
+        )
+
+    def compute_refresh(self, event: RefreshRequested) -> JobResult:
+        """Do a refresh job here and now, without telling anybody."""
+        return run_job(self.store, event, now=self.load(event.model_id).meta.refreshed_at)
+
+    def tell_refreshed(self, event: RefreshRequested) -> None:
+        """Send the event that says that a job is done."""
+        moment = self.load(event.model_id).meta.refreshed_at
+        done = RefreshCompleted(job_id=event.job_id, model_id=event.model_id)
+        named = event_headers(REFRESH_COMPLETED, event.job_id, moment, event.model_id)
+        self.send_raw(done.value(), event.model_id.encode(), named)
+
+    # -- workers ------------------------------------------------------------------------------
+
+    def deletion_worker(self, store: ModelStore | None = None, **options: Any) -> DeletionWorker:
+        """Return a new worker of the group, closed with the platform."""
+        worker = DeletionWorker(self.log, store or store_at(self.url), **options)
+        self._workers.append(worker)
+        return worker
+
+    def refresh_worker(self, **options: Any) -> RefreshWorker:
+        """Return a new refresh worker, closed with the platform."""
+        worker = RefreshWorker(self.log, store_at(self.url), **options)
+        self._workers.append(worker)
+        return worker
+
+    @property
+    def pair(self) -> tuple[DeletionWorker, RefreshWorker]:
+        """The platform's own two workers."""
+        if self._pair is None:
+            self._pair = self.deletion_worker(), self.refresh_worker()
+        return self._pair
+
+    def drain(
+        self, worker: DeletionWorker | None = None, refresher: RefreshWorker | None = None
+    ) -> None:
+        """Run both workers in turn until everything is decided and no refresh is under way."""
+        if worker is None:
+            worker, refresher = self.pair
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while True:
+            done = self.turn(worker)
+            done += 0 if refresher is None else refresher.run_once(0.0)
+            rest = refresher is None or refresher.idle()
+            if done == 0 and rest and worker.idle():
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not drained after {DRAIN_SECONDS:g} s")
+
+    @staticmethod
+    def turn(worker: DeletionWorker, timeout: float = 0.01) -> int:
+        """Run one turn; recover from what `DeletionWorker.run` recovers from."""
+        try:
+            return worker.run_once(timeout)
+        except TRANSIENT as error:
+            worker.recover(error)
+            return 1
+
+    def close(self) -> None:
+        """Close the workers and the connections."""
+        for worker in self._workers:
+            worker.close()
+        self.producer.close()
+        self.store.close()
+        self.log.close()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def load(self, model_id: str = "m") -> ModelState:
+        """Return the stored state."""
+        return self.store.load_model(model_id)
+
+    def records(self, topic: str) -> list[Record]:
+        """Return everything in a topic, by partition and offset."""
+        reader = self.log.reader()
+        found: list[Record] = []
+        try:
+            for partition in reader.partitions(topic):
+                bounds = reader.bounds(partition)
+                offset = bounds.begin
+                while offset < bounds.end:
+                    records, after = reader.read(partition, offset, 1.0, 500)
+                    found += records
+                    offset = after
+        finally:
+            reader.close()
+        return found
+
+    def receipts(self, model_id: str = "m") -> list[Receipt]:
+        """Return all receipts of a model, repeats included, in order."""
+        found = [Receipt.model_validate_json(r.value or b"") for r in self.records(topics.RECEIPTS)]
+        return [receipt for receipt in found if receipt.model_id == model_id]
+
+    def finals(self, model_id: str = "m") -> dict[str, Receipt]:
+        """Return the final receipt of each request; repeats must be byte-identical."""
+        found: dict[str, Receipt] = {}
+        for receipt in self.receipts(model_id):
+            if receipt.final and receipt.code != "REQUEST_ID_CONFLICT":
+                first = found.setdefault(receipt.request_id, receipt)
+                assert receipt.value() == first.value(), f"{receipt.request_id}: two final receipts"
+        return found
+
+    def final(self, request_id: str, model_id: str = "m") -> Receipt:
+        """Return the one final receipt of a request."""
+        return self.finals(model_id)[request_id]
+
+    def statuses(self, request_id: str, model_id: str = "m") -> list[str]:
+        """Return the statuses of a request's receipts, in order."""
+        return [r.status for r in self.receipts(model_id) if r.request_id == request_id]
+
+    def versions(self, model_id: str = "m") -> list[Version]:
+        """Return the published versions of a model, without byte-identical repeats."""
+        values = [r.value for r in self.records(topics.VERSIONS) if r.key == model_id.encode()]
+        return [Version.model_validate_json(value or b"") for value in dict.fromkeys(values)]
+
+    def parameters(self, model_id: str = "m") -> Parameters:
+        """Return the last parameters event of a model."""
+        values = [r.value for r in self.records(topics.MODELS) if r.key == model_id.encode()]
+        return Parameters.model_validate_json(values[-1] or b"")
+
+    def dead_letters(self) -> list[Record]:
+        """Return what lies in dead letters."""
+        return self.records(topics.DEAD_LETTERS)
+
+    def raw(self) -> redis.Redis:
+        """Return a client for looking behind the store."""
+        return self.store.client
+
+
+LogKind = Literal["memory", "streams", "kafka"]
+MakePlatform = Callable[..., Platform]
