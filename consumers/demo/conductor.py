@@ -160,7 +160,8 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
     models = data.models()
     script = waves(models)
     watcher = Watcher(models, [r for wave in script for r in wave.requests], view)
-    settings = Settings(redis_url=None, kafka_bootstrap_servers=None, data_dir=data_dir)
+    # Defaults and nothing else: servers that the environment names are not the demo's to fill.
+    settings = Settings.model_construct(data_dir=data_dir)
     view.status("starting a private Valkey")
     with open_runtime(settings) as runtime:
         runtime.ensure_topics()

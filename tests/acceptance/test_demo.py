@@ -89,11 +89,14 @@ def test_the_plot_is_saved(finished: Finished) -> None:
     assert "</svg>" in (out / "lethe-demo.svg").read_text(encoding="utf-8")
 
 
-def test_without_a_terminal_there_are_plain_lines_and_kept_data_are_not_run_over(
+def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alone(
     tmp_path: Path,
 ) -> None:
     kept = [*COMMAND, "--out", str(tmp_path), "--data-dir", str(tmp_path / "data")]
-    first = subprocess.run(kept, capture_output=True, text=True, check=False)
+    elsewhere = {"LETHE_REDIS_URL": "redis://127.0.0.1:1/0", "LETHE_REPLICAS": "3"}
+    first = subprocess.run(
+        kept, capture_output=True, text=True, check=False, env={**os.environ, **elsewhere}
+    )
     assert first.returncode == 0, first.stdout + first.stderr
     assert "\x1b" not in first.stdout
     for size in SIZES:
