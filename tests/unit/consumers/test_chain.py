@@ -232,6 +232,19 @@ def test_repeats_from_long_ago_are_compared_with_the_topic(
         read(filled(*messages, version_message(fork.version)))
 
 
+def test_memory_does_not_grow_with_the_history() -> None:
+    made = releases(1100)
+    reader = HistoryReader(
+        filled(*[version_message(one.version) for one in made]).reader(), "churn"
+    )
+    count = 0
+    while not reader.caught_up:
+        count += len(reader.advance(0.0))
+    assert count == 1100
+    kept = [n for n in range(1100) if reader.recent_digest(n) is not None]
+    assert kept == list(range(1100 - 1024, 1100))
+
+
 # -- partitions that were added -------------------------------------------------------------------
 
 
