@@ -15,7 +15,7 @@ import numpy as np
 from consumers.events import RefreshRequested
 from consumers.transition import v_age
 from engine.error import choose_sentinels, remainder_estimate
-from engine.errors import IllConditioned, LetheError
+from engine.errors import CorruptState, IllConditioned, LetheError
 from engine.objective import Array, Kind, Objective, Rows
 from engine.refresh import (
     Choice,
@@ -92,14 +92,24 @@ def run_job(
             f"model {event.model_id!r} is at generation {state.meta.generation}, the job is for "
             f"{event.generation}; nothing to do"
         )
-    choice = choose_size(state, event, now)
+    try:
+        return _do(job, state, now)
+    except CorruptState:
+        # Keys of a generation go away when another is swapped in.
+        if store.load_model(event.model_id).meta.generation_key == state.meta.generation_key:
+            raise
+    raise Superseded(f"model {event.model_id!r} got another generation meanwhile")
+
+
+def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
+    choice = choose_size(state, job.event, now)
     if choice.size is Size.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
         return _store(job, _result(job, state, Choice(Size.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
-        store, event.model_id, lambda done: progress("reading rows", done, rows_live)
+        job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
-    choice = choose_size(snapshot.state, event, now)
+    choice = choose_size(snapshot.state, job.event, now)
     match choice.size:
         case Size.COMPLETE:
             return _store(job, _result(job, snapshot.state, choice))

@@ -56,10 +56,10 @@ def platform_on(
     del redis_client, names, quick_refresh
     made: list[Platform] = []
 
-    def make(kind: str, **options: int) -> Platform:
+    def make(kind: str, partitions: int = 2) -> Platform:
         bootstrap = request.getfixturevalue("kafka_bootstrap") if kind == "kafka" else ""
         log = log_of(kind, redis_url, bootstrap)
-        platform = Platform(log, redis_url, bootstrap=bootstrap, **options)
+        platform = Platform(log, redis_url, partitions, bootstrap)
         made.append(platform)
         return platform
 

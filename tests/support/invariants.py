@@ -7,48 +7,44 @@ are compared with each other and with what was asked.
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consumers.chain import check_parameters, check_version, theta_of
 from engine.store.connection import text
-from engine.store.keys import SHARDS
-from tests.families import Array
-from tests.oracles import distance, relative, retrain_wide
+from engine.store.keys import SHARDS, ModelKeys
+from tests.oracles import Wide, distance, relative, retrain_wide
 from tests.support.platform import Platform, row_ids
 
+Mask: TypeAlias = NDArray[np.bool_]
 
-def live_mask(platform: Platform, model_id: str, version: int | None = None) -> Array:
-    """Return which of the family's rows are live, by the ledger alone (at a version, or now)."""
+
+def live_mask(platform: Platform, model_id: str = "m") -> Mask:
+    """Return which of the family's rows are live, by the ledger alone."""
     ledger = ledger_of(platform, model_id)
-    newest = platform.load(model_id).version if version is None else version
-    gone = {row for row, when in ledger.items() if when <= newest}
-    mask = np.array([row not in gone for row in row_ids(platform.data[model_id])])
-    return np.asarray(mask, dtype=np.bool_)  # type: ignore[return-value]  # a mask
+    return np.array([row not in ledger for row in row_ids(platform.data[model_id])])
 
 
-def ledger_of(platform: Platform, model_id: str) -> dict[str, int]:
+def ledger_of(platform: Platform, model_id: str = "m") -> dict[str, int]:
     """Return the ledger: row id to version."""
-    stored = platform.raw().hgetall(platform.load(model_id).keys.ledger)
+    stored = platform.raw().hgetall(ModelKeys.of_model(model_id).ledger)
     return {text(row): int(version) for row, version in stored.items()}
 
 
-def retrained(platform: Platform, model_id: str = "m", version: int | None = None) -> Array:
+def retrained(platform: Platform, model_id: str = "m", *, penalised: bool = False) -> Wide:
     """Return the minimiser on the live rows, in extended precision."""
     data = platform.data[model_id]
-    penalty = data.penalty
-    if platform.load(model_id).meta.status == "INTERCEPT_PENALISED":
-        penalty = np.full(len(penalty), data.ridge)
-    live = live_mask(platform, model_id, version).astype(bool)
-    return retrain_wide(  # type: ignore[return-value]  # wide
-        data.kind, data.design[live], data.y[live], data.weight[live], penalty
-    )
+    penalty = np.full(len(data.penalty), data.ridge) if penalised else data.penalty
+    live = live_mask(platform, model_id)
+    return retrain_wide(data.kind, data.design[live], data.y[live], data.weight[live], penalty)
 
 
 def true_error(platform: Platform, model_id: str = "m") -> float:
     """Return |published - retrained|, published as subscribers see it."""
     published = theta_of(platform.parameters(model_id))
-    return distance(published, retrained(platform, model_id))  # type: ignore[arg-type]
+    return distance(published, retrained(platform, model_id))
 
 
 def check_model(platform: Platform, model_id: str = "m", *, exact_to: float = 1e-8) -> None:
@@ -129,12 +125,12 @@ def check_theta(platform: Platform, model_id: str, exact_to: float) -> None:
         assert state.meta.status == "EMPTY"
         assert not state.stream.published.any()
         return
-    wide = retrained(platform, model_id)
+    wide = retrained(platform, model_id, penalised=state.meta.status == "INTERCEPT_PENALISED")
     if platform.data[model_id].kind == "linear":
         assert relative(state.stream.theta_exact, np.asarray(wide, dtype=float)) < exact_to
     error = state.meta.error
     if error.bound is not None:
-        assert distance(state.stream.published, wide) <= error.bound  # type: ignore[arg-type]
+        assert distance(state.stream.published, wide) <= error.bound
 
 
 def unfinished(platform: Platform, model_id: str) -> list[str]:

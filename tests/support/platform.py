@@ -238,8 +238,17 @@ class Platform:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not drained after {DRAIN_SECONDS:g} s")
 
+    def turn_until_decided(self, records: int) -> None:
+        """Run the deletion worker alone until it has taken this many records."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        taken = 0
+        while taken < records:
+            taken += self.pair[0].run_once(0.05)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{taken} of {records} records were taken")
+
     @staticmethod
-    def turn(worker: DeletionWorker, timeout: float = 0.01) -> int:
+    def turn(worker: DeletionWorker, timeout: float = 0.002) -> int:
         """Run one turn; recover from what `DeletionWorker.run` recovers from."""
         try:
             return worker.run_once(timeout)
@@ -304,10 +313,21 @@ class Platform:
         values = [r.value for r in self.records(topics.VERSIONS) if r.key == model_id.encode()]
         return [Version.model_validate_json(value or b"") for value in dict.fromkeys(values)]
 
+    def newest_version(self, model_id: str = "m") -> Version:
+        """Return the last record of the model's partition of versions; it must be the model's."""
+        reader = self.log.reader()
+        try:
+            partition = reader.partition_for(topics.VERSIONS, model_id.encode())
+            [record], _ = reader.read(partition, reader.bounds(partition).end - 1, 1.0, 1)
+        finally:
+            reader.close()
+        assert record.key == model_id.encode()
+        return Version.model_validate_json(record.value or b"")
+
     def parameters(self, model_id: str = "m") -> Parameters:
         """Return the last parameters event of a model."""
-        values = [r.value for r in self.records(topics.MODELS) if r.key == model_id.encode()]
-        return Parameters.model_validate_json(values[-1] or b"")
+        found = [r.value for r in self.records(topics.MODELS) if r.key == model_id.encode()]
+        return Parameters.model_validate_json(found[-1] or b"")
 
     def dead_letters(self) -> list[Record]:
         """Return what lies in dead letters."""
