@@ -1,0 +1,151 @@
+"""What the command says when the answer is no: exit codes, one line, and no secrets."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consumers.embedded import EmbeddedValkey
+from tests.acceptance.lethe import PROGRAM, Answer, Lethe
+from tests.acceptance.training import write
+
+pytestmark = pytest.mark.redis
+
+FIT = ("--id", "id", "--target", "y", "--kind", "logistic")
+
+
+@pytest.fixture(scope="module")
+def lethe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lethe]:
+    with EmbeddedValkey(tmp_path_factory.mktemp("answers")) as server:
+        yield Lethe(server.data_dir)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write(tmp_path_factory.mktemp("files") / "rows.parquet", logistic=True))
+
+
+def one_line(answer: Answer) -> str:
+    """Return the message, which must be the only line."""
+    lines = answer.err.splitlines()
+    assert len(lines) == 1, answer.err
+    assert lines[0].startswith("lethe: ")
+    return lines[0]
+
+
+def test_help_answers_at_once() -> None:
+    def seconds() -> float:
+        begin = time.perf_counter()
+        done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True)
+        assert "register  Fit a model from a file and publish it." in done.stdout
+        return time.perf_counter() - begin
+
+    # The best of several: other programs share the machine.
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_wrong_usage_is_2_and_says_how(lethe: Lethe) -> None:
+    answer = lethe("refresh", "--json", code=2)
+
+    assert "Usage: lethe refresh" in answer.err
+    assert answer.document == {"error": {"code": "USAGE", "message": "give a MODEL, or --due"}}
+
+
+def test_an_unknown_model_is_2(lethe: Lethe) -> None:
+    answer = lethe("status", "nobody", "--json", code=2)
+
+    assert "model 'nobody' is not registered" in one_line(answer)
+    assert answer.document["error"]["code"] == "UNKNOWN_MODEL"
+
+
+def test_a_model_exists_once_and_replace_publishes_its_next_version(
+    lethe: Lethe, data: str
+) -> None:
+    register = ("register", "twice", "--data", data, *FIT, "--error-budget", "0.5")
+    lethe(*register, "--ridge", "1")
+    again = lethe(*register, "--ridge", "1", code=2)
+    lethe("delete", "twice", "--row", "u1", "u2")
+    lethe("work", "--until-idle")
+    replaced = lethe(*register, "--ridge", "2", "--replace", "--json").document
+
+    assert "--replace" in one_line(again)
+    assert (replaced["version"], replaced["generation"]) == (2, 1)
+    assert (replaced["rows_live"], replaced["rows_left_out"]) == (238, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--ridge", "0"), "--ridge must be a finite number above 0"),
+        (("--ridge", "1", "--features", "a,zz"), "has no column 'zz'"),
+        (("--ridge", "1", "--limit", "patience=3"), "there is no limit 'patience'"),
+    ],
+)
+def test_bad_input_to_register_is_2_and_one_line(
+    lethe: Lethe, data: str, arguments: tuple[str, ...], expected: str
+) -> None:
+    answer = lethe("register", "bad", "--data", data, *FIT, *arguments, code=2)
+
+    assert expected in one_line(answer)
+
+
+def test_a_bad_line_of_the_file_is_named(lethe: Lethe, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", logistic=True)
+    lines = path.read_text().splitlines()
+    lines[100] = lines[100].replace(",", ",x", 3)
+    path.write_text("\n".join(lines))
+
+    answer = lethe("register", "bad", "--data", str(path), *FIT, "--ridge", "1", code=2)
+
+    assert "rows.csv, line 101, column 'a'" in one_line(answer)
+
+
+def test_too_many_rows_are_refused_before_anything_is_sent(lethe: Lethe) -> None:
+    ids = "\n".join(f"u{i}" for i in range(10_001))
+
+    answer = lethe("delete", "twice", "--rows-file", "-", code=2, stdin=ids)
+
+    assert "10001 rows; a request names at most 10000" in one_line(answer)
+
+
+def test_a_receipt_that_does_not_come_is_1(lethe: Lethe) -> None:
+    answer = lethe("delete", "nobody", "--row", "u1", "--wait", "0.2", "--json", code=1)
+
+    assert answer.document["error"]["code"] == "NO_RECEIPT"
+    assert "lethe work" in one_line(answer)
+
+
+def test_a_server_that_is_not_there_is_3_and_its_password_is_not_printed(lethe: Lethe) -> None:
+    answer = lethe("status", "--redis", "redis://user:secret@127.0.0.1:1/0", "--json", code=3)
+
+    assert "127.0.0.1:1 cannot be reached" in one_line(answer)
+    assert answer.document["error"]["code"] == "STORE_UNAVAILABLE"
+    assert "secret" not in answer.err + answer.out
+
+
+def test_check_names_the_server_that_is_not_there(lethe: Lethe) -> None:
+    answer = lethe("check", "--redis", "redis://user:secret@127.0.0.1:1/0", code=1)
+
+    assert "FAIL  store: the store at 127.0.0.1:1 cannot be reached" in answer.out
+    assert "secret" not in answer.err + answer.out
+
+
+def test_an_address_that_cannot_be_used_is_2_and_not_repeated(lethe: Lethe) -> None:
+    answer = lethe("status", "--redis", "redis://:sec/ret@host:port/0", code=2)
+
+    assert "--redis (LETHE_REDIS_URL)" in one_line(answer)
+    assert "ret@" not in answer.err
+
+
+def test_a_reader_that_leaves_early_is_no_error(lethe: Lethe) -> None:
+    command = f"set -o pipefail; {PROGRAM} check | head -c 1; echo ' left with' $?"
+    done = subprocess.run(
+        ["bash", "-c", command], env=lethe.environment, capture_output=True, text=True, check=True
+    )
+
+    assert done.stderr == ""
+    assert done.stdout.startswith("O")

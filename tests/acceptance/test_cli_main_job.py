@@ -1,0 +1,227 @@
+"""A first day with the command: register, delete, work, look, export, verify, refresh, check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from sklearn.linear_model import Ridge
+
+from consumers import topics
+from consumers.embedded import EmbeddedValkey
+from consumers.log.base import Message
+from consumers.log.streams import StreamsLog
+from engine.store.connection import connect
+from engine.store.keys import ModelKeys
+from tests.acceptance.lethe import Lethe
+from tests.acceptance.training import FEATURES, ROWS, table, write
+
+pytestmark = pytest.mark.redis
+
+NAMES = ("--id", "id", "--target", "y", "--subject", "household")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]:
+    with EmbeddedValkey(tmp_path_factory.mktemp("main-job")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lethe(server: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory) -> Lethe:
+    """Given a linear and a logistic model, when five requests have been decided."""
+    lethe = Lethe(server.data_dir)
+    files = tmp_path_factory.mktemp("files")
+    linear = write(files / "rows.csv", logistic=False)
+    logistic = write(files / "rows.parquet", logistic=True)
+    lethe("register", "lin", "--data", str(linear), *NAMES, "--kind", "linear", "--ridge", "0.5",
+          "--error-budget", "0.5", "--refresh-every", "1s")  # fmt: skip
+    lethe("register", "log", "--data", str(logistic), *NAMES, "--kind", "logistic", "--ridge", "1",
+          "--error-budget", "0.5")  # fmt: skip
+    (files / "gone.txt").write_text("u12\n\nu13\r\n")
+    lethe("delete", "lin", "--row", "u1", "u2", "--row", "u3", "--request-id", "first")
+    lethe("delete", "lin", "--subject", "h10")
+    lethe("delete", "lin", "--rows-file", str(files / "gone.txt"))
+    lethe("delete", "log", "--rows-file", "-", stdin="u5\nu6\n")
+    lethe("delete", "nobody", "--row", "u5")
+    idle = lethe("work", "--until-idle", "--json").document
+    assert idle["state"] == "idle"
+    assert idle["requests"] == {"APPLIED": 4, "REJECTED": 1}
+    return lethe
+
+
+def live_theta(gone: set[str]) -> np.ndarray:
+    """Return scikit-learn's answer on the rows that remain, the intercept last."""
+    rows = table(logistic=False).to_pydict()
+    keep = [i for i in range(ROWS) if rows["id"][i] not in gone]
+    X = np.column_stack([rows[name] for name in FEATURES])[keep]
+    fitted = Ridge(alpha=0.5).fit(X, np.array(rows["y"])[keep])
+    return np.append(fitted.coef_, fitted.intercept_)
+
+
+def test_status_shows_every_model_and_the_lag(lethe: Lethe) -> None:
+    found = lethe("status", "--json").document
+    models = {model["model_id"]: model for model in found["models"]}
+
+    assert list(models) == ["lin", "log"]
+    assert (models["lin"]["rows_live"], models["lin"]["rows_deleted"]) == (ROWS - 8, 8)
+    assert (models["log"]["rows_live"], models["log"]["rows_deleted"]) == (ROWS - 2, 2)
+    assert found["lag"] == 0
+
+
+def test_global_options_stand_before_or_after_the_command(lethe: Lethe, tmp_path: Path) -> None:
+    elsewhere = Lethe(tmp_path / "elsewhere")
+    where = ("--data-dir", str(lethe.data_dir))
+
+    before = elsewhere(*where, "--json", "status", "lin")
+    after = elsewhere("status", "lin", *where, "--json")
+
+    assert before.document["version"] == after.document["version"] == 1
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_versions_are_shown_as_a_subscriber_sees_them(lethe: Lethe) -> None:
+    found = lethe("versions", "log", "--json").document["versions"]
+
+    assert [version["version"] for version in found] == list(range(len(found)))
+    assert found[0]["prev_digest"] == ""
+    assert found[1]["prev_digest"] == found[0]["digest"]
+
+
+def test_exports_hold_the_published_parameters(lethe: Lethe, tmp_path: Path) -> None:
+    head = lethe("status", "lin", "--json").document
+    for form in ("json", "npz", "safetensors"):
+        lethe("export", "lin", "--out", str(tmp_path / f"lin.{form}"))
+
+    whole = json.loads((tmp_path / "lin.json").read_text())
+    assert whole["version"] == head["version"]
+    assert whole["digest"] == head["digest"]
+    assert whole["feature_names"] == list(FEATURES)
+    theta = np.append(whole["theta"], whole["intercept"])
+    distance = np.linalg.norm(
+        theta - live_theta({"u1", "u2", "u3", "u12", "u13", "u30", "u31", "u32"})
+    )
+    assert distance <= head["error"]["bound"] + 1e-12 * np.linalg.norm(theta)
+    with np.load(tmp_path / "lin.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(whole["theta"], arrays["theta"])
+        assert whole["intercept"] == float(arrays["intercept"])
+        assert str(arrays["digest"]) == head["digest"]
+    with safe_open(tmp_path / "lin.safetensors", framework="np") as tensors:
+        np.testing.assert_array_equal(whole["theta"], tensors.get_tensor("theta"))
+        assert json.loads(tensors.metadata()["feature_names"]) == list(FEATURES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "lin.json", "lin.npz", "lin.safetensors",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "bound_from"), [("lin", "version"), ("log", "audit")])
+def test_verify_compares_with_retraining(lethe: Lethe, model: str, bound_from: str) -> None:
+    found = lethe("verify", model, "--json").document
+
+    assert found["verified"] is True
+    assert found["bound_from"] == bound_from
+    assert 0 < found["distance"] <= found["bound"] + found["refit"]["residual"]
+    assert found["refit"]["residual"] < 1e-10
+
+
+def test_check_finds_nothing_wrong(lethe: Lethe) -> None:
+    found = lethe("check", "--json").document
+
+    assert found["ok"] is True
+    subjects = {check["subject"] for check in found["checks"]}
+    assert {"store durability", "topics", "model lin, dual rows", "model log, history"} <= subjects
+
+
+def test_a_refresh_is_ordered_when_it_is_due_and_only_once(lethe: Lethe) -> None:
+    first = lethe("refresh", "--due", "--json").document["ordered"]
+    again = lethe("refresh", "--due", "--json").document["ordered"]
+    lethe("work", "--until-idle")
+    newest = lethe("versions", "lin", "--json").document["versions"][-1]
+
+    assert [(job["model_id"], job["reason"]) for job in first] == [("lin", "scheduled")]
+    assert again == []
+    assert (newest["refresh"]["size"], newest["generation"]) == ("rebuild", 1)
+    assert newest["refresh"]["job_id"] == first[0]["job_id"]
+
+
+class TestDamage:
+    """These come last in the file: they damage the stored model ``log``, and mend it again."""
+
+    @pytest.fixture
+    def client(self, server: EmbeddedValkey) -> Iterator[Any]:  # its replies have no types
+        with connect(server.url) as client:
+            yield client
+
+    def test_verify_says_no_when_the_model_is_not_what_its_bound_says(
+        self, lethe: Lethe, client: Any
+    ) -> None:
+        lethe("refresh", "log", "--size", "polish")
+        lethe("work", "--until-idle")
+        keys = ModelKeys.of_model("log")
+        meta = json.loads(client.hget(keys.head, "meta"))
+        fixed = keys.generation(meta["generation_key"]).fixed
+        penalty = client.hget(fixed, "penalty")
+        changed = np.frombuffer(penalty).copy() * 2
+        client.hset(fixed, "penalty", changed.tobytes())
+
+        try:
+            found = lethe("verify", "log", "--json", code=1).document
+        finally:
+            client.hset(fixed, "penalty", penalty)
+
+        assert found["bound_from"] == "version"
+        assert found["verified"] is False
+        assert found["distance"] > found["bound"]
+
+    def test_a_damaged_factor_is_found_by_check(self, lethe: Lethe, client: Any) -> None:
+        keys = ModelKeys.of_model("log")
+        meta = json.loads(client.hget(keys.head, "meta"))
+        factor = keys.generation(meta["generation_key"]).factor
+        stored = client.get(factor)
+        damaged = np.frombuffer(stored).copy()
+        damaged[0] *= 1 + 1e-6
+        client.set(factor, damaged.tobytes())
+
+        try:
+            found = lethe("check", code=1)
+        finally:
+            client.set(factor, stored)
+
+        failed = [line for line in found.out.splitlines() if line.startswith("FAIL")]
+        assert len(failed) == 1
+        assert "model log, dual rows" in failed[0]
+        assert "lethe refresh --size rebuild" in failed[0]
+
+    def test_altered_parameters_are_not_exported(
+        self, lethe: Lethe, client: Any, tmp_path: Path
+    ) -> None:
+        parameters = ModelKeys.of_model("log").parameters
+        stored = client.get(parameters)
+        event = json.loads(stored)
+        event["theta"][0] += 1e-9
+        client.set(parameters, json.dumps(event))
+
+        try:
+            found = lethe("export", "log", "--out", str(tmp_path / "log.json"), "--json", code=2)
+        finally:
+            client.set(parameters, stored)
+
+        assert found.document["error"]["code"] == "CORRUPT_STATE"
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_altered_history_is_not_shown(self, lethe: Lethe, client: Any) -> None:
+        before = lethe("versions", "log", "--json").document["versions"][-1]
+        forged = {**before, "version": before["version"] + 1, "rows_live": 1}
+        producer = StreamsLog(client).producer()
+        producer.publish([Message(topics.VERSIONS, b"log", json.dumps(forged).encode())])
+        producer.close()
+
+        found = lethe("versions", "log", code=1)
+
+        assert "digest does not match" in found.err
+        assert found.out == ""

@@ -1,0 +1,129 @@
+"""``lethe work`` as a service: signals, waiting receipts, health, and servers that come late."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from consumers.embedded import EmbeddedValkey
+from tests.acceptance.lethe import Lethe
+from tests.acceptance.training import write
+
+pytestmark = pytest.mark.redis
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(lethe: Lethe, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = lethe.start("work", *arguments)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def stopped(process: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
+    """Send a signal; return what the process said when it had left with exit code 0."""
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def lethe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lethe]:
+    data = write(tmp_path_factory.mktemp("files") / "rows.parquet", logistic=True)
+    with EmbeddedValkey(tmp_path_factory.mktemp("work")) as server:
+        lethe = Lethe(server.data_dir)
+        lethe("register", "m", "--data", str(data), "--id", "id", "--target", "y", "--subject",
+              "household", "--kind", "logistic", "--ridge", "1")  # fmt: skip
+        yield lethe
+
+
+def test_a_worker_answers_those_who_wait_and_leaves_on_sigterm(lethe: Lethe) -> None:
+    port = free_port()
+    with running(lethe, "--http-port", str(port), "--log-format", "json", "--json") as worker:
+        applied = lethe("delete", "m", "--subject", "h1", "--wait", "30", "--json").document
+        rejected = lethe("delete", "m", "--row", "nobody", "--wait", "30", "--json", code=1)
+        version = lethe("refresh", "m", "--size", "rebuild", "--wait", "30", "--json").document
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            ready = json.load(answer)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            metrics = answer.read().decode()
+        taken = lethe("work", "--http-port", str(port), code=2)
+        out, err = stopped(worker, signal.SIGTERM)
+
+    assert (applied["status"], applied["rows_deleted"], applied["version"]) == ("APPLIED", 3, 1)
+    assert rejected.document["code"] == "UNKNOWN_ROWS"
+    assert (version["refresh"]["size"], version["generation"]) == ("rebuild", 1)
+    assert ready["ok"] is True
+    assert 'lethe_rows_deleted_total{model="m"} 3.0' in metrics
+    assert f"127.0.0.1:{port} cannot be listened on" in taken.err
+    assert json.loads(out)["state"] == "stopped"
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert all("action" in line for line in lines)
+    assert applied["request_id"] in {line.get("request_id") for line in lines}
+
+
+def test_the_same_request_again_brings_the_same_receipt(lethe: Lethe) -> None:
+    with running(lethe, "deletions") as worker:
+        request = ("delete", "m", "--row", "u40", "--request-id", "r1", "--wait", "30", "--json")
+        first, second = lethe(*request), lethe(*request)
+        stopped(worker, signal.SIGINT)
+
+    assert first.document["status"] == "APPLIED"
+    assert first.out == second.out
+
+
+def test_a_server_that_is_down_is_waited_for(tmp_path: Path) -> None:
+    late = Lethe(tmp_path, LETHE_REDIS_URL=f"unix://{tmp_path}/valkey.sock")
+
+    def reads(worker: subprocess.Popen[str], action: str) -> str:
+        """Return the next line about an action."""
+        assert worker.stderr is not None
+        for line in worker.stderr:
+            if f"action={action}" in line:
+                return line
+        raise AssertionError(f"the worker has left without {action}")
+
+    impatient = late("work", "--until-idle", code=3)
+    with running(late) as worker:
+        waiting = reads(worker, "retry")
+        with EmbeddedValkey(tmp_path):
+            reads(worker, "take_over")
+            out, _ = stopped(worker, signal.SIGTERM)
+
+    assert "cannot be reached" in impatient.err
+    assert "cannot be reached" in waiting
+    assert out.startswith("stopped")
+
+
+def test_following_prints_a_document_a_line(lethe: Lethe) -> None:
+    follower = lethe.start("versions", "m", "--follow", "--json")
+    try:
+        assert follower.stdout is not None
+        first = json.loads(follower.stdout.readline())
+    finally:
+        os.kill(follower.pid, signal.SIGINT)
+        follower.communicate(timeout=30)
+
+    assert (first["model_id"], first["version"]) == ("m", 0)
+    assert follower.returncode == 130
