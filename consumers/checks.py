@@ -216,7 +216,7 @@ def _outbox(store: ModelStore, state: ModelState) -> Check:
         if not now or now[0][0] != first[0][0]:
             return Check(subject, True, "being published")
         time.sleep(0.1)
-    detail = f"{outbox.depth(state.keys)} messages wait; start `lethe work deletions`"
+    detail = f"{outbox.depth([state.keys])} messages wait; start `lethe work deletions`"
     return Check(subject, False, detail)
 
 

@@ -99,7 +99,8 @@ class DeletionWorker:
         self._logger = logger("deletions")
         self._consumer = log.consumer(GROUP, [topics.DELETIONS])
         self._producer = log.producer()
-        self._publisher = Publisher(Outbox(store.client), self._producer)
+        self._outbox = Outbox(store.client)
+        self._publisher = Publisher(self._outbox, self._producer)
         self._decider = Decider(
             store,
             metrics=self._metrics,
@@ -301,6 +302,8 @@ class DeletionWorker:
             return
         self._lag_read = now
         self._lag = self._waiting()
+        models = (ModelKeys.of_model(model) for model in self._store.model_ids())
+        self._metrics.outbox_depth.set(self._outbox.depth(models))
         if self._lag == 0 and self._consumer.assignment():
             self._health.progress(0)
         else:

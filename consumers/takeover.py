@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from consumers import cloudevents, topics
 from consumers.events import MODEL_PARAMETERS, Event, Parameters, Version
 from consumers.log.base import Bounds, Message, Partition, Reader, Record
+from consumers.telemetry import logger
 from engine.errors import LogReset, VersionFork
 from engine.store.state import ModelState
 
@@ -20,6 +22,8 @@ TAIL = 1000
 """Newest records of each versions partition that are read at takeover."""
 
 _READ_SECONDS = 5.0
+
+EventType = TypeVar("EventType", Version, Parameters)
 
 E = TypeVar("E", bound=Event)
 
@@ -89,6 +93,25 @@ def _parse(kind: type[E], record: Record) -> E | None:
         return kind.model_validate_json(record.value or b"")
     except ValidationError:
         return None
+
+
+def _tail(
+    reader: Reader, topic: str, models: set[str], event: type[EventType]
+) -> Iterator[EventType]:
+    """Yield the events under these models' keys; foreign records are reported and skipped."""
+    for record in _tail_records(reader, topic, models):
+        try:
+            found = event.model_validate_json(record.value or b"")
+        except ValueError:
+            logger("takeover").error(
+                "a record under a model's key is not ours; subscribers will refuse it",
+                action="foreign_record",
+                topic=topic,
+                partition=record.partition.index,
+                offset=record.offset,
+            )
+            continue
+        yield found
 
 
 def _tail_records(reader: Reader, topic: str, models: set[str]) -> Iterator[Record]:

@@ -92,7 +92,7 @@ def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
         "requests_deferred": len(state.deferred),
         "refreshed_at": rfc3339(meta.refreshed_at),
         "refresh_every_seconds": config.refresh_every_seconds,
-        "outbox": Outbox(store.client).depth(state.keys),
+        "outbox": Outbox(store.client).depth([state.keys]),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -94,7 +95,10 @@ class Outbox:
             with reachable(self._client):
                 self._client.xdel(where.outbox, *ids)
 
-    def depth(self, where: ModelKeys) -> int:
-        """Return how many entries wait."""
+    def depth(self, models: Iterable[ModelKeys]) -> int:
+        """Return how many entries wait, over all these models."""
+        pipeline = self._client.pipeline(transaction=False)
+        for where in models:
+            pipeline.xlen(where.outbox)
         with reachable(self._client):
-            return int(self._client.xlen(where.outbox))
+            return sum(pipeline.execute())

@@ -1,0 +1,97 @@
+"""What probes and Prometheus see."""
+
+import json
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+
+from consumers.health import Health
+from consumers.http import serve
+from consumers.metrics import Metrics
+from engine.errors import InvalidData
+
+
+class Answering:
+    """A served worker whose health the test turns."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.health = Health(lambda: self.seconds)
+        self.metrics = Metrics()
+        self.port = 0
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    one = Answering()
+    with serve("127.0.0.1", 0, {"deletions": one.health}, one.metrics) as port:
+        one.port = port
+        yield one
+
+
+def test_a_live_worker_answers_200_and_a_stuck_one_503(answering: Answering) -> None:
+    answering.health.progress(0)
+    assert answering.get("/healthz")[0] == 200
+
+    answering.seconds = 1000.0
+    status, body = answering.get("/healthz")
+
+    assert status == 503
+    assert json.loads(body)["deletions"]["seconds_since_beat"] == 1000.0
+
+
+def test_ready_means_that_something_was_decided(answering: Answering) -> None:
+    assert answering.get("/readyz")[0] == 503
+
+    answering.health.progress(0)
+
+    assert answering.get("/readyz")[0] == 200
+
+
+def test_metrics_have_every_series_that_the_docs_promise(answering: Answering) -> None:
+    answering.metrics.requests.labels("APPLIED").inc(3)
+    answering.metrics.error.labels("churn").set(0.25)
+
+    status, body = answering.get("/metrics")
+
+    assert status == 200
+    assert 'lethe_requests_total{status="APPLIED"} 3.0' in body
+    assert 'lethe_error_relative{model="churn"} 0.25' in body
+    for series in (
+        "lethe_rows_deleted",
+        "lethe_batch_rows",
+        "lethe_step_seconds",
+        "lethe_commit_seconds",
+        "lethe_end_to_end_seconds",
+        "lethe_error_budget",
+        "lethe_lag_records",
+        "lethe_outbox_entries",
+        "lethe_refreshes",
+        "lethe_halted_models",
+    ):
+        assert f"# HELP {series}" in body
+
+
+def test_other_paths_are_404(answering: Answering) -> None:
+    assert answering.get("/")[0] == 404
+
+
+def test_a_taken_port_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(InvalidData, match="LETHE_HTTP_PORT"),
+            serve("127.0.0.1", port, {}, Metrics()),
+        ):
+            pass

@@ -1,0 +1,60 @@
+"""Settings come from flags over environment over defaults, and secrets stay secret."""
+
+from pathlib import Path
+
+import pytest
+
+from consumers.settings import load_settings
+from engine.errors import InvalidData
+from engine.store.connection import without_secrets
+
+
+def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LETHE_DATA_DIR", "/from/environment")
+    monkeypatch.setenv("LETHE_PARTITIONS", "7")
+
+    settings = load_settings({"data_dir": "/from/flag", "partitions": None})
+
+    assert settings.data_dir == Path("/from/flag")
+    assert settings.partitions == 7
+
+
+def test_an_empty_address_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LETHE_REDIS_URL", "")
+    monkeypatch.setenv("LETHE_KAFKA_BOOTSTRAP_SERVERS", "")
+
+    settings = load_settings({})
+
+    assert settings.redis_url is None
+    assert settings.kafka_bootstrap_servers is None
+
+
+def test_a_wrong_value_names_the_variable_and_not_the_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LETHE_HTTP_PORT", "canary-secret")
+
+    with pytest.raises(InvalidData, match="LETHE_HTTP_PORT") as raised:
+        load_settings({})
+
+    assert "canary-secret" not in str(raised.value)
+
+
+def test_a_password_is_never_printed() -> None:
+    settings = load_settings({"redis_url": "redis://user:canary-secret@host:6379/0"})
+
+    assert "canary-secret" not in repr(settings)
+    assert "canary-secret" not in settings.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:6379/0", "redis://host:6379/0"),
+        ("redis://:p@ss@host:6379/0", "redis://host:6379/0"),
+        ("redis://host:6379/0?password=secret", "redis://host:6379/0"),
+        ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
+    ],
+)
+def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown

@@ -1,0 +1,151 @@
+"""Where a worker goes on, and when it must not."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from consumers import topics
+from consumers.events import Version
+from consumers.log.base import Bounds, Message, Partition
+from consumers.log.memory import MemoryLog
+from consumers.takeover import (
+    check_history,
+    models_of,
+    parameter_tails,
+    stale_parameters,
+    start_offset,
+    version_tails,
+)
+from engine.errors import LogReset, VersionFork
+from engine.store.head import ErrorRecord
+from engine.store.state import ModelState
+
+PARTITION = Partition("lethe.deletions", "topic-id", 3)
+
+
+def version(number: int, digest: str = "d") -> Version:
+    return Version(
+        model_id="m",
+        generation=0,
+        version=number,
+        prev_digest="",
+        digest=digest,
+        parameters_digest="p",
+        method="pru",
+        kind="linear",
+        status="ACTIVE",
+        rows_live=1,
+        rows_deleted=0,
+        error=ErrorRecord(
+            value=0.0, kind="exact", bound=0.0, certified_version=0, budget=0.01, relative=0.0
+        ),
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+def state(number: int, digest: str = "d") -> ModelState:
+    return cast(ModelState, SimpleNamespace(model_id="m", version=number, digest=digest))
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(4))
+    return log
+
+
+def test_without_a_watermark_reading_begins_at_the_beginning() -> None:
+    assert start_offset(PARTITION, None, Bounds(17, 20)) == 17
+
+
+def test_reading_goes_on_at_the_watermark_also_when_everything_before_it_is_gone() -> None:
+    assert start_offset(PARTITION, 20, Bounds(20, 20)) == 20
+
+
+def test_a_log_that_ends_before_the_watermark_halts() -> None:
+    with pytest.raises(LogReset, match=r"lethe.deletions/3 ends at offset 5"):
+        start_offset(PARTITION, 6, Bounds(0, 5))
+
+
+def test_records_removed_before_they_were_decided_halt_and_are_counted() -> None:
+    with pytest.raises(LogReset, match="4 records were removed before they were decided"):
+        start_offset(PARTITION, 6, Bounds(10, 15))
+
+
+@pytest.mark.parametrize("published", [None, version(3), version(2, "older")])
+def test_a_state_that_is_level_with_history_or_ahead_stands(published: Version | None) -> None:
+    check_history(state(3), published)
+
+
+@pytest.mark.parametrize("published", [version(4), version(3, "another")])
+def test_history_ahead_of_the_state_or_another_digest_is_a_fork(published: Version) -> None:
+    with pytest.raises(VersionFork, match="the store holds version 3"):
+        check_history(state(3), published)
+
+
+def test_tails_are_the_newest_version_and_the_last_parameters(log: MemoryLog) -> None:
+    producer = log.producer()
+    for number in (0, 1, 1, 0):  # the last is a late repeat
+        value = version(number).value()
+        producer.publish([Message(topics.VERSIONS, b"m", value)])
+        parameters = {
+            **version(number).model_dump(mode="json"),
+            "feature_names": ["a"],
+            "target_names": ["y"],
+            "fit_intercept": False,
+            "theta": [1.0],
+        }
+
+        producer.publish([Message(topics.MODELS, b"m", json.dumps(parameters).encode())])
+    reader = log.reader()
+
+    assert version_tails(reader, ["m", "other"])["m"].version == 1
+    assert parameter_tails(reader, ["m", "other"]) == {"m": 0}
+    assert version_tails(reader, []) == {}
+
+
+def test_foreign_records_under_a_models_key_do_not_stop_a_worker(log: MemoryLog) -> None:
+    producer = log.producer()
+    producer.publish([Message(topics.VERSIONS, b"m", version(5).value())])
+    producer.publish([Message(topics.VERSIONS, b"m", b"garbage")])
+    producer.publish([Message(topics.MODELS, b"m", b'{"model_id": "m"}')])
+    reader = log.reader()
+
+    assert version_tails(reader, ["m"])["m"].version == 5
+    assert parameter_tails(reader, ["m"]) == {}
+
+
+def test_newer_parameters_are_published_again_only_over_older_ones() -> None:
+    stored = json.dumps(
+        {
+            **version(3).model_dump(mode="json"),
+            "feature_names": ["a"],
+            "target_names": ["y"],
+            "fit_intercept": False,
+            "theta": [1.0],
+        }
+    ).encode()
+
+    again = stale_parameters(state(3), stored, 2)
+
+    assert again is not None
+    assert again.value == stored
+    assert stale_parameters(state(3), stored, 3) is None
+    assert stale_parameters(state(3), stored, None) is None
+    assert stale_parameters(state(3), None, 2) is None
+
+
+def test_a_worker_settles_the_models_of_its_partitions(log: MemoryLog) -> None:
+    reader = log.reader()
+    names = [f"model-{i}" for i in range(50)]
+    partitions = reader.partitions(topics.DELETIONS)
+
+    split = [models_of(reader, names, [partition]) for partition in partitions]
+
+    assert sorted(name for part in split for name in part) == sorted(names)
+    assert all(split)
+    assert models_of(reader, names, [replace(partitions[0], topic_id="made again")]) == split[0]
