@@ -30,6 +30,7 @@ SECTIONS = (
     during_rebuild.SECTION,
     throughput.SECTION,
 )
+_PIPED_WIDTH = 140
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -151,7 +152,8 @@ def main(arguments: list[str]) -> int:
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    show(Console(), run)
+    console = Console()
+    show(console if console.is_terminal else Console(width=_PIPED_WIDTH), run)
     return 0
 
 

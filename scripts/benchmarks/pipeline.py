@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import IO
 
 from benchmarks.machine import ONE_THREAD
 from benchmarks.worker import Job
+from consumers import topics
 from consumers.chain import check_version
 from consumers.embedded import EmbeddedValkey
 from consumers.events import Version
@@ -124,7 +126,7 @@ class Pipeline:
         self.sent += 1
         body = {"request_id": f"request-{self.sent:07d}", "model_id": model, "row_ids": rows}
         value = json.dumps(body).encode()
-        return Message(f"{self.prefix}lethe.deletions", model.encode(), value)
+        return Message(self.prefix + topics.DELETIONS, model.encode(), value)
 
     def ask(self, model: str, rows: list[str]) -> float:
         """Send one request; return the seconds until its version was seen and checked."""
@@ -141,13 +143,17 @@ class Pipeline:
 def pipeline(directory: Path, job: Job, kafka: str | None) -> Iterator[Pipeline]:
     """Start a store and a worker; yield the pipeline once the worker waits for requests.
 
-    ``job`` needs no servers yet; its prefix must be the pipeline's own where Kafka is shared.
+    ``job`` needs no servers yet. On Kafka, which pipelines share, topics have names of their own
+    and are deleted afterwards.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         url = stack.enter_context(EmbeddedValkey(directory)).url
         log_file = stack.enter_context((directory / "worker.log").open("w+"))
-        job = job.model_copy(update={"redis_url": url, "kafka": kafka})
+        prefix = "" if kafka is None else f"bench-{uuid.uuid4().hex[:12]}."
+        job = job.model_copy(update={"redis_url": url, "kafka": kafka, "prefix": prefix})
+        if kafka is not None:
+            stack.callback(_delete_topics, kafka, prefix)
         worker = Process(job, log_file)
         stack.callback(worker.close)
         worker.wait_ready()
@@ -161,8 +167,14 @@ def pipeline(directory: Path, job: Job, kafka: str | None) -> Iterator[Pipeline]
         producer, reader = log.producer(), log.reader()
         stack.callback(producer.close)
         stack.callback(reader.close)
-        [partition] = reader.partitions(f"{job.prefix}lethe.versions")
+        [partition] = reader.partitions(job.prefix + topics.VERSIONS)
         subscriber = Subscriber(reader, partition, reader.bounds(partition).begin)
         while subscriber.offset < reader.bounds(partition).end:
             subscriber.read(1.0)
         yield Pipeline(job.role, url, job.prefix, producer, subscriber, worker)
+
+
+def _delete_topics(kafka: str, prefix: str) -> None:
+    log = KafkaLog(kafka, client_id="lethe-bench")
+    for spec in topics.specs(PARTITIONS):
+        log.delete_topic(prefix + spec.name)

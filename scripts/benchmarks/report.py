@@ -59,7 +59,8 @@ def show(console: Console, run: Mapping[str, Any]) -> None:
         table = Table(title=section, title_justify="left")
         names, lines = _lines(list(records))
         for name in names:
-            table.add_column(name, justify="left" if name == "metric" else "right")
+            left = name == "metric"
+            table.add_column(name, justify="left" if left else "right", no_wrap=left)
         for line in lines:
             table.add_row(*line)
         console.print(table)

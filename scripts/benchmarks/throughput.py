@@ -40,7 +40,7 @@ def run(plan: Plan, seed: int, directory: Path, kafka: str | None) -> Iterable[R
     """Measure on one log; each round has models of its own."""
     log = "streams" if kafka is None else "kafka"
     job = Job(
-        role="deletions", redis_url="", prefix="throughput.", models=plan.models * plan.rounds,
+        role="deletions", redis_url="", models=plan.models * plan.rounds,
         n=plan.n, d=plan.d, seed=seed,
     )  # fmt: skip
     rates, sizes = [], []
