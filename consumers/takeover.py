@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
-from typing import TypeVar
-
-from pydantic import ValidationError
 
 from consumers import cloudevents, topics
-from consumers.events import MODEL_PARAMETERS, Event, Parameters, Version
+from consumers.events import MODEL_PARAMETERS, Parameters, Version
 from consumers.log.base import Bounds, Message, Partition, Reader, Record
 from consumers.telemetry import logger
 from engine.errors import LogReset, VersionFork
@@ -24,8 +21,6 @@ TAIL = 1000
 _READ_SECONDS = 5.0
 
 EventType = TypeVar("EventType", Version, Parameters)
-
-E = TypeVar("E", bound=Event)
 
 
 def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:
@@ -66,10 +61,7 @@ def models_of(reader: Reader, models: Iterable[str], partitions: Iterable[Partit
 def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
     """Return the newest published version of each model, as far as the tails hold it."""
     newest: dict[str, Version] = {}
-    for record in _tail_records(reader, topics.VERSIONS, set(models)):
-        version = _parse(Version, record)
-        if version is None:
-            continue
+    for version in _tail(reader, topics.VERSIONS, set(models), Version):
         known = newest.get(version.model_id)
         if known is None or version.version > known.version:
             newest[version.model_id] = version
@@ -79,20 +71,9 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
 def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, int]:
     """Return the version of each model's *last* parameters event, which compaction keeps."""
     last: dict[str, int] = {}
-    for record in _tail_records(reader, topics.MODELS, set(models)):
-        parameters = _parse(Parameters, record)
-        if parameters is None:
-            continue
+    for parameters in _tail(reader, topics.MODELS, set(models), Parameters):
         last[parameters.model_id] = parameters.version
     return last
-
-
-def _parse(kind: type[E], record: Record) -> E | None:
-    """Return the event, or None for what somebody else wrote there: it is no history of ours."""
-    try:
-        return kind.model_validate_json(record.value or b"")
-    except ValidationError:
-        return None
 
 
 def _tail(
