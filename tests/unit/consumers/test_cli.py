@@ -1,0 +1,174 @@
+"""The command line, as far as no server is asked: options, refusals, text, and the last resort."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import structlog
+
+from consumers.cli import main
+from consumers.cli.options import Duration, Limit, WaitSeconds
+from consumers.cli.output import plain_table
+
+REGISTER = ("register", "m", "--id", "id", "--target", "y", "--kind", "linear")
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_put_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("LETHE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("LETHE_LOG_LEVEL", raising=False)
+    handlers = logging.getLogger().handlers[:]
+    yield
+    structlog.reset_defaults()
+    logging.getLogger().handlers[:] = handlers
+
+
+def test_summaries_of_the_group_are_those_of_the_commands() -> None:
+    context = click.Context(main.lethe)
+    for name, (_, summary) in main.COMMANDS.items():
+        if name == "demo":
+            continue  # it says more to those who ask it
+        command = main.lethe.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(200) == summary
+
+
+def test_every_command_takes_the_global_options() -> None:
+    context = click.Context(main.lethe)
+    shared = {"--redis", "--kafka", "--data-dir", "--log-level", "--log-format", "--json"}
+    for name in main.COMMANDS:
+        command = main.lethe.get_command(context, name)
+        assert command is not None
+        if name != "demo":  # which has servers of its own
+            assert shared <= {option for p in command.params for option in p.opts}, name
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30.0), ("15m", 900.0), ("24h", 86_400.0), ("7d", 604_800.0)]
+)
+def test_a_duration_is_seconds(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "-1s", "0s", "1y", "1h30m", "nan s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no duration"):
+        Duration().convert(text, None, None)
+
+
+def test_a_limit_is_a_name_and_a_number() -> None:
+    assert Limit().convert("floor-rows=64", None, None) == ("floor_rows", 64.0)
+    for wrong in ("floor_rows", "floor_rows=", "floor_rows=many"):
+        with pytest.raises(click.BadParameter):
+            Limit().convert(wrong, None, None)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
+def test_what_is_no_time_to_wait_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="write --wait last"):
+        WaitSeconds().convert(text, None, None)
+
+
+def test_a_plain_table_is_aligned_and_never_cut() -> None:
+    wide = "x" * 300
+
+    assert plain_table(["A", "N>"], [["a", "1"], [wide, "100"]]) == [
+        f"{'A':<300}    N",
+        f"{'a':<300}    1",
+        f"{wide}  100",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((*REGISTER, "--data", "x.csv", "--ridge", "0"), "--ridge must be a finite number above 0"),
+        ((*REGISTER, "--data", "x.csv", "--ridge", "nan"), "--ridge must be a finite number"),
+        ((*REGISTER, "--data", "x.csv", "--ridge", "1", "--error-budget", "-1"), "--error-budget"),
+        ((*REGISTER, "--data", "x.csv", "--ridge", "1", "--limit", "patience=3"), "no limit"),
+        ((*REGISTER, "--data", "x.csv", "--ridge", "1", "--limit", "completions=1.5"), "whole"),
+        ((*REGISTER, "--data", "x.csv", "--ridge", "1"), "x.csv: cannot be read (No such file"),
+        ((*REGISTER, "--data", "x.doc", "--ridge", "1"), "must end in .parquet or .csv"),
+        (("delete", "m", "--row", ""), "row_ids.0: String should have at least 1 character"),
+        (("delete", "m", "--row", "x" * 129), "at most 128 characters"),
+        (("delete", "m", "--rows-file", "none.txt"), "none.txt: cannot be read"),
+        (("export", "m", "--out", "m.pickle"), "must end in .json, .safetensors, .npz"),
+        (("status", "--redis", "redis://:sec/ret@host:port/0"), "--redis (LETHE_REDIS_URL)"),
+    ],
+)
+def test_bad_input_is_2_and_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
+) -> None:
+    code = main.run([*arguments, "--json"])
+
+    said = capsys.readouterr()
+    assert code == 2
+    assert said.err.startswith("lethe: ")
+    assert said.err.count("\n") == 1
+    assert expected in said.err
+    assert expected in json.loads(said.out)["error"]["message"]
+    assert "ret@" not in said.err + said.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("delete", "m"),
+        ("delete", "m", "--row", "a", "--subject", "s"),
+        ("delete", "m", "a"),
+        ("delete", "--row", "a", "--wait", "m"),
+        ("refresh",),
+        ("refresh", "m", "--due"),
+        ("work", "everything"),
+        ("forget",),
+    ],
+)
+def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+    assert main.run(arguments) == 2
+    said = capsys.readouterr()
+    assert "Usage: lethe" in said.err
+    assert said.out == ""
+
+
+def test_too_many_rows_are_refused_before_anything_is_sent(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.txt"
+    rows.write_text("\n".join(f"u{i}" for i in range(10_001)))
+
+    assert main.run(["delete", "m", "--rows-file", str(rows)]) == 2
+    assert "10001 rows; a request names at most 10000" in capsys.readouterr().err
+
+
+def test_a_bug_is_one_line_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the first line\nthe second")
+
+    monkeypatch.setattr(main.lethe, "main", broken)
+
+    assert main.run(["status", "--json"]) == main.BUG
+    said = capsys.readouterr()
+    assert said.err == (
+        "lethe: RuntimeError: the first line; this is a bug; run with LETHE_LOG_LEVEL=DEBUG for "
+        "the traceback\n"
+    )
+    assert json.loads(said.out)["error"]["code"] == "BUG"
+    monkeypatch.setenv("LETHE_LOG_LEVEL", "DEBUG")
+    with pytest.raises(RuntimeError):
+        main.run(["status"])
+
+
+def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main.lethe, "main", interrupted)
+
+    assert main.run(["status"]) == 130
