@@ -77,22 +77,6 @@ def test_a_model_exists_once_and_replace_publishes_its_next_version(
     assert (replaced["rows_live"], replaced["rows_left_out"]) == (238, 2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--ridge", "0"), "--ridge must be a finite number above 0"),
-        (("--ridge", "1", "--features", "a,zz"), "has no column 'zz'"),
-        (("--ridge", "1", "--limit", "patience=3"), "there is no limit 'patience'"),
-    ],
-)
-def test_bad_input_to_register_is_2_and_one_line(
-    lethe: Lethe, data: str, arguments: tuple[str, ...], expected: str
-) -> None:
-    answer = lethe("register", "bad", "--data", data, *FIT, *arguments, code=2)
-
-    assert expected in one_line(answer)
-
-
 def test_a_bad_line_of_the_file_is_named(lethe: Lethe, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", logistic=True)
     lines = path.read_text().splitlines()
@@ -102,14 +86,6 @@ def test_a_bad_line_of_the_file_is_named(lethe: Lethe, tmp_path: Path) -> None:
     answer = lethe("register", "bad", "--data", str(path), *FIT, "--ridge", "1", code=2)
 
     assert "rows.csv, line 101, column 'a'" in one_line(answer)
-
-
-def test_too_many_rows_are_refused_before_anything_is_sent(lethe: Lethe) -> None:
-    ids = "\n".join(f"u{i}" for i in range(10_001))
-
-    answer = lethe("delete", "twice", "--rows-file", "-", code=2, stdin=ids)
-
-    assert "10001 rows; a request names at most 10000" in one_line(answer)
 
 
 def test_a_receipt_that_does_not_come_is_1(lethe: Lethe) -> None:
@@ -132,13 +108,6 @@ def test_check_names_the_server_that_is_not_there(lethe: Lethe) -> None:
 
     assert "FAIL  store: the store at 127.0.0.1:1 cannot be reached" in answer.out
     assert "secret" not in answer.err + answer.out
-
-
-def test_an_address_that_cannot_be_used_is_2_and_not_repeated(lethe: Lethe) -> None:
-    answer = lethe("status", "--redis", "redis://:sec/ret@host:port/0", code=2)
-
-    assert "--redis (LETHE_REDIS_URL)" in one_line(answer)
-    assert "ret@" not in answer.err
 
 
 def test_a_reader_that_leaves_early_is_no_error(lethe: Lethe) -> None:
