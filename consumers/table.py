@@ -204,21 +204,19 @@ def _line_of(path: Path, row: int) -> int:
 
 def _check_columns(file: _File, columns: Columns, kind: Kind) -> None:
     present = file.table.column_names
-    doubled = [name for name in dict.fromkeys(present) if present.count(name) > 1]
-    if doubled:
-        raise InvalidData(f"{file.path}: has more than one column {doubled[0]!r}; rename one")
+    doubled = next((name for name in present if present.count(name) > 1), None)
+    if doubled is not None:
+        raise InvalidData(f"{file.path}: has more than one column {doubled!r}; rename one")
     wanted = [columns.id, *columns.targets, *(columns.features or ())]
     wanted += [columns.subject] if columns.subject is not None else []
-    missing = [name for name in wanted if name not in present]
-    if missing:
+    missing = next((name for name in wanted if name not in present), None)
+    if missing is not None:
         more = ", ..." if len(present) > _NAMES_SHOWN else ""
         shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
-        raise InvalidData(f"{file.path}: has no column {missing[0]!r}; it has {shown}{more}")
-    twice = [name for name in dict.fromkeys(wanted) if wanted.count(name) > 1]
-    if twice:
-        raise InvalidData(
-            f"column {twice[0]!r} is named twice; id, target, subject and features are distinct"
-        )
+        raise InvalidData(f"{file.path}: has no column {missing!r}; it has {shown}{more}")
+    twice = next((name for name in wanted if wanted.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"column {twice!r} is named twice; each column has one role")
     if columns.features is not None and not columns.features:
         raise InvalidData("--features names no column")
     if kind is Kind.LOGISTIC and len(columns.targets) != 1:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -60,10 +60,13 @@ class Output:
         """Print a table for people. Columns whose name ends in ``>`` are set to the right."""
         if self.as_json:
             return
-        if sys.stdout.isatty():
-            self._drawn(columns, rows)
-        else:
-            for text in plain_table(columns, rows):
+        lines = plain_table(columns, rows)
+        console = Console()
+        drawn_width = len(max(lines, key=len)) + len(columns) + 1
+        if console.is_terminal and drawn_width <= console.width:
+            console.print(_drawn(columns, rows))
+        else:  # the terminal wraps lines better than a table wraps cells
+            for text in lines:
                 click.echo(text)
 
     def facts(self, facts: Mapping[str, str]) -> None:
@@ -82,15 +85,14 @@ class Output:
             with _log_lines() as report:
                 yield report
 
-    def _drawn(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in columns:
-            table.add_column(
-                name.rstrip(">"), justify="right" if name.endswith(">") else "left", overflow="fold"
-            )
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
 
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -109,9 +111,8 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 
 @contextmanager
 def _bars() -> Iterator[Report]:
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-    )  # fmt: skip
+    counts = TextColumn("{task.fields[counts]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, Any] = {}
 
@@ -119,8 +120,9 @@ def _bars() -> Iterator[Report]:
             if what not in tasks:
                 for task in tasks.values():
                     progress.update(task, visible=False)
-                tasks[what] = progress.add_task(what, total=total or None)
-            progress.update(tasks[what], completed=done, total=total or None)
+                tasks[what] = progress.add_task(what, total=total or None, counts="")
+            counted = f"{done}/{total}" if total else (str(done) if done else "")
+            progress.update(tasks[what], completed=done, total=total or None, counts=counted)
 
         yield report
 
