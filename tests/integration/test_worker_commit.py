@@ -1,0 +1,286 @@
+"""The commit under lost answers, zombies and half-durable stores: once, in order, by one writer."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeout
+
+from consumers import deletion_worker, topics
+from consumers.deletion_worker import DeletionWorker
+from consumers.log.base import Message
+from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
+from engine.errors import LogUnavailable, NotDurable, StoreUnavailable
+from engine.refresh import Size
+from engine.store.connection import Barrier
+from engine.store.store import ModelStore
+from tests.support.invariants import check_model, ledger_of
+from tests.support.platform import Platform, store_at
+
+
+class LossyScript:
+    """The commit script behind a connection that breaks: before it runs, or after it has run."""
+
+    def __init__(self, script: Any, dice: random.Random) -> None:
+        self._script, self._dice = script, dice
+        self.lost = {"before": 0, "after": 0}
+
+    def __call__(self, **arguments: Any) -> Any:
+        fate = self._dice.choice(["before", "after", "well", "well"])
+        if fate == "before":
+            self.lost[fate] += 1
+            raise RedisConnectionError("the connection broke before the script ran")
+        answer = self._script(**arguments)
+        if fate == "after":
+            self.lost[fate] += 1
+            raise RedisTimeout("the script ran, and its answer was lost")
+        return answer
+
+
+@pytest.mark.parametrize("kind", ["memory", "streams"])
+def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind: str) -> None:
+    platform = platform_on(kind)
+    platform.register("m", budget=0.02)
+    store = store_at(platform.url)
+    lossy = LossyScript(store._script, random.Random(3))
+    store._script = lossy
+    worker = platform.deletion_worker(store)
+    refresher = platform.refresh_worker()
+    for i in range(30):
+        platform.send_index("m", 2 * i, 2 * i + 1)
+        platform.turn(worker)
+        if i % 10 == 9:
+            platform.order("m", list(Size)[i // 10])
+            refresher.run_once(0.0)
+    platform.drain(worker, refresher)
+    assert lossy.lost["before"] > 3
+    assert lossy.lost["after"] > 3
+    assert {receipt.status for receipt in platform.finals().values()} == {"APPLIED"}
+    check_model(platform)
+    store.close()
+
+
+def test_a_zombie_loses_every_compare_and_set(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers, each convinced that the partitions are its own, at every step of the other."""
+    memory.register("m", budget=0.02)
+    interrupt_at = iter(
+        ["poll", "validate", "compute", "commit", "durable", "publish", "erase"] * 6
+    )
+    wanted = next(interrupt_at)
+    other: list[DeletionWorker] = []
+
+    def interrupt(step: str) -> None:
+        nonlocal wanted
+        if step == wanted:
+            wanted = next(interrupt_at, "never")
+            memory.turn(other[0])
+
+    first = memory.deletion_worker(at_step=interrupt)
+    monkeypatch.setattr(deletion_worker, "GROUP", "another-group")
+    other.append(memory.deletion_worker())
+    refresher = memory.refresh_worker()
+    for i in range(35):
+        memory.send_index("m", i, i + 35)
+        memory.turn(first)
+        refresher.run_once(0.0)
+    memory.drain(first, refresher)
+    memory.drain(other[0], refresher)
+    assert wanted == "never"
+    assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
+    assert len(ledger_of(memory)) == 70
+    check_model(memory)
+
+
+def test_a_stalled_worker_wakes_up_after_its_successor_went_on(memory: Platform) -> None:
+    """A pause of one process within a commit, in one group: its partitions moved meanwhile."""
+    memory.register("m")
+    asleep = False
+
+    def stall(step: str) -> None:
+        nonlocal asleep
+        if step == "commit" and not asleep:
+            asleep = True
+            assert isinstance(memory.log, MemoryLog)
+            consumer = stalled._consumer
+            assert isinstance(consumer, MemoryConsumer)
+            memory.log.evict(consumer)
+            memory.send_index("m", 2)
+            successor = memory.deletion_worker()
+            memory.drain(successor)
+            successor.close()
+
+    stalled = memory.deletion_worker(at_step=stall)
+    memory.send_index("m", 0, 1)
+    memory.turn(stalled)
+    memory.send_index("m", 3)
+    memory.drain(stalled)
+    assert asleep
+    assert memory.load().version == 2
+    check_model(memory)
+
+
+@pytest.mark.parametrize("kind", ["memory", "streams"])
+def test_two_workers_in_one_group_and_one_vanishes(
+    platform_on: Callable[..., Platform], kind: str
+) -> None:
+    # Given models in several partitions, shared by two members, each on its own thread
+    # (with processes and on Kafka: test_crash)
+    platform = platform_on(kind, partitions=4)
+    names = [f"model-{i}" for i in range(4)]
+    for name in names:
+        platform.register(name, budget=10.0)
+    stops = [threading.Event(), threading.Event()]
+    workers = [platform.deletion_worker() for _ in stops]
+    failures: list[BaseException] = []
+
+    def work(worker: DeletionWorker, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set():
+                platform.turn(worker, 0.02)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [
+        threading.Thread(target=work, args=pair) for pair in zip(workers, stops, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    # When one stops in the middle without a word, and requests go on
+    for i in range(24):
+        for name in names:
+            platform.send_index(name, i)
+        if i == 12:
+            stops[0].set()
+            threads[0].join()
+    if kind == "memory":
+        assert isinstance(platform.log, MemoryLog)
+        platform.log.evict(workers[0]._consumer)  # type: ignore[arg-type]  # of the memory log
+    wait_until(lambda: all(len(ledger_of(platform, name)) == 24 for name in names))
+    stops[1].set()
+    threads[1].join()
+    platform.drain(workers[1])
+    # Then every model is whole
+    assert not failures
+    for name in names:
+        assert len(platform.finals(name)) == 24
+        check_model(platform, name)
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait for what threads or processes bring about."""
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.05)):
+        if true():
+            return
+        pause.wait(0.05)
+    raise TimeoutError(f"not within {seconds:g} s")
+
+
+def test_a_log_that_fails_around_every_publish(memory: Platform) -> None:
+    memory.register("m", budget=0.02)
+    assert isinstance(memory.log, MemoryLog)
+    dice = random.Random(4)
+
+    def fail(moment: Moment) -> None:
+        if moment.call == "publish" and moment.messages and dice.random() < 0.3:
+            ours = {message.topic for message in moment.messages} - {topics.DELETIONS}
+            if ours:
+                raise LogUnavailable(f"no acknowledgement ({moment.stage})")
+
+    memory.log.hook = fail
+    worker = memory.deletion_worker()
+    for i in range(30):
+        memory.send_index("m", i)
+        memory.turn(worker)
+    memory.log.hook = lambda _moment: None
+    memory.drain(worker, memory.refresh_worker())
+    assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
+    check_model(memory)
+
+
+class SlowDisk(Barrier):
+    """A barrier of a server that syncs late: waiting fails until ``synced`` is set."""
+
+    def __init__(self) -> None:
+        self._waits = True
+        self._replicas = 0
+        self.synced = True
+
+    def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
+        del client, timeout
+        if not self.synced:
+            raise NotDurable("the disk did not sync")
+
+
+def test_nothing_is_published_before_it_is_durable(memory: Platform) -> None:
+    # Given a store that commits, and does not come to sync
+    memory.register("m")
+    disk = SlowDisk()
+    whole = store_at(memory.url)
+    worker = memory.deletion_worker(ModelStore(whole.client, disk))
+    memory.drain(worker)
+    disk.synced = False
+    memory.send_index("m", 0)
+    for _ in range(5):
+        memory.turn(worker)
+    # Then the version is committed and nobody sees it, not even a successor
+    assert memory.load().version == 1
+    successor = memory.deletion_worker(ModelStore(store_at(memory.url).client, disk))
+    for _ in range(5):
+        memory.turn(successor)
+    assert [version.version for version in memory.versions()] == [0]
+    assert memory.receipts() == []
+    # until the disk syncs
+    disk.synced = True
+    worker.close()
+    memory.drain(successor)
+    assert [version.version for version in memory.versions()] == [0, 1]
+    check_model(memory)
+
+
+def test_one_corrupt_model_halts_alone_and_goes_on_when_it_is_put_right(memory: Platform) -> None:
+    memory.register("m")
+    memory.register("n")
+    key = memory.load("m").keys.head
+    whole = memory.raw().hget(key, "theta_exact")
+    memory.raw().hset(key, "theta_exact", b"\x00" * 7)
+    memory.send_index("m", 0)
+    memory.send_index("n", 0)
+    worker = memory.deletion_worker()
+    for _ in range(5):
+        memory.turn(worker)
+    assert memory.finals("n").keys()
+    assert not memory.finals("m").keys()
+    worker.close()
+    assert isinstance(whole, bytes)
+    memory.raw().hset(key, "theta_exact", whole)
+    memory.drain()
+    check_model(memory, "m")
+    check_model(memory, "n")
+
+
+def test_strangers_in_the_topics_do_not_stop_a_takeover(memory: Platform) -> None:
+    memory.register("m")
+    strange = [b"", b"{", b"[" * 100_000, b'{"model_id": "m"}', b"\xff"]
+    for topic in (topics.VERSIONS, topics.MODELS, topics.REFRESH_JOBS):
+        memory.producer.publish([Message(topic, b"m", value) for value in strange])
+    job = b'{"job_id": "j", "model_id": "%s", "generation": 0, "version": 0, "reason": "\\ud800"}'
+    memory.producer.publish([Message(topics.REFRESH_JOBS, b"m", job % b"m")])
+    memory.producer.publish([Message(topics.REFRESH_JOBS, b"m", job % b"nobody")])
+    request = memory.send_index("m", 1)
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+
+
+def test_a_store_that_is_gone_is_one_clear_error(memory: Platform) -> None:
+    del memory
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        store_at("redis://127.0.0.1:1")
