@@ -187,3 +187,11 @@ def _check_address(url: str) -> None:
 def number(value: float | None) -> str:
     """Return a number for people: three significant digits, ``-`` for none."""
     return "-" if value is None else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time as options write it: 7d, 36h, 90s."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from consumers.cli.options import Duration, Limit, global_options
-from consumers.cli.output import number, prepare
+from consumers.cli.output import duration, number, prepare
 from consumers.events import Id
 from consumers.registration import Registered, register as register_model
 from consumers.runtime import open_runtime
@@ -197,7 +196,7 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     if read.data.subjects:
         lines.append(f"{len(read.data.subjects)} subjects")
     if config.refresh_every_seconds is not None:
-        lines.append(f"rebuilt every {timedelta(seconds=config.refresh_every_seconds)}")
+        lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
     if read.left_out:
         lines.append(f"left out, because they hold text: {', '.join(read.left_out)}")
     if done.left_out:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import click
 
 from consumers import topics
 from consumers.cli.options import global_options
-from consumers.cli.output import Output, number, prepare
+from consumers.cli.output import Output, duration, number, prepare
 from consumers.drained import Lag, lags
 from consumers.events import rfc3339
 from consumers.runtime import open_runtime
@@ -148,7 +147,7 @@ def _one(out: Output, m: dict[str, Any]) -> None:
             "error": f"{number(error['relative'])} of a budget of {number(error['budget'])} "
             f"({error['kind']}, absolute {number(error['value'])}, bound {number(error['bound'])})",
             "refreshed": m["refreshed_at"]
-            + ("" if every is None else f", every {timedelta(seconds=every)}"),
+            + ("" if every is None else f", every {duration(every)}"),
             "refresh": "none is pending"
             if pending is None
             else f"pending since {pending['ordered_at']}: {pending['reason']}",

@@ -13,7 +13,7 @@ import structlog
 
 from consumers.cli import main
 from consumers.cli.options import Duration, Limit, WaitSeconds
-from consumers.cli.output import plain_table
+from consumers.cli.output import duration, plain_table
 
 REGISTER = ("register", "m", "--id", "id", "--target", "y", "--kind", "linear")
 
@@ -53,6 +53,11 @@ def test_every_command_takes_the_global_options() -> None:
 )
 def test_a_duration_is_seconds(text: str, seconds: float) -> None:
     assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["7d", "36h", "90m", "45s", "0.5s"])
+def test_a_duration_is_shown_as_it_is_written(text: str) -> None:
+    assert duration(Duration().convert(text, None, None)) == text
 
 
 @pytest.mark.parametrize("text", ["", "30", "-1s", "0s", "1y", "1h30m", "nan s"])
