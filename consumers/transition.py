@@ -312,8 +312,9 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
         return "deferred"
     if meta.error.relative > meta.error.budget:
         return "error_budget"
-    size = policy_choice(state, now)
-    if size in (Size.COMPACT, Size.REBUILD):
+    # Whether a generation is used up does not depend on the sentinels' estimate: it only tells a
+    # compaction from a rebuild, and a polish from a completion. It is not worth its time here.
+    if choice_given(state, now, estimate=0.0) in (Size.COMPACT, Size.REBUILD):
         return "generation"
     return None
 
@@ -322,10 +323,16 @@ def policy_choice(state: ModelState, now: datetime) -> Size:
     """Return the size that the policy would take now, as a hint for the refresh worker."""
     meta = state.meta
     estimate = remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
+    return choice_given(state, now, 0.0 if meta.certified is not None else estimate)
+
+
+def choice_given(state: ModelState, now: datetime, estimate: float) -> Size:
+    """Return the size that the policy would take if this were the sentinels' estimate."""
+    meta = state.meta
     facts = facts_of(
         state.generation,
         state.stream,
-        estimate=0.0 if meta.certified is not None else estimate,
+        estimate=estimate,
         budget_relative=meta.config.error_budget,
         v_age_seconds=v_age(meta, now),
         deferred=len(state.deferred),

@@ -64,8 +64,9 @@ def canned_error(_state: ModelState) -> PublishedError:
     return _CANNED
 
 
-def canned_choice(_state: ModelState, _now: datetime) -> Size:
+def canned_choice(_state: ModelState, _now: datetime, estimate: float = 0.0) -> Size:
     """Return a size that orders nothing."""
+    del estimate
     return Size.COMPLETE
 
 
@@ -73,6 +74,7 @@ _REPLACED = (
     (consumers.decider, "compute", canned_batch),
     (consumers.transition, "measured_error", canned_error),
     (consumers.transition, "policy_choice", canned_choice),
+    (consumers.transition, "choice_given", canned_choice),
 )
 
 
