@@ -37,6 +37,7 @@ def facts() -> dict[str, str]:
         "scikit-learn": sklearn.__version__,
         "BLAS": ", ".join(names),
         "BLAS threads": "1",
+        "load before the run": f"{os.getloadavg()[0]:.1f}",
     }
 
 

@@ -17,6 +17,7 @@ from engine.precompute import precompute
 from engine.stream import begin, delete
 
 SECTION = "retraining"
+METHODS = ("exact", "pru")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Plan:
     n: int = 10_000
     d: int = 1000
     k: int = 10
-    repeats: int = 7
+    repeats: int = 16
 
 
 QUICK = Plan(n=500, d=50, k=2, repeats=2)
@@ -48,9 +49,9 @@ def run(plan: Plan, seed: int) -> Iterable[Record]:
         X_live, y_live = X[live], y[live, 0]
         name, retrain = _retraining(kind)
         samples: dict[str, list[float]] = {"exact": [], "pru": [], name: []}
-        for _ in range(plan.repeats):
+        for repeat in range(plan.repeats):
             samples[name].append(_seconds(lambda: retrain(X_live, y_live)))  # noqa: B023
-            for method in ("exact", "pru"):
+            for method in METHODS if repeat % 2 == 0 else reversed(METHODS):
                 chosen = method_named(method)
                 step = lambda: delete(generation, stream, deleted, W, chosen)  # noqa: B023,E731
                 samples[method].append(_seconds(step))
@@ -61,7 +62,7 @@ def run(plan: Plan, seed: int) -> Iterable[Record]:
         yield measured(
             SECTION, {"who": "precompute", **setting}, "precomputation, once", "s", [once]
         )
-        for method in ("exact", "pru"):
+        for method in METHODS:
             ratio = float(np.median(samples[name]) / np.median(samples[method]))
             which: Setting = {"who": method, **setting}
             yield derived(SECTION, which, "retraining / deletion", "1", ratio, plan.repeats)
