@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import stamina
-
 from consumers import topics
 from consumers.decider import Decider, Group, group_records
 from consumers.health import Health
 from consumers.log.base import Log, Partition, Position, Record
+from consumers.loop import TRANSIENT, keep_turning
 from consumers.metrics import Metrics
 from consumers.publisher import Publisher
 from consumers.takeover import (
@@ -35,10 +34,7 @@ from consumers.takeover import (
 )
 from consumers.telemetry import logger
 from engine.errors import (
-    CommitConflict,
     CorruptState,
-    NotDurable,
-    Unavailable,
     UnknownModel,
     VersionFork,
 )
@@ -47,9 +43,6 @@ from engine.store.outbox import Outbox
 from engine.store.store import ModelStore
 
 GROUP = "lethe-deletions"
-TRANSIENT = (Unavailable, NotDurable, CommitConflict)
-"""What is waited for; everything is read again afterwards."""
-
 _LAG_SECONDS = 2.0
 
 
@@ -126,23 +119,12 @@ class DeletionWorker:
         LogReset
             The log lost records: a person must decide.
         """
-        while not stop.is_set():
-            for attempt in stamina.retry_context(
-                on=TRANSIENT, attempts=None, timeout=None, wait_initial=0.1, wait_max=5.0
-            ):
-                with attempt:
-                    if stop.is_set():
-                        return
-                    try:
-                        self.run_once()
-                    except TRANSIENT as error:
-                        self.recover(error)
-                        raise
+        keep_turning(
+            stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
+        )
 
-    def recover(self, error: Exception) -> None:
+    def recover(self) -> None:
         """Forget what memory holds: the next turn goes back to the watermarks."""
-        self._health.trouble(str(error))
-        self._logger.warning("waiting", action="retry", reason=str(error))
         self._decider.forget()
         self._rewind = True
 
@@ -238,11 +220,16 @@ class DeletionWorker:
     # -- one batch ----------------------------------------------------------------------------
 
     def _decide(self, group: Group) -> None:
-        """Take a group through steps 3 to 6; a model that cannot be worked on halts alone."""
+        """Take a group through steps 3 to 6; a model that cannot be worked on halts alone.
+
+        Also by a defect of ours: its records stay undecided, and the other models go on.
+        """
         if group.keys not in self._halted:
             try:
                 self._decider.decide(group)
-            except (CorruptState, VersionFork) as error:
+            except TRANSIENT:
+                raise
+            except Exception as error:
                 self._halt(group.keys, error)
         if group.keys in self._halted:
             # The watermark stays below a halted model's first undecided record.
@@ -252,7 +239,11 @@ class DeletionWorker:
     def _halt(self, keys: ModelKeys, error: Exception) -> None:
         self._halted[keys] = str(error)
         self._metrics.halted.set(len(self._halted))
-        self._logger.error("model halted", action="halt", reason=str(error))
+        known = isinstance(error, LetheError)
+        reason = str(error) if known else f"a defect: {type(error).__name__}: {error}"
+        self._logger.error("model halted", action="halt", model=keys.tag, reason=reason)
+        if not known:
+            self._logger.debug("where it was", action="halt", exc_info=error)
 
     def _finish(self, groups: Sequence[Group], records: Sequence[Record]) -> None:
         """Publish, erase and advance (steps 7 to 9)."""

@@ -12,17 +12,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 
-import stamina
-
 from consumers import cloudevents, topics
 from consumers.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
 from consumers.health import Health
 from consumers.log.base import Log, Message, Partition, Position, Record
+from consumers.loop import keep_turning
 from consumers.metrics import Metrics
 from consumers.refresh_job import Progress, Superseded, run_job
 from consumers.takeover import start_offset
 from consumers.telemetry import logger
-from engine.errors import LetheError, NotDurable, Unavailable
+from engine.errors import LetheError, Unavailable
 from engine.store.jobs import JobResult, write_failure
 from engine.store.store import ModelStore
 
@@ -63,22 +62,17 @@ class RefreshWorker:
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set; a job under way is left to the next worker."""
-        transient = (Unavailable, NotDurable)
-        while not stop.is_set():
-            for attempt in stamina.retry_context(
-                on=transient, attempts=None, timeout=None, wait_initial=0.1, wait_max=5.0
-            ):
-                with attempt:
-                    if stop.is_set():
-                        return
-                    try:
-                        self.run_once(stop=stop)
-                    except transient as error:
-                        self._health.trouble(str(error))
-                        self._logger.warning("waiting", action="retry", reason=str(error))
-                        self._waiting.clear()
-                        self._rewind = True
-                        raise
+        keep_turning(
+            stop,
+            lambda: self.run_once(stop=stop),
+            recover=self._recover,
+            health=self._health,
+            logger=self._logger,
+        )
+
+    def _recover(self) -> None:
+        self._waiting.clear()
+        self._rewind = True
 
     def run_once(self, timeout: float = _POLL_SECONDS, stop: threading.Event | None = None) -> int:
         """Take at most one job; return how many were done."""

@@ -12,7 +12,7 @@ import redis
 
 from consumers import topics
 from consumers.cloudevents import headers as event_headers
-from consumers.deletion_worker import TRANSIENT, DeletionWorker
+from consumers.deletion_worker import DeletionWorker
 from consumers.events import (
     REFRESH_COMPLETED,
     Parameters,
@@ -22,6 +22,7 @@ from consumers.events import (
     Version,
 )
 from consumers.log.base import Headers, Log, Message, Record
+from consumers.loop import TRANSIENT
 from consumers.refresh_job import run_job
 from consumers.refresh_worker import RefreshWorker
 from consumers.registration import Registered, TrainingData, register
@@ -252,8 +253,8 @@ class Platform:
         """Run one turn; recover from what `DeletionWorker.run` recovers from."""
         try:
             return worker.run_once(timeout)
-        except TRANSIENT as error:
-            worker.recover(error)
+        except TRANSIENT:
+            worker.recover()
             return 1
 
     def close(self) -> None:
