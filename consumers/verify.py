@@ -31,6 +31,8 @@ from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
 _REFINEMENTS = 6
+_RESIDUAL = 1e-8  # of |theta|: an oracle that is further off is none
+_SMALLEST = 1e-150  # theta 0: no relative error
 _BLOCK = 4096  # rows that are in extended precision at once
 _TRIES = 5
 _EXACT_LIMIT = 400  # d above which the trust region is solved by a Krylov method
@@ -162,10 +164,20 @@ def _bound(
 
 
 def refit(kind: Kind, penalty: Array, rows: Rows) -> Oracle:
-    """Return the minimiser over ``rows`` by code that the engine does not use."""
-    if kind is Kind.LINEAR:
-        return _linear(penalty, rows)
-    return _logistic(penalty, rows)
+    """Return the minimiser over ``rows`` by code that the engine does not use.
+
+    Raises
+    ------
+    NotConverged
+        It cannot judge: a large residual would let any model pass.
+    """
+    oracle = _linear(penalty, rows) if kind is Kind.LINEAR else _logistic(penalty, rows)
+    if not oracle.residual <= _RESIDUAL * norm(oracle.theta) + _SMALLEST:
+        raise NotConverged(
+            f"the independent refit ({oracle.method}) has not converged: it is {oracle.residual:.1e}"
+            " off and cannot judge. Raise the ridge strength or rescale the features"
+        )
+    return oracle
 
 
 def _linear(penalty: Array, rows: Rows) -> Oracle:
