@@ -33,11 +33,7 @@ from consumers.takeover import (
     version_tails,
 )
 from consumers.telemetry import logger
-from engine.errors import (
-    CorruptState,
-    UnknownModel,
-    VersionFork,
-)
+from engine.errors import CorruptState, LetheError, UnknownModel, VersionFork
 from engine.store.keys import ModelKeys
 from engine.store.outbox import Outbox
 from engine.store.store import ModelStore
