@@ -21,7 +21,7 @@ from scipy.special import expit, log_expit
 
 from consumers.published import published
 from engine.certificate import certify_at_hessian
-from engine.errors import NotConverged
+from engine.errors import CommitConflict, NotConverged
 from engine.factor import factorise
 from engine.fit import fit
 from engine.objective import Array, Kind, Objective, Rows, norm
@@ -91,8 +91,10 @@ def verify(store: ModelStore, model_id: str) -> Verification:
 
     Raises
     ------
-    UnknownModel, CorruptState
+    UnknownModel, CorruptState, CommitConflict
         The model cannot be read.
+    NotConverged
+        There is no oracle, or no bound.
 
     Notes
     -----
@@ -103,6 +105,10 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         event, theta = published(store, model_id)
         if event.version == snapshot.state.version:
             break
+    else:
+        raise CommitConflict(
+            f"model {model_id!r}: deletions are committed while it is read; try again in a moment"
+        )
     state, rows = snapshot.state, snapshot.rows
     objective = state.generation.objective
     if len(rows) == 0:
@@ -174,8 +180,8 @@ def refit(kind: Kind, penalty: Array, rows: Rows) -> Oracle:
     oracle = _linear(penalty, rows) if kind is Kind.LINEAR else _logistic(penalty, rows)
     if not oracle.residual <= _RESIDUAL * norm(oracle.theta) + _SMALLEST:
         raise NotConverged(
-            f"the independent refit ({oracle.method}) has not converged: it is {oracle.residual:.1e}"
-            " off and cannot judge. Raise the ridge strength or rescale the features"
+            f"the independent refit ({oracle.method}) has not converged: {oracle.residual:.1e} is "
+            "left, and it cannot judge. Raise the ridge strength or rescale the features"
         )
     return oracle
 

@@ -1,0 +1,70 @@
+"""The oracle of `lethe verify`: how far it says that it may be off is how far it is at most."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from consumers.verify import refit
+from engine.errors import NotConverged
+from engine.fit import fit
+from engine.objective import Array, Kind, Objective, Rows, norm
+from tests.oracles import retrain_linear_wide, retrain_logistic
+
+
+def rows(kind: Kind, *, scales: Array, n: int, m: int = 1, seed: int = 3) -> tuple[Rows, Array]:
+    """Return weighted rows with an intercept column, and a penalty that leaves it free."""
+    draw = np.random.default_rng(seed)
+    X = np.hstack([draw.standard_normal((n, len(scales))) * scales, np.ones((n, 1))])
+    y = X @ (draw.standard_normal((X.shape[1], m)) / np.append(scales, 1.0)[:, None])
+    y = y + draw.standard_normal(y.shape)
+    if kind is Kind.LOGISTIC:
+        y = (y > np.median(y)).astype(np.float64)  # one class alone would have no minimiser
+    penalty = np.append(np.full(len(scales), 0.5), 0.0)
+    return Rows(X, y, draw.uniform(0.5, 2.0, n)), penalty
+
+
+SCALES = {"benign": np.ones(6), "badly scaled": np.logspace(-2, 2, 6)}
+
+
+@pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES.keys())
+@pytest.mark.parametrize("m", [1, 3])
+def test_a_linear_refit_is_within_its_residual(scales: Array, m: int) -> None:
+    given, penalty = rows(Kind.LINEAR, scales=scales, n=200, m=m)
+
+    oracle = refit(Kind.LINEAR, penalty, given)
+
+    truth = retrain_linear_wide(given.X, given.y, given.weight, penalty)
+    distance = float(np.linalg.norm(oracle.theta - truth))
+    assert distance <= oracle.residual
+    assert oracle.residual <= 1e-10 * norm(oracle.theta)
+
+
+@pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES.keys())
+@pytest.mark.parametrize("n", [200, 4])
+def test_a_logistic_refit_is_that_of_other_code(scales: Array, n: int) -> None:
+    given, penalty = rows(Kind.LOGISTIC, scales=scales, n=n)
+
+    oracle = refit(Kind.LOGISTIC, penalty, given)
+
+    truth = retrain_logistic(given.X, given.y, given.weight, penalty)
+    assert norm(oracle.theta - truth.reshape(oracle.theta.shape)) <= 1e-9 * norm(oracle.theta)
+    assert oracle.residual <= 1e-9 * norm(oracle.theta)
+
+
+def test_the_krylov_method_serves_wide_models() -> None:
+    given, penalty = rows(Kind.LOGISTIC, scales=np.ones(450), n=60)
+
+    oracle = refit(Kind.LOGISTIC, penalty, given)
+
+    assert oracle.method == "scipy.optimize trust-krylov"
+    fitted = fit(Objective(Kind.LOGISTIC, penalty), given)
+    assert norm(oracle.theta - fitted.theta) <= 1e-9 * norm(fitted.theta)
+
+
+def test_a_refit_that_does_not_converge_is_no_oracle() -> None:
+    given, penalty = rows(Kind.LOGISTIC, scales=np.ones(3), n=20)
+    one_class = Rows(given.X, np.ones_like(given.y), given.weight)
+
+    with pytest.raises(NotConverged, match="has not converged"):
+        refit(Kind.LOGISTIC, penalty, one_class)
