@@ -1,0 +1,75 @@
+"""Waiting for a receipt: other people's are passed over, a deferral is said, the final one ends."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from consumers import topics
+from consumers.cli.delete import NoReceipt, _wait
+from consumers.cli.output import Output
+from consumers.events import DeletionRequest, Receipt, ReceiptStatus, Source
+from consumers.log.base import Message, Reader
+from consumers.log.memory import MemoryLog
+
+REQUEST = DeletionRequest(request_id="r1", model_id="m", row_ids=("u1",))
+
+
+def receipt(status: ReceiptStatus, request_id: str = "r1", model_id: str = "m") -> bytes:
+    return Receipt(
+        request_id=request_id,
+        model_id=model_id,
+        status=status,
+        code="ILL_CONDITIONED" if status == "DEFERRED" else None,
+        rows_deleted=1,
+        version=4,
+        source=Source(topic=topics.DELETIONS, partition=0, offset=0),
+        completed_at=datetime.now(UTC),
+    ).value()
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(1))
+    return log
+
+
+def publish(log: MemoryLog, *values: bytes) -> Reader:
+    producer = log.producer()
+    producer.publish([Message(topics.RECEIPTS, b"m", value) for value in values])
+    return log.reader()
+
+
+def test_a_deferral_is_said_and_the_final_receipt_is_the_answer(
+    log: MemoryLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = (receipt("REJECTED", "r2"), receipt("REJECTED", model_id="n"), b"no receipt")
+    reader = publish(log, *others, receipt("DEFERRED"), receipt("DEFERRED"), receipt("APPLIED"))
+    partition = reader.partition_for(topics.RECEIPTS, b"m")
+
+    code = _wait(Output(as_json=True), reader, partition, 0, REQUEST, 5.0)
+
+    said = capsys.readouterr()
+    assert code == 0
+    assert json.loads(said.out)["status"] == "APPLIED"
+    assert said.err == "lethe: request r1: DEFERRED; ILL_CONDITIONED\n"
+
+
+def test_a_deferral_alone_is_no_answer(log: MemoryLog) -> None:
+    reader = publish(log, receipt("DEFERRED"))
+    partition = reader.partition_for(topics.RECEIPTS, b"m")
+
+    with pytest.raises(NoReceipt, match="deferred and waits for a refresh") as caught:
+        _wait(Output(as_json=True), reader, partition, 0, REQUEST, 0.2)
+
+    assert caught.value.exit_code == 1
+
+
+def test_a_rejection_is_1(log: MemoryLog) -> None:
+    reader = publish(log, receipt("REJECTED"))
+    partition = reader.partition_for(topics.RECEIPTS, b"m")
+
+    assert _wait(Output(as_json=True), reader, partition, 0, REQUEST, 5.0) == 1
