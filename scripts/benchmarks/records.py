@@ -63,7 +63,7 @@ def measured(
         unit,
         float(median),
         float(p99) if len(samples) >= P99_SAMPLES else None,
-        float(high - low),
+        float(high - low) if len(samples) > 1 else None,
         len(samples),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from engine.stream import Generation, Stream, at_rest, delete
 
 SECTION = "step"
 METHODS = ("exact", "pru")
+Medians: TypeAlias = dict[tuple[str, int, int], list[tuple[int, float]]]
+"""Of method, k and K: pairs of d and the median time."""
+
 _WARM_UP = 3
 _LARGE_D = 1000  # from here on fixed costs no longer hide the slope
 
@@ -53,7 +57,7 @@ class _Case:
 
 def run(plan: Plan, seed: int) -> Iterable[Record]:
     """Time all steps; the methods take turns."""
-    medians: dict[tuple[str, int, int], list[tuple[int, float]]] = {}
+    medians: Medians = {}
     for K, d, sizes in plan.settings():
         rng = np.random.default_rng((seed, K, d))
         histories = {method: _case(rng, d, K, max(sizes), method) for method in METHODS}
@@ -64,12 +68,24 @@ def run(plan: Plan, seed: int) -> Iterable[Record]:
                 record = measured(SECTION, setting, "step time", "us", samples[method])
                 medians.setdefault((method, k, K), []).append((d, record.median))
                 yield record
+    yield from slopes(medians)
+
+
+def slopes(medians: Medians) -> Iterable[Record]:
+    """Return the slopes in d of each method, k and K, over d > K.
+
+    With d <= K the deleted rows span everything, and the work for their basis is another.
+    """
     for (method, k, K), points in medians.items():
         which: Setting = {"method": method, "k": k, "K": K}
-        yield _slope(which, "slope in d", points)
-        large = [point for point in points if point[0] >= _LARGE_D]
-        if len(large) > 1:
-            yield _slope(which, f"slope in d, d >= {_LARGE_D}", large)
+        above = [point for point in points if point[0] > K]
+        large = [point for point in above if point[0] >= _LARGE_D]
+        for metric, chosen in (
+            ("slope in d", above),
+            (f"slope in d, d >= {_LARGE_D}", large if len(large) < len(above) else []),
+        ):
+            if len(chosen) > 1:
+                yield _slope(which, metric, chosen)
 
 
 def _slope(setting: Setting, metric: str, points: Sequence[tuple[int, float]]) -> Record:
