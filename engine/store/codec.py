@@ -87,12 +87,15 @@ def unpack_rows(records: list[bytes], d: int, m: int, what: str) -> RowRecords:
     Raises
     ------
     CorruptState
-        A record has another length or codec, or a number that is not finite.
+        A record has another length or codec, a weight that is not positive, or a number that is
+        not finite.
     """
     size = row_size(d, m)
     if any(len(record) != size or record[0] != DENSE for record in records):
         raise CorruptState(f"{what}: a row record is not {size} bytes of codec {DENSE}")
     weights = [_ROW_HEADER.unpack_from(record)[2] for record in records]
+    if not all(0 < weight < np.inf for weight in weights):
+        raise CorruptState(f"{what}: a row's weight is no positive number")
     body = b"".join(record[_ROW_HEADER.size :] for record in records)
     values = unpack(body, (len(records), 2 * d + m), what)
     return RowRecords(

@@ -131,7 +131,11 @@ def check_format(stored: bytes | None, model_id: str) -> None:
     ------
     FormatTooNew
         The state was written by a newer Lethe.
+    CorruptState
+        It names no format.
     """
+    if stored is not None and not stored.isdigit():
+        raise CorruptState(f"model {model_id!r}: {stored[:20]!r} is no format of a stored state")
     if stored is not None and int(stored) > FORMAT:
         raise FormatTooNew(
             f"model {model_id!r} is stored in format {int(stored)}, this program knows up to "

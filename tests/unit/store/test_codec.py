@@ -1,0 +1,91 @@
+"""Stored bytes: what comes back is what was written, and anything else is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.errors import CorruptState, FormatTooNew
+from engine.store import codec
+from engine.store.head import FORMAT, check_format, parse_meta
+from engine.store.outbox import decode
+
+D, M = 5, 2
+
+
+@pytest.fixture
+def record() -> bytes:
+    rng = np.random.default_rng(0)
+    return codec.pack_row(rng.normal(size=D), rng.normal(size=M), 2.5, rng.normal(size=D), 7)
+
+
+def test_arrays_and_rows_come_back(record: bytes) -> None:
+    array = np.random.default_rng(1).normal(size=(3, 4))
+    assert np.array_equal(codec.unpack(codec.pack(array.T), (4, 3), "x"), array.T)
+    assert len(record) == codec.row_size(D, M)
+    rows = codec.unpack_rows([record, record], D, M, "rows")
+    rng = np.random.default_rng(0)
+    assert np.array_equal(rows.X[1], rng.normal(size=D))
+    assert np.array_equal(rows.y[1], rng.normal(size=M))
+    assert np.array_equal(rows.W[1], rng.normal(size=D))
+    assert rows.weight.tolist() == [2.5, 2.5]
+    signed = [codec.pack_signed_row(row) for row in array]
+    assert np.array_equal(codec.unpack_signed_rows(signed, 4, "V"), array)
+    assert codec.unpack_rows([], D, M, "rows").X.shape == (0, D)
+    assert codec.unpack_signed_rows([], D, "V").shape == (0, D)
+
+
+@pytest.mark.parametrize("data", [None, b"", bytes(23), bytes(25), bytes(32)])
+def test_an_array_of_another_length_is_refused(data: bytes | None) -> None:
+    with pytest.raises(CorruptState, match="--replace"):
+        codec.unpack(data, (3, 1), "theta")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(CorruptState, match="not finite"):
+        codec.unpack(codec.pack(np.array([1.0, bad])), (2,), "theta")
+    with pytest.raises(CorruptState, match="not finite"):
+        codec.unpack_rows([codec.pack_row(np.ones(D), np.ones(M), 1.0, np.full(D, bad))], D, M, "r")
+
+
+@pytest.mark.parametrize("change", ["short", "long", "empty", "codec"])
+def test_a_damaged_row_record_is_refused(record: bytes, change: str) -> None:
+    damaged = {
+        "short": record[:-1],
+        "long": record + b"\0",
+        "empty": b"",
+        "codec": b"\x09" + record[1:],
+    }[change]
+    with pytest.raises(CorruptState):
+        codec.unpack_rows([record, damaged], D, M, "rows")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0, -1.0])
+def test_a_weight_that_is_none_is_refused(bad: float) -> None:
+    with pytest.raises(CorruptState, match="weight"):
+        codec.unpack_rows([codec.pack_row(np.ones(D), np.ones(M), bad, np.ones(D))], D, M, "rows")
+
+
+def test_an_insertion_is_of_a_newer_worker() -> None:
+    with pytest.raises(CorruptState, match="upgrade"):
+        codec.unpack_signed_rows([codec.pack_signed_row(np.ones(D), +1)], D, "V")
+    with pytest.raises(CorruptState, match="upgrade"):
+        codec.unpack_signed_rows([b""], D, "V")
+
+
+def test_a_newer_format_is_refused() -> None:
+    check_format(str(FORMAT).encode(), "m")
+    check_format(None, "m")
+    with pytest.raises(FormatTooNew, match="upgrade"):
+        check_format(str(FORMAT + 1).encode(), "m")
+    with pytest.raises(CorruptState):
+        check_format(b"x", "m")
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[", b"\xff", b'{"error": NaN}'])
+def test_a_head_or_an_outbox_entry_that_does_not_parse_is_corrupt(data: bytes) -> None:
+    with pytest.raises(CorruptState):
+        parse_meta(data, "m")
+    with pytest.raises(CorruptState):
+        decode(data)

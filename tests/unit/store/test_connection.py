@@ -1,0 +1,82 @@
+"""Step 6: what counts as durable, on servers of every setting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from engine.errors import NotDurable, StoreUnavailable
+from engine.store.connection import Barrier, connect, without_secrets
+from tests.servers import ValkeyProcess
+
+
+def test_always_needs_no_waiting(redis_url: str) -> None:
+    with connect(redis_url) as client:
+        barrier = Barrier(client, relaxed=False)
+        before = client.info("commandstats")
+        client.set("x", 1)
+        barrier.wait(client)
+        barrier.settle(client)
+        calls = client.info("commandstats").keys() - before.keys()
+        assert "cmdstat_waitaof" not in calls
+
+
+def test_everysec_waits_on_the_connection_that_wrote(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    server = private_valkey(appendfsync="everysec")
+    with connect(server.url) as client:
+        barrier = Barrier(client, relaxed=False)
+        one: redis.Redis = client.client()
+        one.set("x", 1)
+        begin = time.monotonic()
+        barrier.wait(one, timeout=5.0)
+        assert time.monotonic() - begin < 4.0
+        # A successor's first act: it wrote nothing itself and yet waits
+        other: redis.Redis = client.client()
+        waits = client.info("commandstats")["cmdstat_waitaof"]["calls"]
+        barrier.settle(other)
+        assert client.info("commandstats")["cmdstat_waitaof"]["calls"] == waits + 1
+        assert client.get("lethe:settled") == b"1"
+        one.close()
+        other.close()
+
+
+def test_a_sync_that_does_not_come_in_time_is_said(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    server = private_valkey(appendfsync="no")
+    with connect(server.url) as client:
+        barrier = Barrier(client, relaxed=False)
+        one: redis.Redis = client.client()
+        one.set("x", 1)
+        with pytest.raises(NotDurable, match="did not sync"):
+            barrier.wait(one, timeout=0.05)
+        one.close()
+
+
+def test_without_a_log_of_its_own_the_store_is_refused_or_relaxed(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    server = private_valkey(appendonly="no")
+    with connect(server.url) as client:
+        with pytest.raises(NotDurable, match="LETHE_DURABILITY=relaxed"):
+            Barrier(client, relaxed=False)
+        relaxed = Barrier(client, relaxed=True)
+        relaxed.wait(client)
+        relaxed.settle(client)
+        with pytest.raises(NotDurable):
+            Barrier(client, relaxed=False, replicas=1)
+
+
+def test_a_server_that_is_not_there_is_one_clear_line_without_secrets() -> None:
+    with (
+        connect("redis://user:hush@127.0.0.1:1/0") as client,
+        pytest.raises(StoreUnavailable, match="LETHE_REDIS_URL") as caught,
+    ):
+        Barrier(client, relaxed=False)
+    assert "hush" not in str(caught.value)
+    assert without_secrets("redis://user:hush@host:1/0") == "redis://host:1/0"
