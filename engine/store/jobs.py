@@ -84,8 +84,10 @@ def write_failure(client: redis.Redis, model_id: str, job_id: str, reason: str) 
     """Store that a job failed, so that it is not ordered again at once."""
     key = ModelKeys.of_model(model_id).job(job_id)
     with reachable(client):
-        client.hset(key, "failure", reason)
-        client.expire(key, TIME_TO_LIVE)
+        pipeline = client.pipeline(transaction=True)
+        pipeline.hset(key, "failure", reason)
+        pipeline.expire(key, TIME_TO_LIVE)
+        pipeline.execute()
 
 
 def read_result(

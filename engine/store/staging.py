@@ -2,7 +2,8 @@
 
 Nothing here touches live state. The commit makes a staged generation live by naming it in the
 head and lifting its time to live; one that is never named expires, and with it whatever it holds
-of rows that were deleted meanwhile.
+of rows that were deleted meanwhile. A key and its time to live are written in one transaction: a
+process that is killed in between would leave rows behind for ever.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ def stage_generation(
     """Write a generation: fixed part, factor, V, Q and row records. Cost O(n d + d^2) bytes."""
     with reachable(client):
         fixed: Fields = generation_info(generation, sentinel_ids)
-        client.hset(where.fixed, mapping=fixed)
-        client.expire(where.fixed, TIME_TO_LIVE)
-        client.set(where.factor, codec.pack(L), ex=TIME_TO_LIVE)
+        pipeline = client.pipeline(transaction=True)
+        pipeline.hset(where.fixed, mapping=fixed)
+        pipeline.expire(where.fixed, TIME_TO_LIVE)
+        pipeline.set(where.factor, codec.pack(L), ex=TIME_TO_LIVE)
+        pipeline.execute()
         stage_stream(client, where, stream)
         per_chunk = max(1, min(CHUNK, _CHUNK_BYTES // codec.row_size(rows.X.shape[1], 1)))
         for start in range(0, len(ids), per_chunk):
             end = min(start + per_chunk, len(ids))
-            pipeline = client.pipeline(transaction=False)
+            pipeline = client.pipeline(transaction=True)
             shards: dict[int, Fields] = {}
             for i in range(start, end):
                 record = codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), W[i])
@@ -94,15 +97,19 @@ def stage_dataset(
     """Write the row ids in order, and the rows of each subject."""
     with reachable(client):
         for start in range(0, len(ids), CHUNK):
-            client.rpush(where.ids, *ids[start : start + CHUNK])
-        client.expire(where.ids, TIME_TO_LIVE)
+            pipeline = client.pipeline(transaction=True)
+            pipeline.rpush(where.ids, *ids[start : start + CHUNK])
+            pipeline.expire(where.ids, TIME_TO_LIVE)
+            pipeline.execute()
         names = list(subjects)
         for start in range(0, len(names), CHUNK):
             chunk = names[start : start + CHUNK]
-            client.hset(
+            pipeline = client.pipeline(transaction=True)
+            pipeline.hset(
                 where.subjects, mapping={name: json.dumps(list(subjects[name])) for name in chunk}
             )
-        client.expire(where.subjects, TIME_TO_LIVE)
+            pipeline.expire(where.subjects, TIME_TO_LIVE)
+            pipeline.execute()
 
 
 def staged(client: redis.Redis, keys: Sequence[str]) -> list[str]:
