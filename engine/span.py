@@ -9,11 +9,12 @@ which drops what is dependent; all of it twice, which is enough for orthogonalit
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import qr
+from scipy.linalg import cholesky, qr, solve_triangular
 
 from engine.factor import EPS
 from engine.objective import Array
 
+_ALMOST = 0.1  # of 1 / k: so near to the identity a Gram matrix has condition 1.3 at most
 _SLACK = 16.0  # times eps sqrt(d): a relative length below this is rounding, not direction
 
 
@@ -39,16 +40,43 @@ def extend_basis(Q: Array, U: Array) -> Array:
     d = U.shape[1]
     lengths = np.linalg.norm(U, axis=1)
     rest = U[lengths > 0] / lengths[lengths > 0, None]
-    cut = _SLACK * EPS * np.sqrt(d)
-    for _ in range(2):
-        for _ in range(2):
-            rest = rest - (rest @ Q.T) @ Q
-        if len(rest) == 0:
-            break
-        columns, R, _ = qr(rest.T, mode="economic", pivoting=True, check_finite=False)
-        rank = int(np.count_nonzero(np.abs(np.diag(R)) > cut))
-        rest = columns[:, :rank].T[: d - Q.shape[0]]
-    return np.ascontiguousarray(rest)
+    room = d - Q.shape[0]
+    rest = _independent(_orthogonal(Q, rest), room)
+    rest = _orthogonal(Q, rest)
+    if not _almost_orthonormal(rest):
+        # A row that was mostly rounding has lost its direction: look at ranks again.
+        rest = _orthogonal(Q, _independent(rest, room))
+    return np.ascontiguousarray(_orthonormal(rest))
+
+
+def _orthogonal(Q: Array, rows: Array) -> Array:
+    """Return rows minus their projection onto Q."""
+    return rows - (rows @ Q.T) @ Q
+
+
+def _independent(rows: Array, room: int) -> Array:
+    """Return orthonormal rows of the same span, at most ``room``; dependent ones are dropped."""
+    if len(rows) == 0:
+        return rows
+    cut = _SLACK * EPS * np.sqrt(rows.shape[1])
+    columns, R, _ = qr(rows.T, mode="economic", pivoting=True, check_finite=False)
+    rank = int(np.count_nonzero(np.abs(np.diag(R)) > cut))
+    independent: Array = columns[:, :rank].T[:room]
+    return independent
+
+
+def _almost_orthonormal(rows: Array) -> bool:
+    gram = rows @ rows.T
+    return len(rows) == 0 or bool(np.abs(gram - np.eye(len(rows))).max() <= _ALMOST / len(rows))
+
+
+def _orthonormal(rows: Array) -> Array:
+    """Return almost orthonormal rows made orthonormal: by the factor of their Gram matrix."""
+    if len(rows) == 0:
+        return rows
+    factor = cholesky(rows @ rows.T, lower=True, check_finite=False)
+    made: Array = solve_triangular(factor, rows, lower=True, check_finite=False)
+    return made
 
 
 def project(Q: Array, vector: Array) -> Array:

@@ -11,7 +11,7 @@ import redis
 
 from engine.error import Sentinels
 from engine.errors import CommitConflict, CorruptState, StoreUnavailable, UnknownModel
-from engine.objective import Rows
+from engine.objective import Kind, Rows
 from engine.store import codec, keys
 from engine.store.commit import Commit, script
 from engine.store.connection import Barrier, reachable, text
@@ -168,8 +168,11 @@ class ModelStore:
         )
 
     def sentinels(self, live: GenerationKeys, meta: Meta, ids: Sequence[str]) -> Sentinels:
-        """Return those of the chosen sentinels whose rows are still live."""
-        records = self.row_records(live, ids)
+        """Return those of the chosen sentinels whose rows are still live.
+
+        A linear model's error needs no estimate, so it has none.
+        """
+        records = {} if meta.config.kind is Kind.LINEAR else self.row_records(live, ids)
         kept = tuple(row for row in ids if row in records)
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
