@@ -1,0 +1,296 @@
+"""Steps 3 and 4 without I/O: who is applied, who waits, who hears what he heard before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from consumers.decide import (
+    Accepted,
+    Again,
+    Conflicting,
+    Decision,
+    Deferral,
+    Rejected,
+    Repeated,
+    compute,
+    decide,
+    deferred_record,
+    rows_named,
+)
+from consumers.deletion_transition import deletion_transition, origin_of
+from consumers.events import Receipt
+from consumers.log.base import Partition, Record
+from consumers.validate import Refused, Valid, validate
+from engine.error import Sentinels
+from engine.store.codec import pack_row
+from engine.store.head import ErrorRecord, LimitsRecord, Meta
+from engine.store.keys import ModelKeys
+from engine.store.outbox import Stage, decode
+from engine.store.state import ModelState
+from engine.store.store import Lookup
+from tests.families import Data, make
+from tests.states import Started, start
+from tests.support.platform import config_of, row_ids
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+HERE = Partition("lethe.deletions", "id", 0)
+
+
+def state_of(started: Started) -> ModelState:
+    """Return a model at rest, as registration leaves it."""
+    data = started.data
+    counts = None
+    if data.kind == "logistic":
+        ones = int(data.y.sum())
+        counts = (len(data.X) - ones, ones)
+    meta = Meta(
+        config=config_of(data, "m", "pru", 0.01, LimitsRecord(floor_rows=4, fraction_of_d=0)),
+        status="ACTIVE",
+        generation=0,
+        generation_key="g",
+        generation_created_at=NOW,
+        dataset_key="g",
+        rows_live=len(data.X),
+        rows_deleted=0,
+        deletions_logged=0,
+        class_counts=counts,
+        K=0,
+        r=0,
+        v_trace=0.0,
+        rounding=0.0,
+        carried=0.0,
+        completions=0,
+        error=ErrorRecord(
+            value=0.0, kind="exact", bound=0.0, certified_version=0, budget=0.01, relative=0.0
+        ),
+        refreshed_at=NOW,
+    )
+    sentinels = Sentinels((), started.rows.take(slice(0, 0)), started.made.dual_rows[:0])
+    return ModelState(
+        keys=ModelKeys.of_model("m"),
+        commit_seq=1,
+        version=0,
+        digest="d" * 64,
+        meta=meta,
+        generation=started.generation,
+        stream=started.stream,
+        sentinels=sentinels,
+        offsets={},
+        deferred={},
+    )
+
+
+class Bench:
+    """A model in memory, and requests for it."""
+
+    def __init__(self, data: Data) -> None:
+        self.started = start(data)
+        self.state = state_of(self.started)
+        self.ledger: dict[str, int] = {}
+        self.receipts: dict[str, str] = {}
+        self.retired: frozenset[str] = frozenset()
+        self.items: list[Valid | Refused] = []
+
+    def ask(self, request_id: str, *rows: str, **more: object) -> Bench:
+        body = {"request_id": request_id, "model_id": "m", **({"row_ids": rows} if rows else more)}
+        record = Record(HERE, len(self.items), b"m", json.dumps(body).encode())
+        item = validate(record)
+        assert isinstance(item, Valid | Refused)
+        self.items.append(item)
+        return self
+
+    def lookup(self, subjects: Mapping[str, Sequence[str]]) -> Lookup:
+        names = row_ids(self.started.data)
+        rows, W = self.started.rows, self.started.made.dual_rows
+        records = {
+            name: pack_row(rows.X[i], rows.y[i], 1.0, W[i])
+            for i, name in enumerate(names)
+            if name in rows_named(self.items, subjects)
+            and name not in self.ledger
+            and name not in self.retired
+        }
+        return Lookup(1, self.receipts, self.ledger, records, self.retired)
+
+    def sort(self, subjects: Mapping[str, Sequence[str]] | None = None) -> tuple[Decision, ...]:
+        subjects = subjects or {}
+        return decide(self.state, self.items, self.lookup(subjects), subjects)
+
+    def receipts_after(self) -> list[Receipt]:
+        """Take the batch through compute and transition; return the receipts as they are sent."""
+        lookup = self.lookup({})
+        batch = compute(self.state, decide(self.state, self.items, lookup, {}), lookup)
+        origin = origin_of([item.record for item in self.items])
+        refused = [item for item in self.items if isinstance(item, Refused)]
+        self.transition = deletion_transition(self.state, batch, refused, origin, now=NOW)
+        entries = [decode(entry) for entry in self.transition.commit.outbox]
+        stages = [entry.stage for entry in entries]
+        assert stages == sorted(stages, key=list(Stage).index)
+        return [
+            Receipt.model_validate_json(entry.value)
+            for entry in entries
+            if entry.stage is Stage.RECEIPTS
+        ]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(make("benign", "linear"))
+
+
+def test_rows_of_each_kind(bench: Bench) -> None:
+    bench.ledger, bench.retired = {"row-1": 4}, frozenset({"row-2"})
+    bench.ask("r", "row-0", "row-1", "row-2", "stranger", "row-3")
+    [decision] = bench.sort()
+    assert isinstance(decision, Accepted)
+    assert decision.rows == ("row-0", "row-3")
+    assert decision.retired == ("row-2",)
+    assert decision.rows_unknown == 1
+
+
+def test_only_strangers_are_unknown_and_only_the_dead_are_applied_already(bench: Bench) -> None:
+    bench.ledger = {"row-1": 4}
+    bench.ask("strangers", "x", "y").ask("dead", "row-1").ask("both", "row-1", "x")
+    bench.ask("nobody", subject_id="s")
+    strangers, dead, both, nobody = bench.sort()
+    assert isinstance(strangers, Rejected)
+    assert (strangers.code, strangers.rows_unknown) == ("UNKNOWN_ROWS", 2)
+    assert isinstance(dead, Accepted)
+    assert isinstance(both, Accepted)
+    assert (dead.rows, both.rows, both.rows_unknown) == ((), (), 1)
+    assert isinstance(nobody, Rejected)
+    assert [r.status for r in bench.receipts_after()] == [
+        "REJECTED",
+        "ALREADY_APPLIED",
+        "ALREADY_APPLIED",
+        "REJECTED",
+    ]
+    assert bench.transition.after.version == 0  # nothing was deleted: no version
+
+
+def test_a_subject_is_its_rows(bench: Bench) -> None:
+    [decision] = bench.ask("r", subject_id="s").sort({"s": ["row-4", "row-4", "row-5"]})
+    assert isinstance(decision, Accepted)
+    assert decision.rows == ("row-4", "row-5")
+
+
+def test_requests_of_one_batch_share_rows_once(bench: Bench) -> None:
+    bench.ask("a", "row-0", "row-1").ask("b", "row-1", "row-2").ask("c", "row-0", "row-2")
+    first, second, third = bench.receipts_after()
+    assert [r.rows_deleted for r in (first, second, third)] == [2, 1, 0]
+    assert [r.status for r in (first, second, third)] == ["APPLIED", "APPLIED", "ALREADY_APPLIED"]
+    assert bench.transition.commit.deleted == ["row-0", "row-1", "row-2"]
+    assert bench.transition.after.version == 1
+
+
+def test_one_id_twice_in_a_batch(bench: Bench) -> None:
+    bench.ask("a", "row-0", "row-1").ask("a", "row-1", "row-0").ask("a", "row-2")
+    kinds = [type(decision) for decision in bench.sort()]
+    assert kinds == [Accepted, Again, Conflicting]
+    first, again, conflict = bench.receipts_after()
+    assert first.value() == again.value()
+    assert conflict.code == "REQUEST_ID_CONFLICT"
+    assert conflict.conflicts_with == first.source
+    assert list(bench.transition.commit.requests) == ["a"]
+    assert bench.transition.commit.deleted == ["row-0", "row-1"]
+
+
+def test_a_stored_receipt_is_repeated_byte_for_byte(bench: Bench) -> None:
+    bench.ask("a", "row-0")
+    bench.receipts_after()
+    stored = bench.transition.commit.requests["a"]
+    bench.receipts = {"a": stored}
+    bench.items = []
+    bench.ask("a", "row-0").ask("a", "row-9")
+    repeated, conflict = bench.sort()
+    assert isinstance(repeated, Repeated)
+    assert isinstance(conflict, Conflicting)
+    bench.receipts_after()
+    entries = [decode(entry) for entry in bench.transition.commit.outbox]
+    assert entries[0].value.decode() == json.loads(stored[1:])["receipt"]
+    assert bench.transition.commit.requests == {}
+
+
+def test_a_refused_record_between_good_ones(bench: Bench) -> None:
+    bench.ask("a", "row-0").ask("bad", subject_id="").ask("b", "row-1")
+    assert [r.status for r in bench.receipts_after()] == ["APPLIED", "REJECTED", "APPLIED"]
+
+
+def leveraged() -> Data:
+    data = make("benign", "linear")
+    X = data.X.copy()
+    X[:, 3] = 0.0
+    X[0, 3] = 1e5
+    return Data(data.name, "linear", X, data.y, data.weight, 1e-5, True, data.deleted)
+
+
+def test_only_the_offender_waits_and_who_shares_its_rows() -> None:
+    bench = Bench(leveraged())
+    bench.ask("before", "row-5").ask("offender", "row-0", "row-1").ask("shares", "row-1", "row-2")
+    bench.ask("shares its", "row-2").ask("after", "row-6")
+    receipts = bench.receipts_after()
+    assert [r.status for r in receipts] == [
+        "APPLIED", "DEFERRED", "DEFERRED", "DEFERRED", "APPLIED",
+    ]  # fmt: skip
+    assert [r.code for r in receipts[1:4]] == [
+        "ILL_CONDITIONED", "AWAITING_REBUILD", "AWAITING_REBUILD",
+    ]  # fmt: skip
+    commit, after = bench.transition.commit, bench.transition.after
+    assert commit.deleted == ["row-5", "row-6"]
+    assert {name: kept[0] for name, kept in commit.requests.items()} == {
+        "before": "F", "offender": "P", "shares": "P", "shares its": "P", "after": "F",
+    }  # fmt: skip
+    assert after.deferred_rows == {"row-0", "row-1", "row-2"}
+    assert after.meta.pending_job is not None
+    # A later batch that names a waiting row waits as well; its neighbour does not
+    bench.state, bench.items, bench.ledger = after, [], {"row-5": 1, "row-6": 1}
+    bench.ask("late", "row-1", "row-7").ask("fresh", "row-7")
+    late, fresh = bench.sort()
+    assert isinstance(late, Deferral)
+    assert deferred_record(late).row_ids == ("row-1", "row-7")
+    assert isinstance(fresh, Accepted)
+
+
+def test_a_full_generation_defers(bench: Bench) -> None:
+    limit = bench.state.meta.config.limits.limits().hard_rows(bench.state.meta.config.d)
+    names = row_ids(bench.started.data)
+    bench.ask("fits", *names[:limit]).ask("over", names[limit]).ask("done", names[0])
+    receipts = bench.receipts_after()
+    assert [(r.status, r.code) for r in receipts] == [
+        ("APPLIED", None),
+        ("DEFERRED", "GENERATION_FULL"),
+        ("ALREADY_APPLIED", None),
+    ]
+
+
+def test_the_last_row_empties_the_model(bench: Bench) -> None:
+    names = row_ids(bench.started.data)
+    bench.ask("most", *names[:-1]).ask("last", names[-1])
+    assert [r.status for r in bench.receipts_after()] == ["APPLIED", "APPLIED"]
+    after = bench.transition.after
+    assert (after.meta.status, after.meta.rows_live, after.meta.K) == ("EMPTY", 0, 0)
+    assert not after.stream.published.any()
+    assert bench.transition.commit.clear_V
+
+
+def test_the_last_of_a_class_waits_for_a_penalised_intercept() -> None:
+    data = make("benign", "logistic")
+    bench = Bench(data)
+    ones = [row_ids(data)[i] for i in np.flatnonzero(data.y[:, 0] == 1)]
+    bench.ask("class", *ones)
+    [receipt] = bench.receipts_after()
+    assert (receipt.status, receipt.code) == ("DEFERRED", "ONE_CLASS_LEFT")
+    assert bench.transition.after.meta.class_counts == bench.state.meta.class_counts
+
+
+def test_an_unregistered_model_is_told_so(bench: Bench) -> None:
+    bench.ask("a", "row-0").ask("a", "row-0").ask("b", subject_id="s")
+    first, again, other = decide(None, bench.items, Lookup(0, {}, {}, {}, frozenset()), {})
+    assert isinstance(first, Rejected)
+    assert first.code == "UNKNOWN_MODEL"
+    assert isinstance(again, Again)
+    assert isinstance(other, Rejected)
