@@ -32,6 +32,7 @@ from engine.store import codec
 from engine.store.commit import Commit
 from engine.store.head import FORMAT, ErrorRecord, Meta, PendingJob
 from engine.store.outbox import Entry, Stage, encode
+from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import ModelState
 from engine.stream import Stream
 
@@ -285,7 +286,7 @@ def order_refresh(
 ) -> tuple[ModelState, RefreshRequested | None]:
     """Order a refresh if one is needed and none is pending."""
     meta = state.meta
-    if meta.pending_job is not None or (meta.rows_live == 0 and not state.deferred):
+    if _is_pending(meta, now) or (meta.rows_live == 0 and not state.deferred):
         return state, None
     reason = refresh_reason(state, now)
     if reason is None:
@@ -303,6 +304,12 @@ def order_refresh(
         size=choice,
     )
     return replace(state, meta=with_meta(meta, pending_job=pending)), job
+
+
+def _is_pending(meta: Meta, now: datetime) -> bool:
+    """Return whether a job is under way; one whose result would have expired by now is lost."""
+    job = meta.pending_job
+    return job is not None and (now - job.ordered_at).total_seconds() < TIME_TO_LIVE
 
 
 def refresh_reason(state: ModelState, now: datetime) -> str | None:

@@ -15,7 +15,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
+    ClusterDownError,
     ConnectionError as RedisConnectionError,
+    OutOfMemoryError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError as RedisTimeoutError,
@@ -27,6 +30,9 @@ from engine.store.keys import SETTLED
 
 Fields: TypeAlias = Any
 """A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""
+
+_REFUSES_WRITES = (OutOfMemoryError, ReadOnlyError, ClusterDownError)
+_REFUSES_WRITES_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")  # redis-py keeps no class
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
@@ -74,7 +80,7 @@ def reachable(client: redis.Redis) -> Iterator[None]:
             "LETHE_REDIS_URL"
         ) from error
     except ResponseError as error:
-        if str(error).startswith(("LOADING", "OOM", "READONLY", "MISCONF", "CLUSTERDOWN")):
+        if isinstance(error, _REFUSES_WRITES) or str(error).startswith(_REFUSES_WRITES_CODES):
             raise StoreUnavailable(
                 f"the store at {address(client)} does not take writes now: {error}"
             ) from error

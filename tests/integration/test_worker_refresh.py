@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from datetime import timedelta
 
 import numpy as np
 import pytest
 
-from consumers import refresh_job
+from consumers import refresh_job, topics
 from consumers.chain import theta_of
+from consumers.log.memory import MemoryLog
 from consumers.refresh_job import run_job
 from engine.refresh import Size
 from engine.store.head import LimitsRecord
+from engine.store.staging import TIME_TO_LIVE
 from tests.families import Data, make
 from tests.oracles import distance, projection
 from tests.support.invariants import (
@@ -448,4 +451,23 @@ def test_many_deferrals_are_resolved_in_several_rebuilds(
     assert sum(finished[name].rows_deleted for name in waiting) == 82
     assert max(len(version.request_ids) for version in full.versions()) <= 6
     assert live_mask(full, "m").sum() == len(full.data["m"].X) - 82
+    check_model(full)
+
+
+def test_a_job_that_was_lost_is_ordered_again(full: Platform) -> None:
+    """The topic of jobs was made again: nobody will ever do the pending one."""
+    waiting = full.send_index("m", *range(20))
+    full.drain(full.pair[0])
+    lost = full.load().meta.pending_job
+    assert lost is not None
+    assert isinstance(full.log, MemoryLog)
+    full.log.delete_topic(topics.REFRESH_JOBS)
+    full.log.ensure_topics(topics.specs(2))
+    # Then the next version after the result would have expired orders another
+    later = lost.ordered_at + timedelta(seconds=TIME_TO_LIVE + 1)
+    full.pair[0].close()
+    patient = full.deletion_worker(now=lambda: later)
+    full.send_index("m", 50)
+    full.drain(patient, full.pair[1])
+    assert full.finals()[waiting].status == "APPLIED"
     check_model(full)

@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from engine.errors import CommitConflict
+from engine.errors import CommitConflict, StoreUnavailable
 from engine.store import commit as commit_module, staging
 from engine.store.commit import Commit, Expected
 from engine.store.connection import Barrier, connect
@@ -249,3 +249,17 @@ def test_the_outbox_is_trimmed_by_id(store: ModelStore, redis_client: redis.Redi
     outbox.trim(KEYS, [entry_id for entry_id, _ in read])
     assert [found for _, found in outbox.read(KEYS)] == [entry(3)]
     assert outbox.depth([KEYS]) == 1
+
+
+def test_a_full_store_writes_nothing_and_says_so(
+    store: ModelStore, redis_client: redis.Redis
+) -> None:
+    before = dump(redis_client)
+    redis_client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable, match="does not take writes"):
+            store.commit(whole())
+    finally:
+        redis_client.config_set("maxmemory", 0)
+    assert dump(redis_client) == before
+    assert store.commit(whole()) == 2
