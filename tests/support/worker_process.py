@@ -70,6 +70,12 @@ class WorkerProcess:
         """Return whether some death is still to come."""
         return self._process.poll() is None
 
+    def check_alive(self) -> None:
+        """Assert that it still works; what it said last explains a worker that stopped."""
+        assert self._process.stderr is not None
+        if not self.running():
+            raise AssertionError(f"the workers stopped: {self._process.stderr.read()[-4000:]}")
+
     def stop(self) -> None:
         """Kill it and what it runs."""
         assert self._process.stdin is not None

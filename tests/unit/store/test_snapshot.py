@@ -1,0 +1,82 @@
+"""A snapshot is of one moment, whatever is committed while it is read; what is staged expires."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from consumers.log.memory import MemoryLog
+from engine.errors import CorruptState
+from engine.store import staging
+from engine.store.keys import ModelKeys
+from engine.store.snapshot import load_factor, take_snapshot
+from tests.support.platform import Platform, row_ids
+
+
+@pytest.fixture
+def platform(redis_url: str, redis_client: redis.Redis) -> Iterator[Platform]:
+    del redis_client  # it has emptied the database
+    made = Platform(MemoryLog(), redis_url)
+    made.register("m", budget=10.0)
+    yield made
+    made.close()
+
+
+def test_a_snapshot_is_consistent_while_deletions_commit(platform: Platform) -> None:
+    rows = iter(range(120))
+
+    def delete(_done: int) -> None:
+        platform.send_index("m", next(rows), next(rows))
+        platform.drain(platform.pair[0])
+
+    for taken in range(1, 20):
+        snapshot = take_snapshot(platform.store, "m", delete)
+        gone = set(row_ids(platform.data["m"])[: 2 * taken])
+        assert snapshot.state.version == taken
+        assert set(snapshot.ids) == set(row_ids(platform.data["m"])) - gone
+        assert len(snapshot.rows) == len(snapshot.ids) == snapshot.state.meta.rows_live
+        assert snapshot.W.shape == snapshot.rows.X.shape
+
+
+def test_a_lost_row_record_is_corrupt_state(platform: Platform) -> None:
+    state = platform.load()
+    live = state.generation_keys
+    for shard in range(8):
+        platform.raw().hdel(live.rows(shard), "row-7")
+    with pytest.raises(CorruptState, match="lethe check"):
+        take_snapshot(platform.store, "m")
+
+
+def test_a_lost_factor_is_corrupt_state(platform: Platform) -> None:
+    state = platform.load()
+    platform.raw().delete(state.generation_keys.factor)
+    with pytest.raises(CorruptState, match="factor"):
+        load_factor(platform.store, state)
+
+
+def test_what_is_staged_expires_and_touches_nothing_live(platform: Platform) -> None:
+    snapshot = take_snapshot(platform.store, "m")
+    state = snapshot.state
+    before = set(platform.raw().scan_iter())
+    where = state.keys.generation("staged")
+    staging.stage_generation(
+        platform.raw(),
+        where,
+        generation=state.generation,
+        stream=state.stream,
+        L=load_factor(platform.store, state).L,
+        ids=snapshot.ids,
+        rows=snapshot.rows,
+        W=snapshot.W,
+        sentinel_ids=snapshot.ids[:3],
+    )
+    dataset = ModelKeys.of_model("m").dataset("staged")
+    staging.stage_dataset(platform.raw(), dataset, snapshot.ids, {"s": ["row-1"]})
+    new = set(platform.raw().scan_iter()) - before
+    assert new
+    assert all(0 < platform.raw().ttl(key) <= staging.TIME_TO_LIVE for key in new)
+    assert platform.load().commit_seq == state.commit_seq
+    staging.discard(platform.raw(), [*where.everything(), *dataset.everything()])
+    assert set(platform.raw().scan_iter()) == before
