@@ -44,6 +44,7 @@ from engine.errors import StoreUnavailable
 
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS, the closing zero included.
 MAX_SOCKET_PATH = 103
+_SHORT_DIRECTORY = Path("/tmp")  # noqa: S108  # only private directories are used in it
 
 # A start replays the append-only file: 1 GiB takes some 10 s, so this allows for several.
 START_TIMEOUT = 60.0
@@ -236,7 +237,10 @@ class EmbeddedValkey:
         if len(os.fsencode(inside)) <= MAX_SOCKET_PATH:
             return inside
         digest = hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:16]
-        outside = Path(tempfile.gettempdir()) / f"lethe-{os.getuid()}-{digest}"
+        name = f"lethe-{os.getuid()}-{digest}"
+        outside = Path(tempfile.gettempdir()) / name
+        if len(os.fsencode(outside / "valkey.sock")) > MAX_SOCKET_PATH:
+            outside = _SHORT_DIRECTORY / name
         outside.mkdir(mode=0o700, exist_ok=True)
         found = outside.lstat()
         # Anybody can make this directory first and then read every command.

@@ -158,15 +158,18 @@ class RefreshWorker:
                 job=event.job_id,
                 reason=str(error),
             )
-        except LetheError as error:
+        except Exception as error:
+            # Also a defect of ours, or memory that does not suffice: other models' jobs go on.
+            known = isinstance(error, LetheError)
+            reason = str(error) if known else f"a defect: {type(error).__name__}: {error}"
             self._logger.error(
                 "refresh failed",
                 action="refresh_failed",
                 model=event.model_id,
                 job=event.job_id,
-                reason=str(error),
+                reason=reason,
             )
-            write_failure(self._store.client, event.model_id, event.job_id, str(error))
+            write_failure(self._store.client, event.model_id, event.job_id, reason)
         else:
             self._metrics.refreshes.labels(result.size.value).inc()
             self._metrics.refresh_seconds.observe(result.seconds)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from tests.conftest import give_up
 from tests.servers import ROOT, Missing, shared_kafka
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.xdist_group("bench")]
 
 
 class Record(BaseModel):

@@ -13,7 +13,8 @@ from consumers.embedded import EmbeddedValkey
 from tests.acceptance.lethe import PROGRAM, Answer, Lethe
 from tests.acceptance.training import write
 
-pytestmark = pytest.mark.redis
+# One worker runs the file: its tests share servers, and some build on those before.
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_answers")]
 
 FIT = ("--id", "id", "--target", "y", "--kind", "logistic")
 

@@ -22,7 +22,8 @@ from engine.store.keys import ModelKeys
 from tests.acceptance.lethe import Lethe
 from tests.acceptance.training import FEATURES, ROWS, table, write
 
-pytestmark = pytest.mark.redis
+# One worker runs the file: its tests share servers, and some build on those before.
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_main_job")]
 
 NAMES = ("--id", "id", "--target", "y", "--subject", "household")
 

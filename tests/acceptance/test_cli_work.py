@@ -18,7 +18,8 @@ from consumers.embedded import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 from tests.acceptance.training import write
 
-pytestmark = pytest.mark.redis
+# One worker runs the file: its tests share servers, and some build on those before.
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_work")]
 
 
 def free_port() -> int:

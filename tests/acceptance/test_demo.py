@@ -32,7 +32,8 @@ from engine.objective import Array
 from engine.refresh import Size
 from engine.store.head import ErrorRecord
 
-pytestmark = pytest.mark.redis
+# One worker runs the file: its tests share servers, and some build on those before.
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_demo")]
 
 COMMAND = [sys.executable, "-m", "consumers.demo"]
 SIZES = {"complete", "polish", "rebuild"}
