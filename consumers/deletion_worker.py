@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,22 +24,16 @@ from consumers.log.base import Log, Partition, Position, Record
 from consumers.loop import TRANSIENT, keep_turning
 from consumers.metrics import Metrics
 from consumers.publisher import Publisher
-from consumers.takeover import (
-    check_history,
-    models_of,
-    parameter_tails,
-    stale_parameters,
-    start_offset,
-    version_tails,
-)
+from consumers.takeover import settle_models, start_offset
 from consumers.telemetry import logger
-from engine.errors import CorruptState, LetheError, UnknownModel, VersionFork
+from engine.errors import LetheError
 from engine.store.keys import ModelKeys
 from engine.store.outbox import Outbox
 from engine.store.store import ModelStore
 
 GROUP = "lethe-deletions"
 _LAG_SECONDS = 2.0
+_HALT_SECONDS = 30.0  # after this a halted model is looked at again
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +83,7 @@ class DeletionWorker:
         self._consumer = log.consumer(GROUP, [topics.DELETIONS])
         self._producer = log.producer()
         self._outbox = Outbox(store.client)
-        self._publisher = Publisher(self._outbox, self._producer)
+        self._publisher = Publisher(store, self._producer)
         self._decider = Decider(
             store,
             metrics=self._metrics,
@@ -100,6 +94,7 @@ class DeletionWorker:
         )
         self._positions: dict[Partition, int] = {}
         self._halted: dict[ModelKeys, str] = {}
+        self._halted_at = 0.0
         self._held_back: dict[tuple[ModelKeys, Partition], int] = {}
         self._rewind = False
         self._lag = 0
@@ -158,14 +153,24 @@ class DeletionWorker:
     def _take_over(self) -> None:
         self._drop_lost()
         fresh = set(self._consumer.take_assigned())
-        if self._rewind:
+        now = time.monotonic()
+        if self._halted and now - self._halted_at > _HALT_SECONDS:
+            self._rewind = True  # a person may have mended what halted them
+        if self._rewind or (fresh and self._halted):
+            # What is held back lies in partitions that are held already: look at all of them.
             fresh |= self._consumer.assignment()
         if not fresh:
             return
         self._decider.forget()
-        self._halted.clear()
-        self._held_back.clear()
-        self._settle_models(fresh)
+        self._forget_halts()
+        reader = self._log.reader()
+        try:
+            again, halted = settle_models(self._store, reader, self._publisher, fresh)
+        finally:
+            reader.close()
+        for keys, error in halted.items():
+            self._halt(keys, error)
+        self._producer.publish(again)
         for partition in sorted(fresh):
             stored = self._store.watermark(str(partition))
             offset = start_offset(partition, stored, self._consumer.bounds(partition))
@@ -180,30 +185,10 @@ class DeletionWorker:
         self._rewind = False
         self._lag_read = 0.0
 
-    def _settle_models(self, partitions: Iterable[Partition]) -> None:
-        """Finish what a former owner left: publish, erase; and compare state with history."""
-        reader = self._log.reader()
-        try:
-            models = models_of(reader, self._store.model_ids(), partitions)
-            self._store.settle()  # a former owner may have ended between its steps 5 and 6
-            self._publisher.publish(ModelKeys.of_model(model) for model in models)
-            versions, parameters = version_tails(reader, models), parameter_tails(reader, models)
-        finally:
-            reader.close()
-        for model in models:
-            keys = ModelKeys.of_model(model)
-            self._store.erase(keys)
-            try:
-                state = self._store.load_model(model)
-                check_history(state, versions.get(model))
-            except (VersionFork, CorruptState, UnknownModel) as error:
-                self._halt(keys, error)
-                continue
-            self._decider.remember(state)
-            stored = self._store.newest_parameters(keys)
-            again = stale_parameters(state, stored, parameters.get(model))
-            if again is not None:
-                self._producer.publish([again])
+    def _forget_halts(self) -> None:
+        self._halted.clear()
+        self._held_back.clear()
+        self._metrics.halted.set(0)
 
     def _drop_lost(self) -> bool:
         lost = self._consumer.take_lost()
@@ -234,6 +219,7 @@ class DeletionWorker:
 
     def _halt(self, keys: ModelKeys, error: Exception) -> None:
         self._halted[keys] = str(error)
+        self._halted_at = time.monotonic()
         self._metrics.halted.set(len(self._halted))
         known = isinstance(error, LetheError)
         reason = str(error) if known else f"a defect: {type(error).__name__}: {error}"
@@ -245,7 +231,9 @@ class DeletionWorker:
         """Publish, erase and advance (steps 7 to 9)."""
         self._at_step("publish")
         touched = dict.fromkeys(group.keys for group in groups)
-        self._publisher.publish(touched)
+        failed = self._publisher.publish(touched)
+        for keys, error in failed.items():
+            self._halt(keys, error)
         now_ms = time.time() * 1000
         for record in records:
             if record.timestamp_ms:

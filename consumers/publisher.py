@@ -1,4 +1,4 @@
-"""Step 7: publish what is committed, stage by stage, and trim what is acknowledged.
+"""Step 7: publish what is committed and on disk, stage by stage, and trim what is acknowledged.
 
 Parameters, receipts, version: each acknowledged before the next. A crash in between repeats
 messages byte for byte, which subscribers drop.
@@ -6,46 +6,94 @@ messages byte for byte, which subscribers drop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from consumers.log.base import Message, Producer
+from engine.errors import LetheError, Unavailable
 from engine.store.keys import ModelKeys
 from engine.store.outbox import BATCH, Entry, Outbox, Stage
+from engine.store.store import ModelStore
+
+Waiting = Mapping[ModelKeys, list[tuple[bytes, Entry]]]
 
 
 class Publisher:
     """Drains outboxes into a log; one thread uses it."""
 
-    def __init__(self, outbox: Outbox, producer: Producer) -> None:
-        self._outbox = outbox
+    def __init__(self, store: ModelStore, producer: Producer) -> None:
+        self._store = store
+        self._outbox = Outbox(store.client)
         self._producer = producer
 
-    def publish(self, models: Iterable[ModelKeys]) -> int:
-        """Publish everything that waits for these models; return how many messages.
+    def publish(self, models: Iterable[ModelKeys]) -> Mapping[ModelKeys, LetheError]:
+        """Publish everything that waits for these models.
+
+        Returns
+        -------
+        Mapping
+            The models whose outbox cannot be published as it is, and why: the others' is.
 
         Raises
         ------
-        LogUnavailable, StoreUnavailable
+        LogUnavailable, StoreUnavailable, NotDurable
             Some messages may be in the log; call again later, nothing is lost.
         """
-        published = 0
+        failed: dict[ModelKeys, LetheError] = {}
         remaining = list(models)
         while remaining:
-            waiting = {keys: self._outbox.read(keys) for keys in remaining}
-            waiting = {keys: entries for keys, entries in waiting.items() if entries}
-            for stage in Stage:
-                self._producer.publish(
-                    message(entry)
-                    for entries in waiting.values()
-                    for _, entry in entries
-                    if entry.stage is stage
-                )
-            for keys, entries in waiting.items():
-                self._outbox.trim(keys, [entry_id for entry_id, _ in entries])
-                published += len(entries)
+            waiting = self._read(remaining, failed)
+            if not waiting:
+                break
+            # What was read may be another worker's commit, which is not on disk yet.
+            self._store.settle()
+            try:
+                self._send(waiting)
+            except Unavailable:
+                raise
+            except LetheError:
+                self._send_apart(waiting, failed)
             # What was read in full is drained: a commit after that read publishes for itself.
-            remaining = [keys for keys, entries in waiting.items() if len(entries) >= BATCH]
-        return published
+            remaining = [
+                keys
+                for keys, entries in waiting.items()
+                if len(entries) >= BATCH and keys not in failed
+            ]
+        return failed
+
+    def _read(self, models: list[ModelKeys], failed: dict[ModelKeys, LetheError]) -> Waiting:
+        waiting = {}
+        for keys in models:
+            try:
+                entries = self._outbox.read(keys)
+            except Unavailable:
+                raise
+            except LetheError as error:
+                failed[keys] = error
+                continue
+            if entries:
+                waiting[keys] = entries
+        return waiting
+
+    def _send(self, waiting: Waiting) -> None:
+        for stage in Stage:
+            self._producer.publish(
+                message(entry)
+                for entries in waiting.values()
+                for _, entry in entries
+                if entry.stage is stage
+            )
+        for keys, entries in waiting.items():
+            self._outbox.trim(keys, [entry_id for entry_id, _ in entries])
+
+    def _send_apart(self, waiting: Waiting, failed: dict[ModelKeys, LetheError]) -> None:
+        """Send each model's messages by themselves, so that one cannot hold up the others."""
+        for keys, entries in waiting.items():
+            try:
+                self._send({keys: entries})
+            except Unavailable:
+                raise
+            except LetheError as error:
+                failed[keys] = error
 
 
 def message(entry: Entry) -> Message:

@@ -21,13 +21,14 @@ from consumers.metrics import Metrics
 from consumers.refresh_job import Progress, Superseded, run_job
 from consumers.takeover import start_offset
 from consumers.telemetry import logger
-from engine.errors import LetheError, Unavailable
-from engine.store.jobs import JobResult, write_failure
+from engine.errors import LetheError, LogReset, Unavailable
+from engine.store.jobs import JobResult, begin_attempt, end_attempt, write_failure
 from engine.store.store import ModelStore
 
 GROUP = "lethe-refresh"
 _POLL_SECONDS = 0.5
 _BUSY_POLL_SECONDS = 0.2
+_ATTEMPTS = 3  # at one job: the third that ends the process is the last
 _JOBS = 16  # jobs read ahead while one is computed; they are few
 
 
@@ -79,9 +80,6 @@ class RefreshWorker:
         self._take_over()
         if not self._waiting:
             self._waiting.extend(self._consumer.poll(timeout, _JOBS))
-        lost = self._consumer.take_lost()
-        if lost:
-            self._waiting = deque(r for r in self._waiting if r.partition not in lost)
         if not self._waiting:
             self._health.progress(0)
             return 0
@@ -112,15 +110,27 @@ class RefreshWorker:
         )
 
     def _take_over(self) -> None:
+        """Seek what is new; what was read ahead of it, or of what is lost, is read again."""
+        moved = set(self._consumer.take_lost())
         fresh = set(self._consumer.take_assigned())
         if self._rewind:
             fresh |= self._consumer.assignment()
+        moved |= fresh
+        self._waiting = deque(r for r in self._waiting if r.partition not in moved)
         for partition in sorted(fresh):
-            stored = self._store.watermark(str(partition))
-            offset = start_offset(partition, stored, self._consumer.bounds(partition))
+            offset = self._start(partition)
             self._positions[partition] = offset
             self._consumer.seek(partition, offset)
         self._rewind = False
+
+    def _start(self, partition: Partition) -> int:
+        """Return where to go on. Jobs are no promises: what the log has lost is ordered again."""
+        bounds = self._consumer.bounds(partition)
+        try:
+            return start_offset(partition, self._store.watermark(str(partition)), bounds)
+        except LogReset as error:
+            self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
+            return bounds.begin
 
     def _do(self, record: Record, stop: threading.Event) -> bool:
         """Do the job in a record; return False when stopped before it was done."""
@@ -134,12 +144,18 @@ class RefreshWorker:
             job=event.job_id,
             reason=event.reason,
         )
+        if begin_attempt(self._store.client, event.model_id, event.job_id) > _ATTEMPTS:
+            reason = f"{_ATTEMPTS} attempts ended the worker; it may need more memory"
+            self._fail(event, reason)
+            self._complete(event)
+            return True
         self._at_step("refresh_snapshot")
         future: Future[JobResult] = self._computing.submit(
             run_job, self._store, event, now=self._now(), progress=self._progress
         )
         while not future.done():
             if stop.is_set():
+                end_attempt(self._store.client, event.model_id, event.job_id)
                 return False
             room = max(0, _JOBS - len(self._waiting))
             self._waiting.extend(self._consumer.poll(_BUSY_POLL_SECONDS, room) if room else ())
@@ -161,15 +177,7 @@ class RefreshWorker:
         except Exception as error:
             # Also a defect of ours, or memory that does not suffice: other models' jobs go on.
             known = isinstance(error, LetheError)
-            reason = str(error) if known else f"a defect: {type(error).__name__}: {error}"
-            self._logger.error(
-                "refresh failed",
-                action="refresh_failed",
-                model=event.model_id,
-                job=event.job_id,
-                reason=reason,
-            )
-            write_failure(self._store.client, event.model_id, event.job_id, reason)
+            self._fail(event, str(error) if known else f"a defect: {type(error).__name__}: {error}")
         else:
             self._metrics.refreshes.labels(result.size.value).inc()
             self._metrics.refresh_seconds.observe(result.seconds)
@@ -185,6 +193,16 @@ class RefreshWorker:
         self._at_step("refresh_write")
         self._complete(event)
         return True
+
+    def _fail(self, event: RefreshRequested, reason: str) -> None:
+        self._logger.error(
+            "refresh failed",
+            action="refresh_failed",
+            model=event.model_id,
+            job=event.job_id,
+            reason=reason,
+        )
+        write_failure(self._store.client, event.model_id, event.job_id, reason)
 
     def _complete(self, event: RefreshRequested) -> None:
         """Send the event that names the job, through the model's own partition."""

@@ -34,7 +34,6 @@ from engine.store import staging
 from engine.store.commit import Commit, Expected
 from engine.store.head import ErrorRecord, Meta, ModelConfig, Status
 from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
-from engine.store.outbox import Outbox
 from engine.store.snapshot import take_snapshot
 from engine.store.staged import Staged, catch_up
 from engine.store.state import Deferred, ModelState, State, Unregistered
@@ -157,7 +156,9 @@ def _finish(store: ModelStore, producer: Producer, state: ModelState) -> None:
     """Do what follows a commit; a registration that was cut short is finished by the next."""
     store.settle()
     store.announce(state.model_id)
-    Publisher(Outbox(store.client), producer).publish([state.keys])
+    failed = Publisher(store, producer).publish([state.keys])
+    if failed:
+        raise failed[state.keys]
     store.erase(state.keys)
 
 

@@ -10,13 +10,19 @@ from typing import TypeVar
 
 from consumers import cloudevents, topics
 from consumers.events import MODEL_PARAMETERS, Parameters, Version
-from consumers.log.base import Bounds, Message, Partition, Reader, Record
+from consumers.log.base import Bounds, Message, Partition, Reader
+from consumers.publisher import Publisher
 from consumers.telemetry import logger
-from engine.errors import LogReset, VersionFork
-from engine.store.state import ModelState
+from engine.errors import LetheError, LogReset, VersionFork
+from engine.store.keys import ModelKeys
+from engine.store.store import ModelStore
+from engine.store.survey import Surveyed, survey
 
 TAIL = 1000
-"""Newest records of each versions partition that are read at takeover."""
+"""Newest records of a versions partition that a takeover reads at least."""
+
+FARTHEST = 100_000
+"""How far it goes back for a model that it has not met by then: about five seconds."""
 
 _READ_SECONDS = 5.0
 
@@ -59,63 +65,125 @@ def models_of(reader: Reader, models: Iterable[str], partitions: Iterable[Partit
 
 
 def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
-    """Return the newest published version of each model, as far as the tails hold it."""
+    """Return the newest published version of each model.
+
+    The tail of each partition first; then further back, until every model was met or `FARTHEST`
+    records were read. A model that is in none of them is left out.
+    """
+    wanted = set(models)
     newest: dict[str, Version] = {}
-    for version in _tail(reader, topics.VERSIONS, set(models), Version):
-        known = newest.get(version.model_id)
-        if known is None or version.version > known.version:
-            newest[version.model_id] = version
+    end: dict[Partition, int] = {}
+    reach = TAIL
+    while wanted - newest.keys():
+        more = False
+        for partition in reader.partitions(topics.VERSIONS):
+            bounds = reader.bounds(partition)
+            stop = end.get(partition, bounds.end)
+            start = max(bounds.begin, bounds.end - reach)
+            if start >= stop:
+                continue
+            more = True
+            end[partition] = start
+            for version in _events(reader, partition, range(start, stop), wanted, Version):
+                known = newest.get(version.model_id)
+                if known is None or version.version > known.version:
+                    newest[version.model_id] = version
+        if not more or reach >= FARTHEST:
+            break
+        reach = min(FARTHEST, 10 * reach)
     return newest
 
 
 def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, int]:
     """Return the version of each model's *last* parameters event, which compaction keeps."""
+    wanted = set(models)
     last: dict[str, int] = {}
-    for parameters in _tail(reader, topics.MODELS, set(models), Parameters):
-        last[parameters.model_id] = parameters.version
+    for partition in reader.partitions(topics.MODELS) if wanted else ():
+        bounds = reader.bounds(partition)
+        offsets = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
+        for parameters in _events(reader, partition, offsets, wanted, Parameters):
+            last[parameters.model_id] = parameters.version
     return last
 
 
-def _tail(
-    reader: Reader, topic: str, models: set[str], event: type[EventType]
+def _events(
+    reader: Reader,
+    partition: Partition,
+    offsets: range,
+    models: set[str],
+    event: type[EventType],
 ) -> Iterator[EventType]:
     """Yield the events under these models' keys; foreign records are reported and skipped."""
-    for record in _tail_records(reader, topic, models):
-        try:
-            found = event.model_validate_json(record.value or b"")
-        except ValueError:
-            logger("takeover").error(
-                "a record under a model's key is not ours; subscribers will refuse it",
-                action="foreign_record",
-                topic=topic,
-                partition=record.partition.index,
-                offset=record.offset,
-            )
-            continue
-        yield found
+    offset = offsets.start
+    while offset < offsets.stop:
+        records, onward = reader.read(partition, offset, _READ_SECONDS, TAIL)
+        for record in records:
+            key = (record.key or b"").decode("utf-8", errors="replace")
+            if key not in models or record.value is None or record.offset >= offsets.stop:
+                continue
+            try:
+                found = event.model_validate_json(record.value)
+            except ValueError:
+                found = None
+            if found is None or found.model_id != key:
+                logger("takeover").error(
+                    "a record under a model's key is not ours; subscribers will refuse it",
+                    action="foreign_record",
+                    topic=partition.topic,
+                    partition=partition.index,
+                    offset=record.offset,
+                )
+                continue
+            yield found
+        if onward == offset:
+            return
+        offset = onward
 
 
-def _tail_records(reader: Reader, topic: str, models: set[str]) -> Iterator[Record]:
-    for partition in reader.partitions(topic) if models else ():
-        bounds = reader.bounds(partition)
-        offset = max(bounds.begin, bounds.end - TAIL)
-        while offset < bounds.end:
-            records, position = reader.read(partition, offset, _READ_SECONDS, TAIL)
-            for record in records:
-                key = (record.key or b"").decode("utf-8", errors="replace")
-                if key in models and record.value is not None:
-                    yield record
-            if position == offset:
-                break
-            offset = position
+def settle_models(
+    store: ModelStore, reader: Reader, publisher: Publisher, partitions: Iterable[Partition]
+) -> tuple[list[Message], dict[ModelKeys, LetheError]]:
+    """Finish what a former owner left, and compare state with history.
 
+    Publishes what is committed and erases what is deleted, for the models whose requests
+    normally lie in these partitions. No state is loaded: a takeover takes a few round trips,
+    however many models there are, and must not outlast a lease.
 
-def stale_parameters(state: ModelState, stored: bytes | None, last: int | None) -> Message | None:
-    """Return the newest parameters to publish again, where an older event was the last.
-
-    A publisher that was stopped between reading the outbox and sending may send late.
+    Returns
+    -------
+    list of Message
+        Parameters to publish again, where an older event was the last.
+    dict
+        The models that must halt, and why.
     """
-    if stored is None or last is None or last >= state.version:
+    models = models_of(reader, store.model_ids(), partitions)
+    store.settle()  # a former owner may have ended between its steps 5 and 6
+    found = survey(store.client, models)
+    halted = dict(publisher.publish(one.keys for one in found if one.unpublished))
+    versions, parameters = version_tails(reader, models), parameter_tails(reader, models)
+    again = []
+    for one in found:
+        if one.unerased:
+            store.erase(one.keys)
+        try:
+            check_history(one, versions.get(one.model_id))
+        except VersionFork as error:
+            halted[one.keys] = error
+            continue
+        last = parameters.get(one.model_id)
+        if last is not None and last < one.version and one.keys not in halted:
+            newest = newest_parameters(store.newest_parameters(one.keys))
+            again += [] if newest is None else [newest]
+    return again, halted
+
+
+def newest_parameters(stored: bytes | None) -> Message | None:
+    """Return the stored parameters event as a message to publish again.
+
+    A publisher that was stopped between reading the outbox and sending may send late, and then
+    the last event of the topic, the one that compaction keeps, is an older one.
+    """
+    if stored is None:
         return None
     parameters = Parameters.model_validate_json(stored)
     headers = cloudevents.headers(
@@ -124,7 +192,7 @@ def stale_parameters(state: ModelState, stored: bytes | None, last: int | None) 
     return Message(topics.MODELS, parameters.model_id.encode(), stored, headers)
 
 
-def check_history(state: ModelState, published: Version | None) -> None:
+def check_history(stored: Surveyed, published: Version | None) -> None:
     """Compare stored state with published history.
 
     Raises
@@ -132,12 +200,13 @@ def check_history(state: ModelState, published: Version | None) -> None:
     VersionFork
         The store is behind what was published, or says otherwise.
     """
-    if published is None or published.version < state.version:
+    if published is None or published.version < stored.version:
         return
-    if published.version == state.version and published.digest == state.digest:
+    if published.version == stored.version and published.digest == stored.digest:
         return
     raise VersionFork(
-        f"model {state.model_id!r}: version {published.version} was published and the store holds "
-        f"version {state.version}{' with another digest' * (published.version == state.version)}: "
-        "it has lost writes. Restore the store, or register the model again with --replace"
+        f"model {stored.model_id!r}: version {published.version} was published and the store "
+        f"holds version {stored.version}"
+        f"{' with another digest' * (published.version == stored.version)}: it has lost writes. "
+        "Restore the store, or register the model again with --replace"
     )

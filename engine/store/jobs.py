@@ -80,6 +80,22 @@ def write_result(
         pipeline.execute()
 
 
+def begin_attempt(client: redis.Redis, model_id: str, job_id: str) -> int:
+    """Count an attempt at a job, and return which one it is."""
+    key = ModelKeys.of_model(model_id).job(job_id)
+    with reachable(client):
+        pipeline = client.pipeline(transaction=True)
+        pipeline.hincrby(key, "attempts", 1)
+        pipeline.expire(key, TIME_TO_LIVE)
+        return int(pipeline.execute()[0])
+
+
+def end_attempt(client: redis.Redis, model_id: str, job_id: str) -> None:
+    """Take back an attempt that was stopped in good order."""
+    with reachable(client):
+        client.hincrby(ModelKeys.of_model(model_id).job(job_id), "attempts", -1)
+
+
 def write_failure(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:
     """Store that a job failed, so that it is not ordered again at once."""
     key = ModelKeys.of_model(model_id).job(job_id)

@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -15,14 +13,15 @@ from consumers.log.memory import MemoryLog
 from consumers.takeover import (
     check_history,
     models_of,
+    newest_parameters,
     parameter_tails,
-    stale_parameters,
     start_offset,
     version_tails,
 )
 from engine.errors import LogReset, VersionFork
 from engine.store.head import ErrorRecord
-from engine.store.state import ModelState
+from engine.store.keys import ModelKeys
+from engine.store.survey import Surveyed
 
 PARTITION = Partition("lethe.deletions", "topic-id", 3)
 
@@ -47,8 +46,8 @@ def version(number: int, digest: str = "d") -> Version:
     )
 
 
-def state(number: int, digest: str = "d") -> ModelState:
-    return cast(ModelState, SimpleNamespace(model_id="m", version=number, digest=digest))
+def state(number: int, digest: str = "d") -> Surveyed:
+    return Surveyed("m", ModelKeys.of_model("m"), number, digest, False, False)
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_foreign_records_under_a_models_key_do_not_stop_a_worker(log: MemoryLog)
     assert parameter_tails(reader, ["m"]) == {}
 
 
-def test_newer_parameters_are_published_again_only_over_older_ones() -> None:
+def test_newest_parameters_are_published_again_byte_for_byte() -> None:
     stored = json.dumps(
         {
             **version(3).model_dump(mode="json"),
@@ -130,13 +129,22 @@ def test_newer_parameters_are_published_again_only_over_older_ones() -> None:
         }
     ).encode()
 
-    again = stale_parameters(state(3), stored, 2)
+    again = newest_parameters(stored)
 
     assert again is not None
-    assert again.value == stored
-    assert stale_parameters(state(3), stored, 3) is None
-    assert stale_parameters(state(3), stored, None) is None
-    assert stale_parameters(state(3), None, 2) is None
+    assert (again.key, again.value) == (b"m", stored)
+    assert newest_parameters(None) is None
+
+
+def test_a_model_is_found_behind_a_thousand_versions_of_others() -> None:
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(1))
+    producer = log.producer()
+    producer.publish([Message(topics.VERSIONS, b"m", version(7).value())])
+    crowd = version(1).value().replace(b'"model_id":"m"', b'"model_id":"crowd"')
+    producer.publish(Message(topics.VERSIONS, b"crowd", crowd) for _ in range(2500))
+
+    assert version_tails(log.reader(), ["m"])["m"].version == 7
 
 
 def test_a_worker_settles_the_models_of_its_partitions(log: MemoryLog) -> None:

@@ -1,0 +1,218 @@
+"""What a worker owes the models of partitions that come, go, and cannot be worked on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from consumers import deletion_worker, refresh_job, refresh_worker, topics
+from consumers.events import RefreshRequested
+from consumers.log.base import Message
+from consumers.log.memory import MemoryConsumer, MemoryLog
+from engine.store.head import LimitsRecord
+from engine.store.jobs import begin_attempt
+from engine.store.keys import ModelKeys
+from engine.store.outbox import Entry, Stage, encode
+from engine.store.store import ModelStore
+from tests.support.invariants import check_model
+from tests.support.platform import Platform
+
+pytestmark = pytest.mark.redis
+
+SOON_FULL = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
+"""A generation that eight rows fill: a request for ten is deferred to a rebuild."""
+
+Dump = Mapping[bytes, bytes]
+
+
+def dump(store: ModelStore, model_id: str) -> Dump:
+    """Return everything that is stored of a model."""
+    client: Any = store.client
+    pattern = f"lethe:{{{ModelKeys.of_model(model_id).tag}}}:*"
+    return {key: client.dump(key) for key in client.scan_iter(pattern)}
+
+
+def restore(store: ModelStore, model_id: str, kept: Dump) -> None:
+    """Put a model back to what it was, as a failover to a lagging replica does."""
+    client: Any = store.client
+    for key in dump(store, model_id):
+        client.delete(key)
+    for key, value in kept.items():
+        client.restore(key, 0, value)
+
+
+def roll_back(platform: Platform, model_id: str) -> Dump:
+    """Let the store lose one published version; return what it had."""
+    before = dump(platform.store, model_id)
+    platform.send_index(model_id, 0)
+    platform.drain()
+    whole = dump(platform.store, model_id)
+    restore(platform.store, model_id, before)
+    return whole
+
+
+def test_a_halted_model_loses_nothing_while_neighbours_and_partitions_come_and_go(
+    memory: Platform,
+) -> None:
+    """Given a model that halts, when another worker leaves and neighbours go on, it keeps all."""
+    memory.register("m")
+    first, _ = memory.pair
+    other = memory.deletion_worker()
+    mine = _partition(memory, "m")
+    neighbour = next(n for n in (f"n{i}" for i in range(50)) if _partition(memory, n) == mine)
+    memory.register(neighbour)
+    for worker in (first, other):
+        worker.run_once(0.0)
+    owner = next(w for w in (first, other) if mine in {p.index for p in w._consumer.assignment()})
+    leaver = other if owner is first else first
+    whole = roll_back(memory, "m") if owner is first else _roll_back_with(memory, owner)
+    owner.recover()
+    owner.run_once(0.0)
+
+    waiting = memory.send_index("m", 1)
+    owner.run_once(0.0)
+    leaver.close()
+    for _ in range(3):
+        owner.run_once(0.0)
+    memory.send_index(neighbour, 5)
+    owner.run_once(0.0)
+    assert ("m", waiting) not in {(r.model_id, r.request_id) for r in memory.receipts("m")}
+
+    restore(memory.store, "m", whole)
+    owner.recover()
+    for _ in range(3):
+        owner.run_once(0.0)
+    assert memory.final(waiting, "m").status == "APPLIED"
+    check_model(memory, "m")
+    check_model(memory, neighbour)
+
+
+def _partition(platform: Platform, model_id: str) -> int:
+    reader = platform.log.reader()
+    return reader.partition_for(topics.DELETIONS, model_id.encode()).index
+
+
+def _roll_back_with(platform: Platform, worker: deletion_worker.DeletionWorker) -> Dump:
+    before = dump(platform.store, "m")
+    platform.send_index("m", 0)
+    while not platform.receipts("m"):
+        worker.run_once(0.0)
+    whole = dump(platform.store, "m")
+    restore(platform.store, "m", before)
+    return whole
+
+
+def test_a_halted_model_is_looked_at_again_and_goes_on_once_it_is_mended(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion_worker, "_HALT_SECONDS", 0.0)
+    memory.register("m")
+    worker, _ = memory.pair
+    whole = roll_back(memory, "m")
+    worker.recover()
+    worker.run_once(0.0)
+    request = memory.send_index("m", 1)
+    worker.run_once(0.0)
+    assert len(memory.versions("m")) == 2
+
+    restore(memory.store, "m", whole)
+    for _ in range(3):
+        worker.run_once(0.0)
+
+    assert memory.final(request, "m").status == "APPLIED"
+    check_model(memory, "m")
+
+
+def test_an_outbox_that_cannot_be_published_halts_its_model_alone(memory: Platform) -> None:
+    memory.register("good")
+    memory.register("bad")
+    unsendable = Entry(Stage.RECEIPTS, topics.RECEIPTS, b"bad", b"{}")
+    outbox = ModelKeys.of_model("bad").outbox
+    client: Any = memory.store.client
+    client.xadd(outbox, {"entry": b"not an entry" + encode(unsendable)})
+    bad = memory.send_index("bad", 0)
+    good = memory.send_index("good", 0)
+    worker, _ = memory.pair
+    for _ in range(4):
+        worker.run_once(0.0)
+
+    assert memory.final(good, "good").status == "APPLIED"
+    assert bad not in {receipt.request_id for receipt in memory.receipts("bad")}
+
+
+def test_jobs_read_ahead_are_not_lost_with_a_partition(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a job under way, when its partition goes and comes back, later jobs are done too."""
+    assert isinstance(memory.log, MemoryLog)
+    log = memory.log
+    models = ("a", "b", "c", "d")
+    for model in models:
+        memory.register(model, limits=SOON_FULL)
+    worker, refresher = memory.pair
+    for _ in range(2):
+        worker.run_once(0.0)
+        refresher.run_once(0.0)
+    run_job = refresh_job.run_job
+    evicted: list[bool] = []
+
+    def slow(*args: Any, **options: Any) -> Any:
+        if not evicted:
+            evicted.append(True)
+            assert isinstance(refresher._consumer, MemoryConsumer)
+            log.evict(refresher._consumer)
+            time.sleep(0.3)
+        return run_job(*args, **options)
+
+    monkeypatch.setattr(refresh_worker, "run_job", slow)
+    requests = [memory.send_index(model, *range(10)) for model in models]
+    memory.drain()
+
+    assert evicted
+    for model, request in zip(models, requests, strict=True):
+        assert memory.final(request, model).status == "APPLIED"
+        check_model(memory, model)
+
+
+def test_refresh_jobs_that_the_log_has_removed_do_not_stop_the_worker(memory: Platform) -> None:
+    assert isinstance(memory.log, MemoryLog)
+    memory.register("m", limits=SOON_FULL)
+    worker, first = memory.pair
+    first.run_once(0.0)
+    memory.send_index("m", *range(10))
+    for _ in range(3):
+        worker.run_once(0.0)
+    [jobs] = memory.log.reader().partitions(topics.REFRESH_JOBS)
+    memory.store.set_watermarks({str(jobs): 0})
+    memory.log.trim(jobs, 1)
+    first.close()
+    memory.register("later", limits=SOON_FULL)
+    second = memory.refresh_worker()
+
+    request = memory.send_index("later", *range(10))
+    memory.drain(worker, second)
+
+    assert memory.final(request, "later").status == "APPLIED"
+
+
+def test_a_job_that_ends_its_worker_again_and_again_is_given_up(memory: Platform) -> None:
+    """Given a job whose attempts never end in good order, the fourth worker does not try."""
+    memory.register("m")
+    memory.register("other", limits=SOON_FULL)
+    event = memory.ordered("m", None)
+    for _ in range(3):
+        begin_attempt(memory.store.client, "m", event.job_id)
+    memory.producer.publish([_order(event)])
+    request = memory.send_index("other", *range(10))
+
+    memory.drain()
+
+    assert memory.load("m").version == 0
+    assert memory.final(request, "other").status == "APPLIED"
+
+
+def _order(event: RefreshRequested) -> Message:
+    return Message(topics.REFRESH_JOBS, event.model_id.encode(), event.value())
