@@ -14,7 +14,7 @@ import numpy as np
 
 from consumers.events import RefreshRequested
 from consumers.transition import v_age
-from engine.error import choose_sentinels, remainder_estimate
+from engine.error import choose_sentinels, remainder_estimate, scale
 from engine.errors import CorruptState, IllConditioned, LetheError
 from engine.objective import Array, Kind, Objective, Rows
 from engine.refresh import (
@@ -165,7 +165,7 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     limits = state.meta.config.limits.limits()
     target = limits.far_under * state.meta.config.error_budget
-    size = float(np.linalg.norm(state.stream.published))
+    size = scale(state.generation, state.stream)
     polished = polish_snapshot(
         state.generation,
         state.stream,

@@ -48,7 +48,7 @@ class PublishedError:
     bound
         A true bound, or None where there is only an estimate.
     relative
-        ``value`` over max(|theta|, floor).
+        ``value`` over `scale`.
     """
 
     value: float
@@ -155,11 +155,12 @@ def published_error(
 def _error(
     generation: Generation, stream: Stream, value: float, kind: ErrorKind, bound: float | None
 ) -> PublishedError:
-    measure = scale(generation, stream)
-    relative = value / measure if measure > 0 else (0.0 if value == 0 else float("inf"))
-    return PublishedError(value, kind, bound, relative)
+    return PublishedError(value, kind, bound, value / scale(generation, stream))
 
 
 def scale(generation: Generation, stream: Stream) -> float:
-    """Return what errors are relative to: max(|published|, floor)."""
-    return max(norm(stream.published), _FLOOR * norm(generation.theta_b))
+    """Return what errors are relative to: max(|published|, floor); 1 if both are 0.
+
+    Where retraining gives theta = 0 there is nothing to be relative to: the error is absolute.
+    """
+    return max(norm(stream.published), _FLOOR * norm(generation.theta_b)) or 1.0

@@ -105,5 +105,13 @@ def test_the_relative_error_has_a_floor() -> None:
     assert scale(state.generation, nothing) == 1e-3 * norm(state.generation.theta_b)
     error = published_error(state.generation, nothing, everyone, len(everyone.rows))
     assert error.relative == error.value / scale(state.generation, nothing)
-    zero = replace(state.generation, theta_b=0 * state.generation.theta_b)
-    assert published_error(zero, nothing, everyone, 1).relative == float("inf")
+
+
+def test_where_retraining_gives_zero_the_relative_error_is_the_absolute_one() -> None:
+    state, stream, everyone = _deleted("benign", "linear")
+    nothing = np.zeros_like(stream.published)
+    origin = replace(state.generation, theta_b=nothing)
+    at_zero = replace(stream, theta_exact=nothing, published=nothing)
+    error = published_error(origin, at_zero, everyone, len(everyone.rows))
+    assert 0 < error.value < 1e-9
+    assert error.relative == error.value

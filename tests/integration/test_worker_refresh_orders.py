@@ -1,0 +1,52 @@
+"""Which refreshes are ordered: those that do something, and none that waits is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from engine.refresh import Size
+from engine.store.head import LimitsRecord
+from tests.families import Data, make
+from tests.support.platform import Platform
+
+
+def plain(X: object, y: object, *, ridge: float = 1.0, intercept: bool = True) -> Data:
+    """Data of a linear model, named so that nobody takes it for a family."""
+    features, target = np.asarray(X, dtype=float), np.asarray(y, dtype=float).reshape(-1, 1)
+    return replace(
+        make("benign", "linear"),
+        X=features, y=target, weight=np.ones(len(target)), ridge=ridge, intercept=intercept,
+    )  # fmt: skip
+
+
+def opposed() -> Data:
+    """Data whose first two rows alone have the answer theta = 0."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([np.ones((2, 1)), rng.standard_normal((30, 1)) + 3])
+    return plain(X, [1.0, -1.0, *(rng.standard_normal(30) + 3)], intercept=False)
+
+
+def test_a_rebuild_whose_answer_is_zero_is_swapped_in(memory: Platform) -> None:
+    limits = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
+    memory.register("m", opposed(), limits=limits)
+    request = memory.send_index("m", *range(2, 32))
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    newest = memory.versions()[-1]
+    assert newest.refresh is not None
+    assert np.isfinite(newest.error.relative)
+    assert memory.load().meta.pending_job is None
+
+
+def test_a_polish_aims_at_what_the_policy_counts_also_where_the_answer_is_near_zero(
+    memory: Platform,
+) -> None:
+    memory.register("m", "benign", "logistic", limits=LimitsRecord(far_under=1e-4))
+    memory.send_index("m", *range(5))
+    memory.drain()
+    head = memory.load().keys.head
+    memory.raw().hset(head, "published", np.zeros(memory.load().meta.config.d).tobytes())
+    result = memory.compute_refresh(memory.ordered("m", Size.POLISH))
+    assert result.size is Size.POLISH, result.reason
