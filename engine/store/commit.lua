@@ -18,8 +18,14 @@ local PARAMETERS, DISCARDED, V, Q = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local manifest = cjson.decode(ARGV[1])
 local expected = manifest.expected
 
+-- Another worker was faster: read again.
 local function refuse(what, found)
   return {'CONFLICT', what, tostring(found or '')}
+end
+
+-- Nobody's commit explains this: writes were lost, or keys were restored or changed by hand.
+local function corrupt(what, found)
+  return {'CORRUPT', what, tostring(found or '')}
 end
 
 -- 5a. compare ---------------------------------------------------------------------------------
@@ -42,7 +48,7 @@ local types = {
 }
 for key, wanted in pairs(types) do
   local found = redis.call('TYPE', key)['ok']
-  if found ~= 'none' and found ~= wanted then return refuse('type of ' .. key, found) end
+  if found ~= 'none' and found ~= wanted then return corrupt('type of ' .. key, found) end
 end
 for i = 14, #KEYS do
   if redis.call('EXISTS', KEYS[i]) == 0 then return refuse('staged', KEYS[i]) end
@@ -58,6 +64,20 @@ for i = 1, #manifest.requests, 2 do
 end
 if redis.call('LLEN', V) ~= manifest.v_before then return refuse('rows of V', '') end
 if redis.call('LLEN', Q) ~= manifest.q_before then return refuse('rows of Q', '') end
+if manifest.deletions_before and redis.call('LLEN', DELETIONS) ~= manifest.deletions_before then
+  return corrupt('length of ' .. DELETIONS, redis.call('LLEN', DELETIONS))
+end
+if redis.call('EXISTS', OUTBOX) == 1 then -- XADD takes only an id above all that it ever took
+  local about = redis.call('XINFO', 'STREAM', OUTBOX)
+  for i = 1, #about, 2 do
+    if about[i] == 'last-generated-id' then
+      local last = tonumber(string.match(about[i + 1], '^(%d+)-'))
+      if last > tonumber(expected.commit_seq) then
+        return corrupt('newest commit in ' .. OUTBOX, string.format('%.0f', last))
+      end
+    end
+  end
+end
 local needed = 1 + 2 * manifest.head + manifest.v + manifest.q + manifest.outbox
   + manifest.parameters
 if #ARGV ~= needed then return refuse('arguments', #ARGV) end

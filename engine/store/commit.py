@@ -20,12 +20,14 @@ class Expected:
     """What was loaded; the commit happens only if it still stands.
 
     ``next_offset`` is that of the commit's partition, None where nothing of it was decided.
+    ``deletions`` is the length of the list of deletions, None where it is not known.
     """
 
     commit_seq: int
     version: int
     digest: str
     next_offset: int | None = None
+    deletions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Commit:
             "q": len(self.Q_rows),
             "v_before": self.v_before,
             "q_before": self.q_before,
+            **({} if expected.deletions is None else {"deletions_before": expected.deletions}),
             "clear_v": self.clear_V,
             "clear_q": self.clear_Q,
             "deleted": list(self.deleted),

@@ -75,7 +75,8 @@ class ModelState:
     def expected(self, partition: str | None) -> Expected:
         """Return what a commit that decides ``partition`` (None: nothing) must find."""
         offset = None if partition is None else self.offsets.get(partition)
-        return Expected(self.commit_seq, self.version, self.digest, offset)
+        logged = self.meta.deletions_logged
+        return Expected(self.commit_seq, self.version, self.digest, offset, logged)
 
 
 State = ModelState | Unregistered

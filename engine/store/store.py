@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from engine.error import Sentinels
-from engine.errors import CommitConflict, CorruptState, StoreUnavailable, UnknownModel
+from engine.errors import CommitConflict, CorruptState, LetheError, StoreUnavailable, UnknownModel
 from engine.objective import Kind, Rows
 from engine.store import codec, keys
 from engine.store.commit import Commit, script
@@ -282,6 +282,8 @@ class ModelStore:
         ------
         CommitConflict
             The state is not what was loaded; nothing was written.
+        CorruptState
+            What is stored does not fit together; nothing was written.
         StoreUnavailable
             No answer: the commit may or may not have happened. Read, never retry.
         NotDurable
@@ -291,11 +293,7 @@ class ModelStore:
         with reachable(self._client):
             answer = self._script(keys=names, args=arguments)
             if answer[0] != b"OK":
-                what, found = answer[1].decode(), answer[2].decode()
-                raise CommitConflict(
-                    f"{commit.keys.tag}: {what} is {found or 'absent'}, not what was loaded; "
-                    "another worker has committed"
-                )
+                raise _refused(commit, *(text(part) for part in answer))
             self._barrier.wait(self._writer)
         return int(answer[1])
 
@@ -373,6 +371,20 @@ class ModelStore:
             return
         with reachable(self._client):
             self._client.mset({keys.watermark(p): offset for p, offset in offsets.items()})
+
+
+def _refused(commit: Commit, kind: str, what: str, found: str) -> LetheError:
+    """Return the error that a refusal of the script is."""
+    if kind == "CORRUPT":
+        return CorruptState(
+            f"{commit.keys.tag}: {what} is {found}, which does not go with the state at commit "
+            f"{commit.expected.commit_seq}: the store lost writes, or was restored in part. "
+            "Restore the whole of it"
+        )
+    return CommitConflict(
+        f"{commit.keys.tag}: {what} is {found or 'absent'}, not what was loaded; "
+        "another worker has committed"
+    )
 
 
 def _hmget(pipeline: Any, key: str, fields: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from engine.errors import CommitConflict, StoreUnavailable
+from engine.errors import CommitConflict, CorruptState, StoreUnavailable
 from engine.store import commit as commit_module, staging
 from engine.store.commit import Commit, Expected
 from engine.store.connection import Barrier, connect
@@ -142,9 +142,38 @@ def test_a_key_of_another_type_is_refused_before_anything_is_written(
     else:
         redis_client.set(key, "x")
     before = dump(redis_client)
-    with pytest.raises(CommitConflict, match="type of"):
+    with pytest.raises(CorruptState, match="type of"):
         store.commit(whole())
     assert dump(redis_client) == before
+
+
+@pytest.mark.parametrize("published", [False, True], ids=["waiting", "published"])
+def test_an_outbox_that_is_ahead_of_the_state_is_refused_before_anything_is_written(
+    store: ModelStore, redis_client: redis.Redis, published: bool
+) -> None:
+    """As after a partial restore: XADD would refuse its id when the rest is written already."""
+    ahead = redis_client.xadd(KEYS.outbox, {"entry": b"of commit 2"}, id="2-1")
+    if published:
+        redis_client.xdel(KEYS.outbox, ahead)
+    before = dump(redis_client)
+    with pytest.raises(CorruptState, match=r"outbox is 2, .* at commit 1"):
+        store.commit(whole())
+    with pytest.raises(CorruptState, match="outbox"):
+        store.commit(whole(outbox=[]))
+    assert dump(redis_client) == before
+
+
+def test_a_list_of_deletions_that_the_head_does_not_know_is_refused(
+    store: ModelStore, redis_client: redis.Redis
+) -> None:
+    known = replace(STANDS, deletions=1)
+    redis_client.rpush(KEYS.deletions, "of a later commit")
+    before = dump(redis_client)
+    with pytest.raises(CorruptState, match="deletions is 2"):
+        store.commit(whole(expected=known))
+    assert dump(redis_client) == before
+    redis_client.rpop(KEYS.deletions)
+    assert store.commit(whole(expected=known)) == 2
 
 
 @pytest.mark.parametrize("more", [-1, 1])
