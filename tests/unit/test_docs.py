@@ -1,0 +1,41 @@
+"""The docs point at what exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
+    named = re.findall(
+        r"`((?:engine|consumers|tests|scripts|deploy|docs)/[\w./-]*\w)`", page.read_text()
+    )
+    for name in named:
+        assert (ROOT / name).exists(), name
+
+
+def test_every_test_that_proves_a_promise_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/guarantees.md").read_text())
+    assert len(named) > 10
+    for file, test in named:
+        assert re.search(rf"def {test}\b", (ROOT / file).read_text()), f"{file}::{test}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:`|^    )make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    assert set(named) <= targets
