@@ -22,6 +22,7 @@ from consumers.decide import (
 )
 from consumers.events import MAX_REQUEST_BYTES, Receipt, Source, SourceRange
 from consumers.log.base import Headers, Record
+from consumers.refresh_order import order_refresh
 from consumers.transition import (
     Origin,
     Transition,
@@ -29,7 +30,6 @@ from consumers.transition import (
     entries_in_order,
     head_fields,
     job_entry,
-    order_refresh,
     parameters_value,
     publish_version,
     receipt_entry,
@@ -227,7 +227,15 @@ def _receipt(
 ) -> tuple[Receipt, str | None]:
     """Return a receipt and the body it is kept under; None: it is sent and not kept."""
     if after is not None and isinstance(decision, Accepted):
-        return applied_receipt(after, decision, now), decision.body
+        receipt = applied_receipt(
+            after,
+            decision.request_id,
+            rows_deleted=len(decision.rows),
+            rows_unknown=decision.rows_unknown,
+            source=decision.source,
+            now=now,
+        )
+        return receipt, decision.body
     if after is not None and isinstance(decision, Deferral):
         return _deferred_receipt(after, decision, now), decision.accepted.body
     return _refusal(model_id, decision, now)
@@ -249,18 +257,26 @@ def _deferred_receipt(after: ModelState, deferral: Deferral, now: datetime) -> R
     )
 
 
-def applied_receipt(after: ModelState, accepted: Accepted, now: datetime) -> Receipt:
+def applied_receipt(
+    after: ModelState,
+    request_id: str,
+    *,
+    rows_deleted: int,
+    rows_unknown: int,
+    source: Source,
+    now: datetime,
+) -> Receipt:
     """Return the receipt of a request that stands."""
     return Receipt(
-        request_id=accepted.request_id,
+        request_id=request_id,
         model_id=after.model_id,
-        status="APPLIED" if accepted.rows else "ALREADY_APPLIED",
-        rows_deleted=len(accepted.rows),
-        rows_unknown=accepted.rows_unknown,
+        status="APPLIED" if rows_deleted else "ALREADY_APPLIED",
+        rows_deleted=rows_deleted,
+        rows_unknown=rows_unknown,
         version=after.version,
         generation=after.meta.generation,
         error=after.meta.error,
-        source=accepted.source,
+        source=source,
         completed_at=now,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
@@ -13,17 +13,16 @@ from itertools import accumulate
 import numpy as np
 
 from consumers.events import RefreshRequested
-from consumers.transition import v_age
-from engine.error import choose_sentinels, remainder_estimate, scale
+from consumers.progress import Progress, unseen
+from consumers.refresh_order import choose_size
+from engine.error import choose_sentinels, scale
 from engine.errors import CorruptState, IllConditioned, LetheError
 from engine.objective import Array, Kind, Objective, Rows
 from engine.refresh import (
     Choice,
     NewGeneration,
     Size,
-    choose,
     compact,
-    facts_of,
     polish_snapshot,
     rebuild,
 )
@@ -36,9 +35,6 @@ from engine.store.state import ModelState
 from engine.store.store import ModelStore
 from engine.stream import Generation
 
-ORDERED = ("ordered", "scheduled")
-"""Reasons of people and schedules: their size is done at the least."""
-
 CATCH_UP_LIMIT = 64
 """Rows that a result may leave to the deletion worker to catch up with."""
 
@@ -46,9 +42,6 @@ RESOLVED_BYTES = 256 * 1024
 """Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
 
 _CATCH_UP_ROUNDS = 8
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, and how much there is (0: unknown)."""
 
 
 class Superseded(LetheError):
@@ -70,7 +63,7 @@ def run_job(
     event: RefreshRequested,
     *,
     now: datetime,
-    progress: Progress = lambda _what, _done, _all: None,
+    progress: Progress = unseen,
 ) -> JobResult:
     """Do a refresh job and store its result.
 
@@ -119,23 +112,6 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
             return _compact(job, snapshot, choice)
         case Size.REBUILD:
             return _rebuild(job, snapshot, choice)
-
-
-def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
-    """Return the smallest size that does; what a person ordered is done at the least."""
-    meta = state.meta
-    facts = facts_of(
-        state.generation,
-        state.stream,
-        estimate=0.0
-        if meta.certified is not None
-        else remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live),
-        budget_relative=meta.config.error_budget,
-        v_age_seconds=v_age(meta, now),
-        deferred=len(state.deferred),
-    )
-    ordered = event.size if event.reason in ORDERED else None
-    return choose(facts, meta.config.limits.limits(), ordered)
 
 
 def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> JobResult:

@@ -12,9 +12,9 @@ from datetime import datetime
 
 import numpy as np
 
-from consumers.decide import Accepted
 from consumers.deletion_transition import applied_receipt
 from consumers.events import Receipt, RefreshInfo, Source
+from consumers.refresh_order import order_refresh
 from consumers.transition import (
     Origin,
     Transition,
@@ -22,7 +22,6 @@ from consumers.transition import (
     entries_in_order,
     head_fields,
     job_entry,
-    order_refresh,
     parameters_value,
     publish_version,
     receipt_entry,
@@ -180,9 +179,6 @@ def new_generation(
 ) -> Transition:
     """Swap in a compact or a rebuild: the staged generation becomes live."""
     staged, later = caught_up.staged, caught_up.deletion
-    counts = result.class_counts
-    if counts is not None:
-        counts = (counts[0] - (len(caught_up.rows) - caught_up.ones), counts[1] - caught_up.ones)
     changed = _refreshed(
         before.meta,
         result,
@@ -192,7 +188,7 @@ def new_generation(
         generation_key=staged.keys.name,
         generation_created_at=now,
         reference_epoch=before.meta.reference_epoch + 1,
-        class_counts=counts,
+        class_counts=caught_up.class_counts(result.class_counts),
         first_deletion_at=now if len(staged.stream.V) else None,
         certified=None if caught_up.rows else result.certified,
     )
@@ -319,12 +315,11 @@ def _with_resolved(
 def _final_receipt(
     after: ModelState, request: Deferred, new: Mapping[str, str], now: datetime
 ) -> Receipt:
-    rows = tuple(row for row in request.row_ids if new.get(row) == request.request_id)
-    accepted = Accepted(
-        Source.model_validate(request.source),
+    return applied_receipt(
+        after,
         request.request_id,
-        request.body,
-        rows,
-        request.rows_unknown,
+        rows_deleted=sum(new.get(row) == request.request_id for row in request.row_ids),
+        rows_unknown=request.rows_unknown,
+        source=Source.model_validate(request.source),
+        now=now,
     )
-    return applied_receipt(after, accepted, now)

@@ -18,7 +18,8 @@ from consumers.health import Health
 from consumers.log.base import Log, Message, Partition, Position, Record
 from consumers.loop import keep_turning
 from consumers.metrics import Metrics
-from consumers.refresh_job import Progress, Superseded, run_job
+from consumers.progress import Progress
+from consumers.refresh_job import Superseded, run_job
 from consumers.takeover import start_offset
 from consumers.telemetry import logger
 from engine.errors import LetheError, LogReset, Unavailable

@@ -25,14 +25,13 @@ from consumers.events import (
     SourceRange,
     Version,
 )
-from engine.error import ErrorKind, PublishedError, published_error, remainder_estimate
+from consumers.refresh_order import order_refresh
+from engine.error import ErrorKind, PublishedError, published_error
 from engine.objective import Array
-from engine.refresh import Size, choose, facts_of
 from engine.store import codec
 from engine.store.commit import Commit
-from engine.store.head import FORMAT, ErrorRecord, Meta, PendingJob
+from engine.store.head import FORMAT, ErrorRecord, Meta
 from engine.store.outbox import Entry, Stage, encode
-from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import ModelState
 from engine.stream import Stream
 
@@ -279,79 +278,6 @@ def publish_version(
     after = replace(state, version=version, digest=event.digest)
     entries = [parameters, versions]
     return after, entries if job is None else [*entries, job_entry(job, now)]
-
-
-def order_refresh(
-    state: ModelState, version: int, now: datetime
-) -> tuple[ModelState, RefreshRequested | None]:
-    """Order a refresh if one is needed and none is pending."""
-    meta = state.meta
-    if _is_pending(meta, now) or (meta.rows_live == 0 and not state.deferred):
-        return state, None
-    reason = refresh_reason(state, now)
-    if reason is None:
-        return state, None
-    choice = policy_choice(state, now)
-    seed = f"{meta.config.model_id}\n{version}\n{state.commit_seq}"
-    job_id = hashlib.sha256(seed.encode()).hexdigest()[:32]
-    pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now, version=version)
-    job = RefreshRequested(
-        job_id=job_id,
-        model_id=meta.config.model_id,
-        generation=meta.generation,
-        version=version,
-        reason=reason,
-        size=choice,
-    )
-    return replace(state, meta=with_meta(meta, pending_job=pending)), job
-
-
-def _is_pending(meta: Meta, now: datetime) -> bool:
-    """Return whether a job is under way; one whose result would have expired by now is lost."""
-    job = meta.pending_job
-    return job is not None and (now - job.ordered_at).total_seconds() < TIME_TO_LIVE
-
-
-def refresh_reason(state: ModelState, now: datetime) -> str | None:
-    """Return why a refresh is needed now, or None."""
-    meta = state.meta
-    if state.deferred:
-        return "deferred"
-    if meta.error.relative > meta.error.budget:
-        return "error_budget"
-    # Whether a generation is used up does not depend on the sentinels' estimate: it only tells a
-    # compaction from a rebuild, and a polish from a completion. It is not worth its time here.
-    if choice_given(state, now, estimate=0.0) in (Size.COMPACT, Size.REBUILD):
-        return "generation"
-    return None
-
-
-def policy_choice(state: ModelState, now: datetime) -> Size:
-    """Return the size that the policy would take now, as a hint for the refresh worker."""
-    meta = state.meta
-    estimate = remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
-    return choice_given(state, now, 0.0 if meta.certified is not None else estimate)
-
-
-def choice_given(state: ModelState, now: datetime, estimate: float) -> Size:
-    """Return the size that the policy would take if this were the sentinels' estimate."""
-    meta = state.meta
-    facts = facts_of(
-        state.generation,
-        state.stream,
-        estimate=estimate,
-        budget_relative=meta.config.error_budget,
-        v_age_seconds=v_age(meta, now),
-        deferred=len(state.deferred),
-    )
-    return choose(facts, meta.config.limits.limits()).size
-
-
-def v_age(meta: Meta, now: datetime) -> float:
-    """Return the age of the oldest row of V in seconds."""
-    if meta.first_deletion_at is None:
-        return 0.0
-    return (now - meta.first_deletion_at).total_seconds()
 
 
 def entries_in_order(entries: Sequence[Entry]) -> list[bytes]:

@@ -31,6 +31,8 @@ from engine.stream import (
     linearised_error,
 )
 
+_WORSE = 2.0  # times the condition number of the fresh precomputation
+
 
 class Size(StrEnum):
     """How much a refresh does, smallest first."""
@@ -54,7 +56,8 @@ class Limits:
     completions
         Rebuild after this many completions in one generation.
     condition
-        Rebuild above this condition number of A_t.
+        Rebuild above this condition number of A_t, where that would lower it: not before A_t is
+        twice as ill conditioned as the precomputation left it.
     age_seconds
         Rebuild when the oldest row of V is older: V and Q derive from deleted rows.
     """
@@ -77,7 +80,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the policy looks at. Errors are absolute."""
+    """What the policy looks at. Errors are absolute.
+
+    ``fresh_condition`` is the condition number that the generation began with; ``fresh`` says
+    that nothing has happened since its fit, so that refitting would give the same again.
+    """
 
     kind: Kind
     d: int
@@ -88,6 +95,8 @@ class Facts:
     remaining: float  # error of theta_exact: what a completion would leave
     budget: float
     deferred: int = 0
+    fresh_condition: float = 1.0
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ def choose(facts: Facts, limits: Limits, ordered: Size | None = None) -> Choice:
     """Return the smallest size that does what is needed; ``ordered`` is done at the least."""
     if facts.deferred:
         return Choice(Size.REBUILD, f"{facts.deferred} deferred requests wait for it")
-    forced = _generation_is_used_up(facts, limits)
+    forced = used_up(facts, limits)
     if ordered is not Size.REBUILD and forced is not None:
         return forced
     if ordered is not None:
@@ -118,8 +127,14 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
     return Choice(Size.REBUILD, "accumulated rounding nears the budget")
 
 
-def _generation_is_used_up(facts: Facts, limits: Limits) -> Choice | None:
-    if facts.condition > limits.condition:
+def used_up(facts: Facts, limits: Limits) -> Choice | None:
+    """Return what a generation that is used up needs, or None.
+
+    Whatever this returns sets back the count that it names, so that it is not needed again at
+    once.
+    """
+    # Data that are ill conditioned themselves stay so: no rebuild betters them.
+    if facts.condition > max(limits.condition, _WORSE * facts.fresh_condition):
         return Choice(Size.REBUILD, f"condition {facts.condition:.0e} is past its limit")
     if facts.completions >= limits.completions:
         return Choice(Size.REBUILD, f"{facts.completions} completions in this generation")
@@ -308,4 +323,17 @@ def facts_of(
         remaining=estimate + stream.rounding + stream.carried,
         budget=budget_relative * scale(generation, stream),
         deferred=deferred,
+        fresh_condition=generation.largest / generation.smallest,
+        fresh=_nothing_has_happened(generation, stream),
+    )
+
+
+def _nothing_has_happened(generation: Generation, stream: Stream) -> bool:
+    """Return whether the stream is as the generation's own fit left it."""
+    fit = generation.theta_b
+    return (
+        len(stream.V) == 0
+        and stream.completions == 0
+        and np.array_equal(stream.theta_exact, fit)
+        and np.array_equal(stream.published, fit)
     )

@@ -10,25 +10,23 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress as Bars, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from consumers.cli.options import Flags
+from consumers.progress import Progress
 from consumers.settings import Settings, load_settings
 from consumers.telemetry import configure_logging, logger
 from engine.errors import InvalidData
 from engine.store.connection import connect
-
-Report = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, and how much there is (0: unknown)."""
 
 _SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
 _SAY_EVERY = 5.0  # seconds between such lines
@@ -76,7 +74,7 @@ class Output:
             self.line(f"{name:<{width}}  {value}")
 
     @contextmanager
-    def progress(self) -> Iterator[Report]:
+    def progress(self) -> Iterator[Progress]:
         """Show what is done meanwhile, on stderr."""
         if sys.stderr.isatty() and not self.as_json:
             with _bars() as report:
@@ -110,10 +108,10 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 
 
 @contextmanager
-def _bars() -> Iterator[Report]:
+def _bars() -> Iterator[Progress]:
     counts = TextColumn("{task.fields[counts]}")
     columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Bars(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int) -> None:
@@ -128,7 +126,7 @@ def _bars() -> Iterator[Report]:
 
 
 @contextmanager
-def _log_lines() -> Iterator[Report]:
+def _log_lines() -> Iterator[Progress]:
     """Log a stage once it has taken a second, and from then on every few seconds."""
     log = logger("cli")
     now: dict[str, Any] = {}

@@ -18,6 +18,7 @@ from consumers.cli.output import Output, number, prepare
 from consumers.drained import lags
 from consumers.events import REFRESH_REQUESTED, RefreshRequested, Version
 from consumers.log.base import Message, Partition, Reader
+from consumers.refresh_order import ORDERED, SCHEDULED, refresh_reason
 from consumers.runtime import Runtime, open_runtime
 from engine.errors import InvalidData, LetheError, Unavailable
 from engine.refresh import Size
@@ -30,9 +31,6 @@ _READ_SECONDS = 0.5
 _READ_RECORDS = 500
 _LOST_SECONDS = 3600.0  # a pending job as old as this is sent again
 _SUPERSEDED_SECONDS = 5.0  # from the commit of a swap to its version on the topic
-
-ORDERED = "ordered"
-SCHEDULED = "scheduled"
 
 
 class RefreshFailed(LetheError):
@@ -53,8 +51,9 @@ class NoRefresh(Unavailable):
 @click.argument("model", required=False)
 @click.option(
     "--due", is_flag=True,
-    help="Order a rebuild of every model whose --refresh-every has passed, and send pending jobs "
-    "again that are over an hour old.",
+    help="Order what every model needs by now: a rebuild where --refresh-every has passed, where "
+    "what derives from deleted rows has reached its age limit, or where deferred requests wait and "
+    "none is pending. Pending jobs over an hour old are sent again.",
 )  # fmt: skip
 @click.option(
     "--size", type=click.Choice([size.value for size in Size]),
@@ -189,6 +188,10 @@ def _due(state: ModelState, size: Size, now: datetime) -> RefreshRequested | Non
         age = (now - pending.ordered_at).total_seconds()
         again = _job(state, pending.job_id, pending.reason, None)
         return again if age > _LOST_SECONDS else None
+    reason = refresh_reason(state, now)
+    if reason is not None:  # of time alone, or after a rebuild that failed: nothing was committed
+        seed = f"{state.model_id}\n{reason}\n{state.commit_seq}"
+        return _job(state, hashlib.sha256(seed.encode()).hexdigest()[:32], reason, None)
     every = meta.config.refresh_every_seconds
     if every is None or meta.rows_live == 0:
         return None

@@ -16,11 +16,11 @@ from datetime import datetime
 import numpy as np
 
 import consumers.decider
+import consumers.refresh_order
 import consumers.transition
 from consumers.decide import Accepted, Batch, Decision
 from engine.error import ErrorKind, PublishedError
 from engine.objective import Array
-from engine.refresh import Size
 from engine.store.state import ModelState
 from engine.store.store import Lookup
 
@@ -64,17 +64,15 @@ def canned_error(_state: ModelState) -> PublishedError:
     return _CANNED
 
 
-def canned_choice(_state: ModelState, _now: datetime, estimate: float = 0.0) -> Size:
-    """Return a size that orders nothing."""
-    del estimate
-    return Size.COMPLETE
+def no_reason(_state: ModelState, _now: datetime) -> str | None:
+    """Order no refresh."""
+    return None
 
 
 _REPLACED = (
     (consumers.decider, "compute", canned_batch),
     (consumers.transition, "measured_error", canned_error),
-    (consumers.transition, "policy_choice", canned_choice),
-    (consumers.transition, "choice_given", canned_choice),
+    (consumers.refresh_order, "refresh_reason", no_reason),
 )
 
 

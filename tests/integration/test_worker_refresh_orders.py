@@ -9,6 +9,7 @@ import numpy as np
 from engine.refresh import Size
 from engine.store.head import LimitsRecord
 from tests.families import Data, make
+from tests.support.invariants import check_model
 from tests.support.platform import Platform
 
 
@@ -50,3 +51,41 @@ def test_a_polish_aims_at_what_the_policy_counts_also_where_the_answer_is_near_z
     memory.raw().hset(head, "published", np.zeros(memory.load().meta.config.d).tobytes())
     result = memory.compute_refresh(memory.ordered("m", Size.POLISH))
     assert result.size is Size.POLISH, result.reason
+
+
+def test_data_that_are_ill_conditioned_themselves_are_not_rebuilt_without_end(
+    memory: Platform,
+) -> None:
+    rng = np.random.default_rng(0)
+    columns = [rng.lognormal(11, 0.5, 300), 0.01 * rng.random(300), rng.standard_normal(300)]
+    done = memory.register("m", plain(np.column_stack(columns), 1e-4 * columns[0] + columns[2]))
+    generation = done.state.generation
+    assert (
+        generation.largest / generation.smallest > done.state.meta.config.limits.limits().condition
+    )
+    memory.drain()
+    memory.send_index("m", 5)
+    memory.drain()
+    assert [version.refresh for version in memory.versions()] == [None, None]
+    check_model(memory, exact_to=1e-6)
+
+
+def test_an_error_that_a_fresh_fit_leaves_is_not_refitted_without_end(memory: Platform) -> None:
+    """A budget that a fit meets with little to spare, and one that no fit on these rows meets."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 5))
+    data = plain(X, X @ np.arange(5.0) + rng.standard_normal(300))
+    left = memory.register("probe", data).state.meta.error.relative
+    memory.register("near", data, budget=2 * left)
+    memory.drain()
+    assert [version.refresh for version in memory.versions("near")] == [None]
+    memory.register("m", data)
+    state = memory.load("m")
+    config = state.meta.config.model_copy(update={"error_budget": left / 2})
+    error = state.meta.error.model_copy(update={"budget": left / 2})
+    meta = state.meta.model_copy(update={"config": config, "error": error})
+    memory.raw().hset(state.keys.head, "meta", meta.model_dump_json())
+    memory.send_index("m", 7)
+    memory.drain()  # one rebuild for the deletion, and none for what the rebuild leaves
+    sizes = [None if v.refresh is None else v.refresh.size for v in memory.versions()]
+    assert sizes == [None, None, Size.REBUILD]

@@ -21,7 +21,7 @@ from engine.refresh import (
     polish_snapshot,
     rebuild,
 )
-from engine.stream import current_dual_rows, delete, distance_to_exact
+from engine.stream import Generation, Stream, current_dual_rows, delete, distance_to_exact
 from tests.families import families
 from tests.oracles import distance
 from tests.states import started
@@ -65,6 +65,9 @@ MANY = LIMITS.rows(2000) + 1
         (replace(LINEAR, completions=64), None, Size.REBUILD, "64 completions"),
         (replace(LINEAR, completions=63), None, Size.COMPLETE, "far under"),
         (replace(LINEAR, condition=1.1e12), None, Size.REBUILD, "condition 1e+12"),
+        # What the data themselves are like, no rebuild betters.
+        (replace(LINEAR, condition=9e12, fresh_condition=5e12), None, Size.COMPLETE, "far under"),
+        (replace(LINEAR, condition=1.1e13, fresh_condition=5e12), None, Size.REBUILD, "condition"),
         (replace(LINEAR, v_age_seconds=31 * 86400.0), None, Size.REBUILD, "age limit"),
         (replace(LINEAR, deferred=2), None, Size.REBUILD, "2 deferred"),
         # An order is done at the least.
@@ -95,6 +98,24 @@ def test_the_facts_budget_is_relative_to_what_the_published_error_is_relative_to
     gone = replace(state.stream, published=np.zeros_like(state.stream.published))
     facts = facts_of(state.generation, gone, estimate=0.0, budget_relative=0.01)
     assert facts.budget == pytest.approx(0.01 * 1e-3 * np.linalg.norm(state.generation.theta_b))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_what_a_fit_has_just_left_is_fresh(kind: str) -> None:
+    state = started("benign", kind)
+    stream = state.delete_in([8], "pru")
+    rows, W = state.live_rows(8)
+    rebuilt = rebuild(state.generation, rows, stream.theta_exact)
+    compacted = compact(state.generation, stream, state.made.factor, rows, W)
+
+    def fresh(generation: Generation, stream: Stream) -> bool:
+        return facts_of(generation, stream, estimate=0.0, budget_relative=0.01).fresh
+
+    assert fresh(state.generation, state.stream)
+    assert fresh(rebuilt.generation, rebuilt.stream)
+    assert not fresh(state.generation, stream)
+    assert not fresh(state.generation, complete(state.stream))
+    assert not fresh(compacted.generation, compacted.stream)
 
 
 @pytest.mark.parametrize("kind", KINDS)

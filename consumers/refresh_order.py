@@ -1,0 +1,103 @@
+"""When a refresh is ordered, and which size the policy takes.
+
+One rule stops needless work: a refresh that could not better what there is, is not ordered. A
+request that waits for a rebuild is the exception: it waits until one succeeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import datetime
+
+from consumers.events import RefreshRequested
+from engine.error import remainder_estimate
+from engine.refresh import Choice, Facts, choose, facts_of, used_up
+from engine.store.head import Meta, PendingJob
+from engine.store.staging import TIME_TO_LIVE
+from engine.store.state import ModelState
+
+ORDERED = "ordered"
+SCHEDULED = "scheduled"
+AT_LEAST = (ORDERED, SCHEDULED)
+"""Reasons of people and schedules: the size that they name is done at the least."""
+
+
+def order_refresh(
+    state: ModelState, version: int, now: datetime
+) -> tuple[ModelState, RefreshRequested | None]:
+    """Order a refresh if one is needed and none is pending."""
+    meta = state.meta
+    reason = None if _is_pending(meta, now) else refresh_reason(state, now)
+    if reason is None:
+        return state, None
+    seed = f"{meta.config.model_id}\n{version}\n{state.commit_seq}"
+    job_id = hashlib.sha256(seed.encode()).hexdigest()[:32]
+    pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now, version=version)
+    job = RefreshRequested(
+        job_id=job_id,
+        model_id=meta.config.model_id,
+        generation=meta.generation,
+        version=version,
+        reason=reason,
+    )
+    return replace(state, meta=meta.model_copy(update={"pending_job": pending})), job
+
+
+def _is_pending(meta: Meta, now: datetime) -> bool:
+    """Return whether a job is under way; one whose result would have expired by now is lost."""
+    job = meta.pending_job
+    return job is not None and (now - job.ordered_at).total_seconds() < TIME_TO_LIVE
+
+
+def refresh_reason(state: ModelState, now: datetime) -> str | None:
+    """Return why a refresh is needed now, or None."""
+    meta = state.meta
+    if state.deferred:
+        return "deferred"
+    if meta.rows_live == 0:
+        return None
+    # Neither question needs the sentinels' estimate: the stored error has it, and whether a
+    # generation is used up does not depend on it.
+    facts = _facts(state, now, estimate=0.0)
+    if meta.error.relative > meta.error.budget and not facts.fresh:
+        return "error_budget"
+    if used_up(facts, meta.config.limits.limits()) is not None:
+        return "generation"
+    return None
+
+
+def is_stuck(state: ModelState) -> bool:
+    """Return whether requests wait for a rebuild and none is on its way: the last one failed."""
+    return bool(state.deferred) and state.meta.pending_job is None
+
+
+def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
+    """Return the smallest size that does; what a person ordered is done at the least."""
+    meta = state.meta
+    certified = meta.certified is not None
+    estimate = (
+        0.0
+        if certified
+        else remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
+    )
+    ordered = event.size if event.reason in AT_LEAST else None
+    return choose(_facts(state, now, estimate), meta.config.limits.limits(), ordered)
+
+
+def _facts(state: ModelState, now: datetime, estimate: float) -> Facts:
+    return facts_of(
+        state.generation,
+        state.stream,
+        estimate=estimate,
+        budget_relative=state.meta.config.error_budget,
+        v_age_seconds=_v_age(state.meta, now),
+        deferred=len(state.deferred),
+    )
+
+
+def _v_age(meta: Meta, now: datetime) -> float:
+    """Return the age of the oldest row of V in seconds."""
+    if meta.first_deletion_at is None:
+        return 0.0
+    return (now - meta.first_deletion_at).total_seconds()
