@@ -17,8 +17,9 @@ from consumers.transition import Origin, Transition
 from engine.errors import IllConditioned
 from engine.refresh import Size
 from engine.store.jobs import JobResult, read_result
+from engine.store.keys import GenerationKeys
 from engine.store.staged import CaughtUp, catch_up, read_staged
-from engine.store.staging import staged as existing
+from engine.store.staging import to_persist
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
@@ -54,25 +55,34 @@ def swap(
     if result.size in (Size.COMPLETE, Size.POLISH):
         transition = small_refresh(state, result, arrays, origin, now=now)
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
-    return _swap_generation(store, state, result, arrays, origin, now)
+    if result.staged_key is None:
+        return _swap_empty(store, state, result, origin, now)
+    where = state.keys.generation(result.staged_key)
+    return _swap_generation(store, state, result, where, arrays, origin, now)
+
+
+def _swap_empty(
+    store: ModelStore, state: ModelState, result: JobResult, origin: Origin, now: datetime
+) -> Outcome:
+    rows = [row for request in result.resolved for row in _rows(state, request)]
+    ledgered = store.ledgered(state.keys, rows)
+    if _rows_left(state, ledgered, rows) != 0:
+        return _drop(state, result, origin, now, "rows are left after all")
+    transition = emptied(state, result, ledgered, origin, now=now)
+    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 
 
 def _swap_generation(
     store: ModelStore,
     state: ModelState,
     result: JobResult,
+    where: GenerationKeys,
     arrays: Mapping[bytes, bytes],
     origin: Origin,
     now: datetime,
 ) -> Outcome:
     rows = [row for request in result.resolved for row in _rows(state, request)]
     ledgered = store.ledgered(state.keys, rows)
-    message = f"refreshed: {result.size}, {result.reason}"
-    if result.staged_key is None:
-        if _rows_left(state, ledgered, rows) != 0:
-            return _drop(state, result, origin, now, "rows are left after all")
-        return Outcome(emptied(state, result, ledgered, origin, now=now), True, message)
-    where = state.keys.generation(result.staged_key)
     staged = read_staged(store, where, state.meta, result, arrays)
     if staged is None:
         return _drop(state, result, origin, now, "its staged generation has expired")
@@ -84,9 +94,11 @@ def _swap_generation(
     misfit = _misfit(result, caught_up, _rows_left(state, ledgered, rows))
     if misfit is not None:
         return _drop(state, result, origin, now, misfit)
-    persist = existing(store.client, where.everything())
+    persist = to_persist(store.client, where.required(), where.optional())
+    if persist is None:  # by now, though it was read a moment ago
+        return _drop(state, result, origin, now, "its staged generation has expired")
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
-    return Outcome(transition, True, message)
+    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 
 
 def _rows(state: ModelState, request: str) -> tuple[str, ...]:
@@ -110,10 +122,8 @@ def _misfit(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | Non
     if left == 0:
         return "later deletions took its last rows"
     penalised = caught_up.staged.generation.objective.penalty.min() > 0
-    if result.class_counts is None or penalised:
-        return None
-    zeros, ones = result.class_counts
-    if zeros == len(caught_up.rows) - caught_up.ones or ones == caught_up.ones:
+    counts = caught_up.class_counts(result.class_counts)
+    if counts is not None and 0 in counts and not penalised:
         return "later deletions took its last rows of a class"
     return None
 

@@ -27,7 +27,7 @@ from consumers.transition import (
     scalars_of,
 )
 from engine.error import Sentinels, choose_sentinels
-from engine.errors import CommitConflict, InvalidData, ModelExists
+from engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from engine.precompute import Precomputation, precompute
 from engine.store import staging
@@ -133,7 +133,8 @@ def register(
         sentinel_ids=sentinels.ids,
         on_rows=lambda done: progress("storing rows", done, len(kept.ids)),
     )
-    staging.stage_dataset(store.client, dataset, kept.ids, kept.subjects)
+    staging.stage_dataset(store.client, dataset, kept.ids)
+    staging.stage_subjects(store.client, dataset, kept.subjects)
     fresh = ModelState(
         keys=keys,
         commit_seq=state.commit_seq,
@@ -284,7 +285,18 @@ def _commit(
             if isinstance(before, ModelState)
             else []
         )
-        names = [*candidate.where.everything(), *candidate.dataset.everything()]
+        where, dataset = candidate.where, candidate.dataset
+        persist = staging.to_persist(
+            store.client,
+            [*where.required(), dataset.ids],
+            [*where.optional(), dataset.subjects],
+        )
+        if persist is None:
+            raise CorruptState(
+                f"model {fresh.model_id!r}: what was staged has gone before it could be committed "
+                "(after six hours it expires, and a store with a maxmemory-policy may evict it); "
+                "nothing was changed, register it again"
+            )
         commit = Commit(
             keys=fresh.keys,
             generation=candidate.where,
@@ -296,7 +308,7 @@ def _commit(
             deferred={name: request.model_dump_json() for name, request in after.deferred.items()},
             outbox=entries_in_order(entries),
             parameters=parameters_value(entries),
-            persist=staging.staged(store.client, names),
+            persist=persist,
             discarded=discarded,
         )
         try:
@@ -322,9 +334,7 @@ def _onto(store: ModelStore, candidate: _Candidate, before: ModelState) -> Model
     later = store.ledgered(fresh.keys, candidate.data.ids)
     staged = Staged(candidate.where, fresh.generation, fresh.stream, fresh.sentinels)
     caught_up = catch_up(store, staged, fresh.meta, sorted(later))
-    counts = fresh.meta.class_counts
-    if counts is not None:
-        counts = (counts[0] - (len(caught_up.rows) - caught_up.ones), counts[1] - caught_up.ones)
+    counts = caught_up.class_counts(fresh.meta.class_counts)
     penalised = fresh.generation.objective.penalty.min() > 0
     if len(caught_up.rows) == fresh.meta.rows_live or (min(counts or (1,)) == 0 and not penalised):
         raise InvalidData(

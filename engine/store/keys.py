@@ -96,7 +96,7 @@ class ModelKeys:
 
     @cached_property
     def retired(self) -> str:
-        """Set: row ids that a --replace left out; members once, neither live nor deleted."""
+        """Set: row ids that a --replace left out; a later file may have them again."""
         return self._key("retired")
 
     @cached_property
@@ -156,10 +156,17 @@ class GenerationKeys:
         """Return the key of one shard of row records (hash)."""
         return self._key(f"rows:{shard}")
 
+    def required(self) -> list[str]:
+        """Return the keys that every generation has."""
+        return [self.fixed, self.factor]
+
+    def optional(self) -> list[str]:
+        """Return the keys that are absent while they hold nothing."""
+        return [self.V, self.Q, *(self.rows(shard) for shard in range(SHARDS))]
+
     def everything(self) -> list[str]:
         """Return all keys, to expire or to remove."""
-        fixed = [self.fixed, self.factor, self.V, self.Q]
-        return [*fixed, *(self.rows(shard) for shard in range(SHARDS))]
+        return [*self.required(), *self.optional()]
 
 
 @dataclass(frozen=True)

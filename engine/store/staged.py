@@ -45,6 +45,12 @@ class CaughtUp:
     rows: tuple[str, ...]
     ones: int
 
+    def class_counts(self, before: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Return the counts of targets 0 and 1 without the rows that it learnt of."""
+        if before is None:
+            return None
+        return before[0] - (len(self.rows) - self.ones), before[1] - self.ones
+
 
 def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
     """Return a stream's scalars and thetas, as a job result keeps them."""

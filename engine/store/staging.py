@@ -88,20 +88,23 @@ def unstage_rows(client: redis.Redis, where: GenerationKeys, row_ids: Sequence[s
         pipeline.execute()
 
 
-def stage_dataset(
-    client: redis.Redis,
-    where: DatasetKeys,
-    ids: Sequence[str],
-    subjects: Mapping[str, Sequence[str]],
-) -> None:
-    """Write the row ids in order, and the rows of each subject."""
+def stage_dataset(client: redis.Redis, where: DatasetKeys, ids: Sequence[str]) -> None:
+    """Write the row ids in order."""
     with reachable(client):
         for start in range(0, len(ids), CHUNK):
             pipeline = client.pipeline(transaction=True)
             pipeline.rpush(where.ids, *ids[start : start + CHUNK])
             pipeline.expire(where.ids, TIME_TO_LIVE)
             pipeline.execute()
-        names = list(subjects)
+
+
+def stage_subjects(
+    client: redis.Redis, where: DatasetKeys, subjects: Mapping[str, Sequence[str]]
+) -> None:
+    """Write the rows of each subject, replacing what was staged before."""
+    names = list(subjects)
+    with reachable(client):
+        client.unlink(where.subjects)
         for start in range(0, len(names), CHUNK):
             chunk = names[start : start + CHUNK]
             pipeline = client.pipeline(transaction=True)
@@ -112,8 +115,21 @@ def stage_dataset(
             pipeline.execute()
 
 
+def to_persist(
+    client: redis.Redis, required: Sequence[str], others: Sequence[str]
+) -> list[str] | None:
+    """Return which staged keys a commit makes live, or None when a required one is gone.
+
+    Of the others (V, Q, a shard, subjects) those that exist: what is empty has no key. The
+    required ones are written first and so expire first: while the script finds them all, no
+    other key has expired since this looked.
+    """
+    found = staged(client, [*required, *others])
+    return found if set(required).issubset(found) else None
+
+
 def staged(client: redis.Redis, keys: Sequence[str]) -> list[str]:
-    """Return those of the keys that exist (an empty V or shard has no key): what to persist."""
+    """Return those of the keys that exist."""
     with reachable(client):
         pipeline = client.pipeline(transaction=False)
         for key in keys:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
+from consumers import refresh_swap
 from consumers.chain import theta_of
 from engine.refresh import Size
+from engine.store.snapshot import load_factor
+from engine.store.staged import Staged, catch_up
+from engine.store.store import ModelStore
 from tests.oracles import distance, projection
 from tests.support.invariants import (
     check_model,
@@ -138,3 +143,31 @@ def test_52_batches_and_all_sizes_through_kafka(
             published = float(np.linalg.norm(platform.load().stream.published))
             assert true_error(platform) <= 0.05 * published
     check_model(platform)
+
+
+@pytest.mark.parametrize("part", ["fixed", "factor"])
+def test_a_generation_that_expires_during_its_swap_does_not_become_live(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    memory.register("m", "benign", "linear", budget=10.0)
+    memory.send_index("m", 0, 1)
+    memory.drain()
+    event = memory.ordered("m", Size.REBUILD)
+    memory.compute_refresh(event)
+    # Given a key whose time ends after the staged generation was read
+
+    def last_moment(store: ModelStore, staged: Staged, *rest: Any) -> Any:
+        store.client.unlink(getattr(staged.keys, part))
+        return catch_up(store, staged, *rest)
+
+    monkeypatch.setattr(refresh_swap, "catch_up", last_moment)
+    # When its event comes
+    memory.tell_refreshed(event)
+    memory.drain()
+    monkeypatch.undo()
+    # Then the live generation stays, whole
+    assert memory.load().meta.generation == 0
+    load_factor(memory.store, memory.load())
+    memory.send_index("m", 2)
+    memory.drain()
+    check_model(memory)

@@ -73,7 +73,8 @@ def test_what_is_staged_expires_and_touches_nothing_live(platform: Platform) -> 
         sentinel_ids=snapshot.ids[:3],
     )
     dataset = ModelKeys.of_model("m").dataset("staged")
-    staging.stage_dataset(platform.raw(), dataset, snapshot.ids, {"s": ["row-1"]})
+    staging.stage_dataset(platform.raw(), dataset, snapshot.ids)
+    staging.stage_subjects(platform.raw(), dataset, {"s": ["row-1"]})
     new = set(platform.raw().scan_iter()) - before
     assert new
     assert all(0 < platform.raw().ttl(key) <= staging.TIME_TO_LIVE for key in new)
