@@ -22,6 +22,7 @@ from consumers.decide import (
 )
 from consumers.events import MAX_REQUEST_BYTES, Receipt, Source, SourceRange
 from consumers.log.base import Headers, Record
+from consumers.refresh_order import order_refresh
 from consumers.transition import (
     Origin,
     Transition,
@@ -29,7 +30,6 @@ from consumers.transition import (
     entries_in_order,
     head_fields,
     job_entry,
-    order_refresh,
     parameters_value,
     publish_version,
     receipt_entry,

@@ -14,6 +14,7 @@ import numpy as np
 
 from consumers.deletion_transition import applied_receipt
 from consumers.events import Receipt, RefreshInfo, Source
+from consumers.refresh_order import order_refresh
 from consumers.transition import (
     Origin,
     Transition,
@@ -21,7 +22,6 @@ from consumers.transition import (
     entries_in_order,
     head_fields,
     job_entry,
-    order_refresh,
     parameters_value,
     publish_version,
     receipt_entry,
