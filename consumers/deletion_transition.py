@@ -36,6 +36,7 @@ from consumers.transition import (
     scalars_of,
     stored_receipt,
     with_meta,
+    without_rows,
 )
 from consumers.validate import Refused
 from engine.store import codec
@@ -137,17 +138,15 @@ def deletion_transition(
     deleted = [*batch.deleted, *retired]
     commit = Commit(
         keys=before.keys,
-        generation=before.generation_keys,
+        generation=after.generation_keys,
         expected=before.expected(origin.partition),
         partition=origin.partition,
         next_offset=origin.next_offset,
         head=head_fields(after, before),
         V_rows=[codec.pack_signed_row(row) for row in batch.V_rows],
         Q_rows=[codec.pack(row) for row in batch.Q_rows],
-        v_before=before.meta.K,
-        q_before=before.meta.r,
-        clear_V=batch.empty,
-        clear_Q=batch.empty,
+        v_before=0 if batch.empty else before.meta.K,
+        q_before=0 if batch.empty else before.meta.r,
         deleted=deleted,
         deleted_version=after.version,
         erase=[f"{before.meta.generation_key}/{row}" for row in batch.deleted],
@@ -155,6 +154,7 @@ def deletion_transition(
         deferred={d.accepted.request_id: deferred_record(d).model_dump_json() for d in deferrals},
         outbox=entries_in_order(entries),
         parameters=parameters_value(entries),
+        discarded=[f"gen:{before.meta.generation_key}"] if batch.empty else [],
     )
     return Transition(commit, advanced(after, origin))
 
@@ -184,7 +184,6 @@ def _after(
     changed = with_meta(
         meta,
         **scalars_of(stream),
-        status="EMPTY" if batch.empty else meta.status,
         rows_live=meta.rows_live - len(batch.deleted),
         rows_deleted=meta.rows_deleted + len(batch.deleted),
         deletions_logged=logged,
@@ -192,13 +191,14 @@ def _after(
         first_deletion_at=meta.first_deletion_at or now,
         certified=None,
     )
-    return replace(
+    after = replace(
         before,
         meta=changed,
         stream=stream,
         sentinels=before.sentinels.without(frozenset(batch.deleted)),
         deferred={**before.deferred, **waiting},
     )
+    return without_rows(after) if batch.empty else after
 
 
 def _receipts(

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-import numpy as np
-
 from consumers.deletion_transition import applied_receipt
 from consumers.events import Receipt, RefreshInfo, Source
 from consumers.refresh_order import order_refresh
@@ -28,8 +26,8 @@ from consumers.transition import (
     scalars_of,
     stored_receipt,
     with_meta,
+    without_rows,
 )
-from engine.error import Sentinels
 from engine.refresh import Polished, Size, adopt_polish, complete, concurrent_remainder
 from engine.store import codec
 from engine.store.commit import Commit
@@ -37,7 +35,7 @@ from engine.store.head import Meta
 from engine.store.jobs import JobResult
 from engine.store.staged import CaughtUp
 from engine.store.state import Deferred, ModelState
-from engine.stream import Stream, at_rest
+from engine.stream import Stream
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:
@@ -230,15 +228,7 @@ def emptied(
     now: datetime,
 ) -> Transition:
     """Swap in a rebuild that has no row left: the deferred requests named all of them."""
-    config = before.meta.config
-    stream = at_rest(np.zeros((config.d, config.m)), 0.0)
-    counts = None if before.meta.class_counts is None else (0, 0)
-    changed = _refreshed(
-        before.meta, result, now, **scalars_of(stream), class_counts=counts, certified=None
-    )
-    nobody = Sentinels((), before.sentinels.rows.take(slice(0, 0)), before.sentinels.W[:0])
-    state = replace(before, meta=changed, stream=stream, sentinels=nobody)
-    rows = [row for request in result.resolved for row in before.deferred[request].row_ids]
+    state = without_rows(replace(before, meta=_refreshed(before.meta, result, now)))
     return _with_resolved(
         before,
         state,
@@ -248,13 +238,9 @@ def emptied(
         now,
         Commit(
             keys=before.keys,
-            generation=before.generation_keys,
+            generation=state.generation_keys,
             expected=before.expected(origin.partition),
-            v_before=before.meta.K,
-            q_before=before.meta.r,
-            clear_V=True,
-            clear_Q=True,
-            erase=[f"{before.meta.generation_key}/{row}" for row in dict.fromkeys(rows)],
+            discarded=[f"gen:{before.meta.generation_key}"],
         ),
     )
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import numpy as np
+
 from consumers import chain, cloudevents, topics
 from consumers.events import (
     DELETION_RECEIPT,
@@ -26,14 +28,15 @@ from consumers.events import (
     Version,
 )
 from consumers.refresh_order import order_refresh
-from engine.error import ErrorKind, PublishedError, published_error
+from engine.error import ErrorKind, PublishedError, Sentinels, published_error
 from engine.objective import Array
 from engine.store import codec
 from engine.store.commit import Commit
+from engine.store.generation import empty_generation
 from engine.store.head import FORMAT, ErrorRecord, Meta
 from engine.store.outbox import Entry, Stage, encode
 from engine.store.state import ModelState
-from engine.stream import Stream
+from engine.stream import Stream, at_rest
 
 PARAMETERS_LIMIT = 900_000
 """Bytes of a parameters event; larger ones are left in the store and named by uri."""
@@ -245,6 +248,35 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
 def with_meta(meta: Meta, **changes: object) -> Meta:
     """Return meta with changes, checked."""
     return meta.model_validate({**dict(meta), **changes})
+
+
+def without_rows(state: ModelState) -> ModelState:
+    """Return a state as it is when its last row has gone: EMPTY, in a generation of its own.
+
+    Factor, theta_b, V and Q derive from the rows that are gone: the commit discards the whole
+    generation, and the new one has nothing to store. The caller counts the rows.
+    """
+    config, number = state.meta.config, state.meta.generation + 1
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0)
+    meta = with_meta(
+        state.meta,
+        **scalars_of(stream),
+        status="EMPTY",
+        generation=number,
+        generation_key=f"{number}-empty-{state.commit_seq}",
+        reference_epoch=state.meta.reference_epoch + 1,
+        class_counts=None if state.meta.class_counts is None else (0, 0),
+        first_deletion_at=None,
+        certified=None,
+    )
+    rows, W = state.sentinels.rows, state.sentinels.W
+    return replace(
+        state,
+        meta=meta,
+        generation=empty_generation(config, number),
+        stream=stream,
+        sentinels=Sentinels((), rows.take(slice(0, 0)), W[:0]),
+    )
 
 
 def publish_version(

@@ -12,7 +12,7 @@ from engine.errors import CorruptState
 from engine.growing import GrowingRows
 from engine.objective import Objective
 from engine.store import codec
-from engine.store.head import Meta
+from engine.store.head import Meta, ModelConfig
 from engine.stream import Generation, Stream
 
 
@@ -30,9 +30,22 @@ def generation_info(generation: Generation, sentinel_ids: Sequence[str]) -> dict
     }
 
 
+def empty_generation(config: ModelConfig, number: int) -> Generation:
+    """Return the generation of a model without rows: the penalty alone, and theta 0.
+
+    Nothing of it is stored, so that nothing that was learned from the rows stays.
+    """
+    penalty = np.full(config.d, config.ridge)
+    origin = np.zeros((config.d, config.m))
+    objective = Objective(config.kind, penalty)
+    return Generation(number, objective, origin, config.ridge, config.ridge)
+
+
 def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, list[str]]:
     """Return the generation and the ids of its sentinels from the stored hash."""
     config = meta.config
+    if meta.rows_live == 0:
+        return empty_generation(config, meta.generation), []
     what = f"model {config.model_id!r}, generation {meta.generation}"
     if b"info" not in fixed:
         raise CorruptState(f"{what}: its precomputation is missing; register it with --replace")

@@ -274,7 +274,7 @@ def test_the_last_row_empties_the_model(bench: Bench) -> None:
     after = bench.transition.after
     assert (after.meta.status, after.meta.rows_live, after.meta.K) == ("EMPTY", 0, 0)
     assert not after.stream.published.any()
-    assert bench.transition.commit.clear_V
+    assert list(bench.transition.commit.discarded) == [f"gen:{bench.state.meta.generation_key}"]
 
 
 def test_the_last_of_a_class_waits_for_a_penalised_intercept() -> None:
