@@ -188,7 +188,7 @@ class _Sorter:
                 shares.add(self.claimed[row])
             elif row in self.lookup.ledger:
                 before += 1
-            elif row in self.lookup.records:
+            elif row in self.lookup.records or row in self.lookup.unread:
                 live.append(row)
             elif row in self.lookup.retired:
                 retired.append(row)
@@ -283,20 +283,23 @@ class _Guard(Exception):
 def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], lookup: Lookup) -> Batch:
     ids = [row for request in accepted for row in request.rows]
     config = state.meta.config
-    what = f"model {config.model_id!r}, rows to delete"
-    decoded = codec.unpack_rows([lookup.records[row] for row in ids], config.d, config.m, what)
-    rows = Rows(decoded.X, decoded.y, decoded.weight)
     deleted = (*batch.deleted, *ids)
     if len(deleted) == state.meta.rows_live:
         zero = at_rest(np.zeros((config.d, config.m)), 0.0)
         nothing = np.empty((0, config.d))
         counts = None if batch.class_counts is None else (0, 0)
         return Batch(batch.decisions, deleted, zero, nothing, nothing, counts, empty=True)
-    counts = _class_counts(state, batch, rows)
     limit = config.limits.limits().hard_rows(config.d)
+    detail = f"more than {limit} rows would be deleted since the last rebuild"
+    full = _Guard("GENERATION_FULL", detail)
+    if not lookup.unread.isdisjoint(ids):
+        raise full
+    what = f"model {config.model_id!r}, rows to delete"
+    decoded = codec.unpack_rows([lookup.records[row] for row in ids], config.d, config.m, what)
+    rows = Rows(decoded.X, decoded.y, decoded.weight)
+    counts = _class_counts(state, batch, rows)
     if len(batch.stream.V) + len(ids) > limit:
-        detail = f"more than {limit} rows would be deleted since the last rebuild"
-        raise _Guard("GENERATION_FULL", detail)
+        raise full
     try:
         done = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
     except IllConditioned as error:

@@ -69,6 +69,16 @@ def group_records(records: Sequence[Record]) -> list[Group]:
     return list(groups.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Undecided items that are decided together, and what was loaded for them."""
+
+    state: State
+    items: Sequence[Valid | Refused]
+    lookup: Lookup
+    subjects: Mapping[str, Sequence[str]]
+
+
 class Decider:
     """Decides groups; one thread uses it.
 
@@ -176,11 +186,11 @@ class Decider:
                 return self.remember(state)
         return state
 
-    def _look_up(
-        self, group: Group, items: Sequence[Valid | Refused]
-    ) -> tuple[State, Lookup, Mapping[str, Sequence[str]]]:
-        """Load (step 3) what the batch names, in one round trip, as of one state."""
-        request_ids = [name for item in items if (name := _request_id(item)) is not None]
+    def _look_up(self, group: Group, items: Sequence[Valid | Refused]) -> _Found:
+        """Load (step 3) what a batch names, as of one state.
+
+        One round trip, and another one where requests name subjects.
+        """
         named = [item.request.subject_id for item in items if isinstance(item, Valid)]
         subject_ids = [name for name in named if name is not None]
         for _ in range(_TRIES):
@@ -188,17 +198,46 @@ class Decider:
             subjects: Mapping[str, Sequence[str]] = {}
             if isinstance(state, ModelState):
                 subjects = self._store.subjects(state, subject_ids)
-            lookup = self._store.look_up(state, request_ids, rows_named(items, subjects))
+            first = self._first(state, _undecided(state, group.partition, items), subjects)
+            request_ids = [name for item in first if (name := _request_id(item)) is not None]
+            lookup = self._store.look_up(state, request_ids, rows_named(first, subjects))
             if lookup.commit_seq == state.commit_seq:
-                return state, lookup, subjects
+                return _Found(state, first, lookup, subjects)
             self._states.pop(group.keys, None)
         raise CommitConflict(f"model {group.model_id!r}: its state changes while it is read")
 
+    def _first(
+        self,
+        state: State,
+        items: Sequence[Valid | Refused],
+        subjects: Mapping[str, Sequence[str]],
+    ) -> Sequence[Valid | Refused]:
+        """Return the first items, at least one, that name no more rows than one step takes.
+
+        How many rows a request by subject names is known only here.
+        """
+        most = self._rows
+        if isinstance(state, ModelState):
+            config = state.meta.config
+            most = min(most, config.limits.limits().hard_rows(config.d))
+        rows = 0
+        for at, item in enumerate(items):
+            rows += len(rows_named([item], subjects))
+            if at and rows > most:
+                return items[:at]
+        return items
+
     def _decide_requests(self, group: Group, items: Sequence[Valid | Refused]) -> None:
-        state, lookup, subjects = self._look_up(group, items)
-        items = _undecided(state, group.partition, items)
-        if not items:
-            return
+        while items:
+            found = self._look_up(group, items)
+            if not found.items:
+                return
+            self._decide_found(group, found)
+            last = found.items[-1].record.offset
+            items = [item for item in items if item.record.offset > last]
+
+    def _decide_found(self, group: Group, found: _Found) -> None:
+        state, items, lookup, subjects = found.state, found.items, found.lookup, found.subjects
         origin = origin_of([item.record for item in items])
         refused = [item for item in items if isinstance(item, Refused)]
         if isinstance(state, Unregistered):

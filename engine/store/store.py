@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import redis
 
@@ -18,35 +17,12 @@ from engine.store.connection import Barrier, reachable, text
 from engine.store.generation import read_fixed, read_stream
 from engine.store.head import Meta, check_format, parse_meta
 from engine.store.keys import GenerationKeys, ModelKeys
+from engine.store.lookup import CHUNK, Lookup, look_up, row_records
 from engine.store.state import Deferred, ModelState, State, Unregistered
 
-CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row records
+__all__ = ["CHUNK", "Lookup", "ModelStore"]
+
 _LOAD_TRIES = 5  # the first learns which generation is live; more only while that changes
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """What a batch of requests needs to know of the store, read in one round trip.
-
-    Attributes
-    ----------
-    commit_seq
-        Of the head when it was read: another one than the cached state's means reload.
-    receipts
-        Stored receipts by request id, absent where there is none.
-    ledger
-        Version that deleted a row, by row id.
-    records
-        Encoded row records, by row id.
-    retired
-        Row ids that were members once.
-    """
-
-    commit_seq: int
-    receipts: Mapping[str, str]
-    ledger: Mapping[str, int]
-    records: Mapping[str, bytes]
-    retired: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,53 +171,14 @@ class ModelStore:
         }
 
     def look_up(self, state: State, request_ids: Sequence[str], row_ids: Sequence[str]) -> Lookup:
-        """Read receipts, ledger and row records in one round trip. Cost O(k d)."""
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.hget(state.keys.head, "commit_seq")
-        _hmget(pipeline, state.keys.requests, request_ids)
-        registered = isinstance(state, ModelState)
-        wanted = row_ids if registered else ()
-        _hmget(pipeline, state.keys.ledger, wanted)
-        if wanted:
-            pipeline.smismember(state.keys.retired, list(wanted))
-        shards = _by_shard(wanted)
-        if isinstance(state, ModelState):
-            for shard, rows in shards.items():
-                _hmget(pipeline, state.generation_keys.rows(shard), rows)
+        """Return what a batch needs to know; see `engine.store.lookup`. Cost O(k d)."""
         with reachable(self._client):
-            answers = iter(pipeline.execute())
-        commit_seq = int(next(answers) or 0)
-        receipts = _gather(answers, request_ids)
-        ledger = _gather(answers, wanted)
-        retired = (
-            frozenset(row for row, member in zip(wanted, next(answers), strict=True) if member)
-            if wanted
-            else frozenset()
-        )
-        records: dict[str, bytes] = {}
-        for rows in shards.values():
-            records |= _gather(answers, rows)
-        return Lookup(
-            commit_seq,
-            {request: receipt.decode() for request, receipt in receipts.items()},
-            {row: int(version) for row, version in ledger.items()},
-            records,
-            retired,
-        )
+            return look_up(self._client, state, request_ids, row_ids)
 
     def row_records(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return the records of those rows that have one."""
-        records: dict[str, bytes] = {}
-        for start in range(0, len(row_ids), CHUNK):
-            shards = _by_shard(row_ids[start : start + CHUNK])
-            pipeline = self._client.pipeline(transaction=False)
-            for shard, rows in shards.items():
-                _hmget(pipeline, live.rows(shard), rows)
-            with reachable(self._client):
-                answers = iter(pipeline.execute())
-            for rows in shards.values():
-                records |= _gather(answers, rows)
-        return records
+        with reachable(self._client):
+            return row_records(self._client, live, row_ids)
 
     def receipt(self, model_id: str, request_id: str) -> str | None:
         """Return a stored receipt as it was published (JSON), final or pending, or None."""
@@ -385,23 +322,3 @@ def _refused(commit: Commit, kind: str, what: str, found: str) -> LetheError:
         f"{commit.keys.tag}: {what} is {found or 'absent'}, not what was loaded; "
         "another worker has committed"
     )
-
-
-def _hmget(pipeline: Any, key: str, fields: Sequence[str]) -> None:
-    for start in range(0, len(fields), CHUNK):
-        pipeline.hmget(key, list(fields[start : start + CHUNK]))
-
-
-def _gather(answers: Any, fields: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for start in range(0, len(fields), CHUNK):
-        chunk = fields[start : start + CHUNK]
-        found |= {f: v for f, v in zip(chunk, next(answers), strict=True) if v is not None}
-    return found
-
-
-def _by_shard(row_ids: Sequence[str]) -> dict[int, list[str]]:
-    shards: dict[int, list[str]] = {}
-    for row in row_ids:
-        shards.setdefault(keys.shard_of(row), []).append(row)
-    return shards
