@@ -16,9 +16,11 @@ import numpy as np
 import redis
 
 from consumers import topics
+from consumers.drained import stuck
 from consumers.history import history
 from consumers.log.base import Log
 from consumers.published import published
+from consumers.refresh_order import is_stuck
 from consumers.runtime import Runtime
 from engine.errors import LetheError
 from engine.store import codec
@@ -135,6 +137,7 @@ def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Chec
         waiting = _outbox(store, state)
         yield waiting
         yield _erasure(store, state)
+        yield _deferred(state)
         if log is not None:
             yield _history(log, state, published_all=waiting.ok)
     except LetheError as error:
@@ -232,6 +235,14 @@ def _erasure(store: ModelStore, state: ModelState) -> Check:
         "`lethe work deletions` does it when it starts"
     )
     return Check(subject, False, detail)
+
+
+def _deferred(state: ModelState) -> Check:
+    subject = f"model {state.model_id}, deferred requests"
+    if is_stuck(state):
+        return Check(subject, False, stuck(state))
+    waiting = f"{len(state.deferred)} wait for a rebuild that is pending"
+    return Check(subject, True, waiting if state.deferred else "none")
 
 
 def _history(log: Log, state: ModelState, *, published_all: bool) -> Check:

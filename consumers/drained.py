@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from consumers import topics
 from consumers.log.base import Partition, Reader
+from consumers.refresh_order import is_stuck
+from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
 
@@ -30,6 +33,16 @@ def lags(reader: Reader, store: ModelStore, topic: str) -> Iterator[Lag]:
         yield Lag(partition, decided, max(0, bounds.end - decided))
 
 
+def stuck(state: ModelState) -> str:
+    """Return what is said of requests that wait for a rebuild which nobody is to do."""
+    return (
+        f"model {state.model_id!r}: {len(state.deferred)} requests are deferred and no rebuild is "
+        "pending, because the last one failed (the log line with action=refresh_failed says why); "
+        "`lethe refresh --due` orders another. If it fails again, register the model with "
+        "--replace and a larger --ridge, or scaled features"
+    )
+
+
 class Drained:
     """Asks whether topics are drained; one thread uses it."""
 
@@ -43,12 +56,23 @@ class Drained:
             lag.waiting == 0 for name in names for lag in lags(self._reader, self._store, name)
         )
 
-    def pending(self) -> bool:
-        """Return whether some model waits for a refresh."""
-        return any(
-            self._store.load_model(model).meta.pending_job is not None
-            for model in self._store.model_ids()
-        )
+    def refreshes(self) -> str:
+        """Return which refresh is still needed, as a line for a person; empty if none is.
+
+        Told of drained topics, again and again, it is a refresh that nobody does: its rebuild has
+        failed, or its job was lost.
+        """
+        for model in self._store.model_ids():
+            state = self._store.load_model(model)
+            if is_stuck(state):
+                return stuck(state)
+            if state.meta.pending_job is not None:
+                return (
+                    f"model {model!r} waits for refresh {state.meta.pending_job.job_id}, and no "
+                    f"record of {topics.REFRESH_JOBS} is left; `lethe refresh --due` sends it "
+                    "again when it is an hour old"
+                )
+        return ""
 
     def close(self) -> None:
         """Release the reader."""

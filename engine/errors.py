@@ -122,3 +122,10 @@ class LogReset(LetheError):
     """A position lies outside what the partition holds: records were lost or the log was reset."""
 
     code = "LOG_RESET"
+
+
+class RefreshFailed(LetheError):
+    """A refresh that is needed, or that was waited for, did not make a version."""
+
+    code = "REFRESH_FAILED"
+    exit_code = 1

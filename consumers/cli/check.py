@@ -25,7 +25,8 @@ def check(ctx: click.Context, /) -> int:
     Programs; the store, its durability and memory policy; the log and its topics; and each model:
     its head, the lengths of V and Q, row records against the count of live rows, the identity
     L L^T w_i = x_i on rows drawn at random, published history against stored state, the outbox,
-    and what is still to be erased. Exit code 1 if anything fails.
+    what is still to be erased, and deferred requests that nobody is to
+    resolve. Exit code 1 if anything fails.
 
     \b
     Example:

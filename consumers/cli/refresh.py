@@ -20,7 +20,7 @@ from consumers.events import REFRESH_REQUESTED, RefreshRequested, Version
 from consumers.log.base import Message, Partition, Reader
 from consumers.refresh_order import ORDERED, SCHEDULED, refresh_reason
 from consumers.runtime import Runtime, open_runtime
-from engine.errors import InvalidData, LetheError, Unavailable
+from engine.errors import InvalidData, RefreshFailed, Unavailable
 from engine.refresh import Size
 from engine.store.jobs import JobResult, read_result
 from engine.store.state import ModelState
@@ -31,13 +31,6 @@ _READ_SECONDS = 0.5
 _READ_RECORDS = 500
 _LOST_SECONDS = 3600.0  # a pending job as old as this is sent again
 _SUPERSEDED_SECONDS = 5.0  # from the commit of a swap to its version on the topic
-
-
-class RefreshFailed(LetheError):
-    """A refresh that was waited for did not make a version."""
-
-    code = "REFRESH_FAILED"
-    exit_code = 1
 
 
 class NoRefresh(Unavailable):

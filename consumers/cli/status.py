@@ -10,8 +10,9 @@ import click
 from consumers import topics
 from consumers.cli.options import global_options
 from consumers.cli.output import Output, duration, number, prepare
-from consumers.drained import Lag, lags
+from consumers.drained import Lag, lags, stuck
 from consumers.events import rfc3339
+from consumers.refresh_order import is_stuck
 from consumers.runtime import open_runtime
 from engine.store.outbox import Outbox
 from engine.store.state import ModelState
@@ -29,6 +30,8 @@ _COLUMNS = (
 @click.pass_context
 def status(ctx: click.Context, /, *, model: str | None) -> None:
     """Show every model, or MODEL in full.
+
+    A model whose deferred requests wait for a rebuild that is not even pending is STUCK.
 
     Version, live and deleted rows, the published error (relative distance to retraining, and
     whether it is exact, an estimate or a certificate) against its budget, a pending refresh, and
@@ -60,6 +63,8 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         out.document({"models": models, **facts})
         _all(out, models)
     partitions = f"{len(waiting)} partition{'s' * (len(waiting) != 1)}"
+    for stuck_model in (one for one in models if one["stuck"] is not None):
+        out.line(f"STUCK: {stuck_model['stuck']}")
     out.line(f"lag: {total} requests in {partitions}; {jobs} refresh jobs wait")
 
 
@@ -89,6 +94,7 @@ def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
             "ordered_at": rfc3339(pending.ordered_at),
         },
         "requests_deferred": len(state.deferred),
+        "stuck": stuck(state) if is_stuck(state) else None,
         "refreshed_at": rfc3339(meta.refreshed_at),
         "refresh_every_seconds": config.refresh_every_seconds,
         "outbox": Outbox(store.client).depth([state.keys]),
@@ -124,12 +130,18 @@ def _all(out: Output, models: Sequence[dict[str, Any]]) -> None:
                 number(m["error"]["relative"]),
                 m["error"]["kind"],
                 number(m["error"]["budget"]),
-                "-" if m["pending_refresh"] is None else m["pending_refresh"]["reason"],
+                _refresh(m),
                 m["status"],
             )
             for m in models
         ],
     )
+
+
+def _refresh(m: dict[str, Any]) -> str:
+    if m["stuck"] is not None:
+        return "STUCK"
+    return "-" if m["pending_refresh"] is None else str(m["pending_refresh"]["reason"])
 
 
 def _one(out: Output, m: dict[str, Any]) -> None:

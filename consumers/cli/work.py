@@ -29,10 +29,10 @@ from consumers.refresh_worker import RefreshWorker
 from consumers.runtime import Runtime, open_runtime
 from consumers.settings import Settings
 from consumers.telemetry import Logger, logger
-from engine.errors import CorruptState, Unavailable
+from engine.errors import CorruptState, RefreshFailed, Unavailable
 
 _LOOK_SECONDS = 0.1  # between looks at the workers and, with --until-idle, at what is left
-_HALTED_SECONDS = 10.0  # a halted model keeps its partition undrained for ever
+_PATIENCE_SECONDS = 10.0  # with what keeps a process from ever being idle, such as a halted model
 _IMPATIENT_SECONDS = 1.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -48,7 +48,8 @@ T = TypeVar("T")
 @click.option(
     "--until-idle",
     is_flag=True,
-    help="Return when every topic is drained and no refresh is pending.",
+    help="Return when every topic is drained and no refresh is needed; exit code 1 when one is "
+    "that nobody does, because it failed.",
 )
 @click.option(
     "--http-port",
@@ -237,22 +238,30 @@ def _wait_until_idle(runtime: Runtime, crew: _Crew) -> bool:
     ------
     CorruptState
         A halted model keeps the topics from ever being drained.
+    RefreshFailed
+        A refresh is needed that nobody does: an operator's problem.
     """
     wanted = {"deletions": topics.DELETIONS, "refresh": topics.REFRESH_JOBS}
     # Jobs are looked at first: what they lead to is in the deletions topic before they are done.
     names = [wanted[name] for name in ("refresh", "deletions") if name in crew.health]
     drained = Drained(runtime.log.reader(), runtime.store())
-    waited = 0.0
+    waited, undone = 0.0, 0.0
     try:
         while not crew.stop.wait(_LOOK_SECONDS):
+            needed = ""
             try:
-                if drained.topics(names) and (len(names) == 1 or not drained.pending()):
-                    return True
+                if drained.topics(names):
+                    needed = "" if len(names) == 1 else drained.refreshes()
+                    if not needed:
+                        return True
             except Unavailable as error:
                 crew.log.warning("waiting", action="retry", reason=str(error))
                 crew.pause(5)
+            undone = undone + _LOOK_SECONDS if needed else 0.0
+            if undone > _PATIENCE_SECONDS:
+                raise RefreshFailed(needed)
             waited = waited + _LOOK_SECONDS if crew.halted() else 0.0
-            if waited > _HALTED_SECONDS:
+            if waited > _PATIENCE_SECONDS:
                 raise CorruptState(
                     f"{crew.halted()} models are halted and their requests "
                     "wait; the log lines with action=halt say why, `lethe check` says what to do"
