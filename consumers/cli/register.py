@@ -115,11 +115,12 @@ def register(ctx: click.Context, /, **given: Any) -> None:
         with open_runtime(settings) as runtime:
             store = runtime.store()
             runtime.ensure_topics()
-            producer = runtime.log.producer()
+            producer, reader = runtime.log.producer(), runtime.log.reader()
             try:
                 done = register_model(
                     store,
                     producer,
+                    reader,
                     config,
                     read.data,
                     replace_model=given["replace"],
@@ -127,6 +128,7 @@ def register(ctx: click.Context, /, **given: Any) -> None:
                 )
             finally:
                 producer.close()
+                reader.close()
     out.document(_document(done, read))
     for text in _lines(done, read):
         out.line(text)

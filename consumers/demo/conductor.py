@@ -20,7 +20,7 @@ from consumers.demo.retraining import retrain
 from consumers.demo.scenario import Request, Wave, waves
 from consumers.demo.subscriber import Seen, SeenDeadLetter, SeenOrder, SeenReceipt, Subscriber
 from consumers.events import Parameters, Version
-from consumers.log.base import Log, Producer
+from consumers.log.base import Log, Producer, Reader
 from consumers.registration import register
 from consumers.runtime import Runtime, open_runtime
 from consumers.settings import Settings
@@ -166,13 +166,13 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
     with open_runtime(settings) as runtime:
         runtime.ensure_topics()
         store = runtime.store()
-        producer = runtime.log.producer()
+        producer, reader = runtime.log.producer(), runtime.log.reader()
         subscriber = Subscriber(runtime.log)
         with at_work(runtime, subscriber.keep_up) as crew:
             crew.start("subscriber", subscriber.run)
             stage = _Stage(runtime, store, subscriber, crew, view)
             for model in models:
-                seconds = _register(store, producer, model, data_dir, view)
+                seconds = _register(store, producer, reader, model, data_dir, view)
                 watcher.outcome.register_seconds[model.model_id] = seconds
                 subscriber.keep_up()
                 stage.watch(watcher)
@@ -187,17 +187,23 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
             }
             stage.close()
         producer.close()
+        reader.close()
     watcher.outcome.seconds = time.perf_counter() - begin
     return watcher.outcome
 
 
 def _register(
-    store: ModelStore, producer: Producer, model: DemoModel, data_dir: Path, view: View
+    store: ModelStore,
+    producer: Producer,
+    reader: Reader,
+    model: DemoModel,
+    data_dir: Path,
+    view: View,
 ) -> float:
     begin = time.perf_counter()
     view.status(f"registering {model.model_id}")
     try:
-        register(store, producer, model.config, model.data)
+        register(store, producer, reader, model.config, model.data)
     except ModelExists:
         raise InvalidData(
             f"{data_dir} holds a demo already; name another directory with --data-dir"

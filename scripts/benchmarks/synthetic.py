@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consumers.log.base import Producer
+from consumers.log.base import Producer, Reader
 from consumers.registration import TrainingData, register
 from engine.objective import Array, Kind
 from engine.store.head import ModelConfig
@@ -37,7 +37,14 @@ def model_id(index: int) -> str:
 
 
 def register_model(
-    store: ModelStore, producer: Producer, name: str, kind: Kind, n: int, d: int, seed: int
+    store: ModelStore,
+    producer: Producer,
+    reader: Reader,
+    name: str,
+    kind: Kind,
+    n: int,
+    d: int,
+    seed: int,
 ) -> None:
     """Register a synthetic model: d columns (no intercept), method pru."""
     X, y = matrices(kind, n, d, seed)
@@ -53,4 +60,4 @@ def register_model(
         error_budget=NO_BUDGET,
     )
     ids = tuple(row_id(index) for index in range(n))
-    register(store, producer, config, TrainingData(ids, X, y, features, ("target",), {}))
+    register(store, producer, reader, config, TrainingData(ids, X, y, features, ("target",), {}))

@@ -102,11 +102,12 @@ def main(argument: str) -> None:
 
 
 def _register(job: Job, runtime: Runtime) -> None:
-    store, producer = runtime.store(), runtime.log.producer()
+    store, producer, reader = runtime.store(), runtime.log.producer(), runtime.log.reader()
     for index in range(job.models):
         name = model_id(index)
-        register_model(store, producer, name, job.kind, job.n, job.d, job.seed + index)
+        register_model(store, producer, reader, name, job.kind, job.n, job.d, job.seed + index)
     producer.close()
+    reader.close()
 
 
 def _delete(runtime: Runtime, commands: Commands) -> None:

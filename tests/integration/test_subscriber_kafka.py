@@ -145,11 +145,12 @@ def registered(log: KafkaLog, redis_url: str, kind: Kind) -> tuple[str, Training
     data = TrainingData(ids, X, y[:, None], names, ("y",), subjects)
     model = f"m{uuid.uuid4().hex[:10]}"
     client = connect(redis_url)
-    producer = log.producer()
+    producer, reader = log.producer(), log.reader()
     try:
         register(
             ModelStore(client, Barrier(client, relaxed=True)),
             producer,
+            reader,
             ModelConfig(
                 model_id=model,
                 kind=kind,
@@ -164,6 +165,7 @@ def registered(log: KafkaLog, redis_url: str, kind: Kind) -> tuple[str, Training
         )
     finally:
         producer.close()
+        reader.close()
         client.close()
     return model, data
 

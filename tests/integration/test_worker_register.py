@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers import registration
+from consumers import candidate
 from consumers.registration import register
 from engine.errors import InvalidData, ModelExists, StoreUnavailable
 from engine.refresh import Size
@@ -117,17 +117,18 @@ def test_replacements_race_with_requests(platform_on: Callable[..., Platform], k
     thread.start()
     # When the model is replaced again and again
     store, data = store_at(platform.url), platform.data["m"]
-    producer = platform.log.producer()
+    producer, reader = platform.log.producer(), platform.log.reader()
     config = config_of(data, "m", "pru", 0.05, LimitsRecord())
     try:
         for i in range(40):
             platform.send_index("m", 2 * i, 2 * i + 1)
             if i % 8 == 4:
-                register(store, producer, config, training_data(data), replace_model=True)
+                register(store, producer, reader, config, training_data(data), replace_model=True)
     finally:
         stop.set()
         thread.join()
         producer.close()
+        reader.close()
         store.close()
     platform.drain()
     # Then every request was applied once, and no row came back
@@ -145,7 +146,7 @@ def test_rows_deleted_while_a_replacement_is_fitted(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.register("m", "benign", "logistic")
-    inner = registration._precompute
+    inner = candidate._precompute
 
     def slow(*arguments: Any) -> Any:
         made = inner(*arguments)
@@ -153,7 +154,7 @@ def test_rows_deleted_while_a_replacement_is_fitted(
         memory.drain()
         return made
 
-    monkeypatch.setattr(registration, "_precompute", slow)
+    monkeypatch.setattr(candidate, "_precompute", slow)
     memory.register("m", "benign", "logistic", replace_model=True)
     memory.drain()
     assert memory.load().meta.rows_live == 117
@@ -168,7 +169,7 @@ def test_the_last_row_of_a_class_goes_while_a_replacement_is_fitted(
     memory.register("m", data)
     ones = [int(i) for i in np.flatnonzero(data.y[:, 0] == 1)]
     zeros = [int(i) for i in np.flatnonzero(data.y[:, 0] == 0)]
-    inner = registration._precompute
+    inner = candidate._precompute
 
     def slow(*arguments: Any) -> Any:
         made = inner(*arguments)
@@ -176,7 +177,7 @@ def test_the_last_row_of_a_class_goes_while_a_replacement_is_fitted(
         memory.drain()
         return made
 
-    monkeypatch.setattr(registration, "_precompute", slow)
+    monkeypatch.setattr(candidate, "_precompute", slow)
     with pytest.raises(InvalidData, match="register it again"):
         memory.register("m", data, replace_model=True, keep=[ones[0], *zeros])
     monkeypatch.undo()
@@ -189,15 +190,15 @@ def test_the_last_row_of_a_class_goes_while_a_replacement_is_fitted(
 def test_of_two_registrations_at_once_one_finds_that_the_model_exists(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inner = registration._precompute
+    inner = candidate._precompute
 
     def slow(*arguments: Any) -> Any:
         made = inner(*arguments)
-        monkeypatch.setattr(registration, "_precompute", inner)
+        monkeypatch.setattr(candidate, "_precompute", inner)
         memory.register("m")
         return made
 
-    monkeypatch.setattr(registration, "_precompute", slow)
+    monkeypatch.setattr(candidate, "_precompute", slow)
     with pytest.raises(ModelExists):
         memory.register("m")
     assert memory.load().version == 0

@@ -123,7 +123,7 @@ class Platform:
     def __post_init__(self) -> None:
         self.store = store_at(self.url)
         self.log.ensure_topics(topics.specs(self.partitions))
-        self.producer = self.log.producer()
+        self.producer, self.reader = self.log.producer(), self.log.reader()
         self._count = Clock()
         self._workers: list[DeletionWorker | RefreshWorker] = []
         self._pair: tuple[DeletionWorker, RefreshWorker] | None = None
@@ -148,6 +148,7 @@ class Platform:
         done = register(
             store or self.store,
             self.producer,
+            self.reader,
             config_of(data, model_id, method, budget, limits or LimitsRecord()),
             training_data(data, keep),
             replace_model=replace_model,
@@ -262,6 +263,7 @@ class Platform:
         for worker in self._workers:
             worker.close()
         self.producer.close()
+        self.reader.close()
         self.store.close()
         self.log.close()
 

@@ -1,0 +1,159 @@
+"""A model that is fitted and staged, before it is committed: what `registration` makes live."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from consumers.chain import GENESIS
+from consumers.progress import Progress
+from consumers.transition import scalars_of
+from engine.error import Sentinels, choose_sentinels
+from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
+from engine.precompute import Precomputation, precompute
+from engine.store import staging
+from engine.store.head import ErrorRecord, Meta, ModelConfig, Status
+from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+from engine.stream import Stream, begin
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Training rows as they come from a file.
+
+    Attributes
+    ----------
+    ids
+        Row ids, distinct, 1 to 128 characters.
+    X, y
+        n x p features without intercept, n x m targets; float64.
+    feature_names, target_names
+        Names of the columns.
+    subjects
+        Subject id to row ids; empty without a subject column.
+    """
+
+    ids: tuple[str, ...]
+    X: Array
+    y: Array
+    feature_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    subjects: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A staged model that waits for its commit, ``known`` deletions included."""
+
+    state: ModelState
+    where: GenerationKeys
+    dataset: DatasetKeys
+    data: TrainingData
+    new: frozenset[str]
+
+
+def _precompute(
+    config: ModelConfig, data: TrainingData
+) -> tuple[Objective, Rows, Precomputation, Status]:
+    X = with_intercept(data.X) if config.fit_intercept else data.X
+    rows = Rows(np.ascontiguousarray(X), data.y, np.ones(len(data.ids)))
+    rows.check_finite()
+    logistic = config.kind is Kind.LOGISTIC and config.fit_intercept
+    one_class = logistic and len(np.unique(rows.y)) == 1
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=one_class
+    )
+    objective = Objective(config.kind, penalty)
+    status: Status = "INTERCEPT_PENALISED" if one_class else "ACTIVE"
+    return objective, rows, precompute(objective, rows), status
+
+
+def stage(
+    store: ModelStore,
+    config: ModelConfig,
+    data: TrainingData,
+    number: int,
+    *,
+    progress: Progress,
+    now: datetime,
+) -> Candidate:
+    """Fit, and write the generation and the row ids beside whatever is live.
+
+    ``number`` is the generation that it will probably be. Cost O(n d^2) time, O(n d) bytes.
+    """
+    objective, rows, made, status = _precompute(config, data)
+    keys, name = ModelKeys.of_model(config.model_id), uuid.uuid4().hex
+    where, dataset = keys.generation(name), keys.dataset(name)
+    generation, stream = begin(number, objective, made.theta, made.factor, made.certificate)
+    chosen = choose_sentinels(len(data.ids), number)
+    sentinels = Sentinels(
+        tuple(data.ids[i] for i in chosen), rows.take(np.array(chosen)), made.dual_rows[chosen]
+    )
+    staging.stage_generation(
+        store.client,
+        where,
+        generation=generation,
+        stream=stream,
+        L=made.factor.L,
+        ids=data.ids,
+        rows=rows,
+        W=made.dual_rows,
+        sentinel_ids=sentinels.ids,
+        on_rows=lambda done: progress("storing rows", done, len(data.ids)),
+    )
+    staging.stage_dataset(store.client, dataset, data.ids)
+    state = ModelState(
+        keys=keys,
+        commit_seq=0,
+        version=-1,
+        digest=GENESIS,
+        meta=_meta(config, rows, status, name, stream, made.certificate.bound, now),
+        generation=generation,
+        stream=stream,
+        sentinels=sentinels,
+        offsets={},
+        deferred={},
+    )
+    return Candidate(state, where, dataset, data, frozenset(data.ids))
+
+
+def _meta(
+    config: ModelConfig,
+    rows: Rows,
+    status: Status,
+    name: str,
+    stream: Stream,
+    certified: float | None,
+    now: datetime,
+) -> Meta:
+    """Return meta as it is without a predecessor; registration counts on from one."""
+    ones = int(rows.y.sum())
+    return Meta(
+        config=config,
+        status=status,
+        generation=0,
+        generation_key=name,
+        generation_created_at=now,
+        dataset_key=name,
+        rows_live=len(rows.y),
+        rows_deleted=0,
+        deletions_logged=0,
+        class_counts=(len(rows.y) - ones, ones) if config.kind is Kind.LOGISTIC else None,
+        **scalars_of(stream),  # type: ignore[arg-type]  # int and float fields alike
+        error=ErrorRecord(
+            value=0.0,
+            kind="exact",
+            bound=None,
+            certified_version=None,
+            budget=config.error_budget,
+            relative=0.0,
+        ),
+        certified=certified,
+        refreshed_at=now,
+    )
