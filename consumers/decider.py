@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -39,8 +39,8 @@ Item = TypeVar("Item", bound=Validated)
 class Group:
     """The records of one model in one partition, in order.
 
-    Records that name no model form a group of their partition, which has a record of its own in
-    the store, so that they too are decided exactly once.
+    Records that name no model or no request form a group of their partition, which has a record of
+    its own in the store, so that they too are decided exactly once.
     """
 
     keys: ModelKeys
@@ -55,8 +55,6 @@ def group_records(records: Sequence[Record]) -> list[Group]:
     for record in records:
         item = validate(record)
         model_id = _model_of(item)
-        if model_id is None and isinstance(item, Refused):
-            item = replace(item, request_id=None)  # a receipt needs both ids
         keys = (
             ModelKeys.of_partition(str(record.partition))
             if model_id is None

@@ -40,8 +40,8 @@ class Valid:
 class Refused:
     """A record that is decided without looking at the model.
 
-    ``model_id`` and ``request_id`` are None where they cannot be read; with both, the record
-    gets a REJECTED receipt. ``dead_letter``: also send the raw bytes to dead letters.
+    With ``model_id`` and ``request_id`` the record gets a REJECTED receipt; where either cannot be
+    read, both are None. ``dead_letter``: also send the raw bytes to dead letters.
     """
 
     record: Record
@@ -119,8 +119,11 @@ def _refresh(record: Record, data: dict[str, Any]) -> Validated:
 
 
 def _unreadable(record: Record, detail: str) -> Refused:
-    """Refuse a record whose content cannot be read; its key may still name a model."""
-    return Refused(record, "INVALID_REQUEST", detail[:_DETAIL_LIMIT], _readable_id(record.key))
+    """Refuse a record whose content cannot be read.
+
+    Its key may name a model, but is not believed: each new key would leave a record in the store.
+    """
+    return Refused(record, "INVALID_REQUEST", detail[:_DETAIL_LIMIT])
 
 
 def _refused(
@@ -131,12 +134,16 @@ def _refused(
     code: str = "INVALID_REQUEST",
     dead_letter: bool = True,
 ) -> Refused:
+    model_id = _readable_id(data.get("model_id")) or _readable_id(record.key)
+    request_id = _readable_id(data.get("request_id"))
+    if model_id is None or request_id is None:
+        return Refused(record, code, detail[:_DETAIL_LIMIT], dead_letter=dead_letter)
     return Refused(
         record,
         code,
         detail[:_DETAIL_LIMIT],
-        _readable_id(data.get("model_id")) or _readable_id(record.key),
-        _readable_id(data.get("request_id")),
+        model_id,
+        request_id,
         hashlib.sha256(record.value or b"").hexdigest(),
         dead_letter,
     )

@@ -101,11 +101,11 @@ UNREADABLE: dict[str, bytes | None] = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_cannot_be_read_goes_to_dead_letters_under_its_key(name: str) -> None:
+def test_what_cannot_be_read_goes_to_dead_letters_and_its_key_is_not_believed(name: str) -> None:
     item = check(UNREADABLE[name])
     assert isinstance(item, Refused)
     assert (item.code, item.dead_letter) == ("INVALID_REQUEST", True)
-    assert (item.model_id, item.request_id) == ("m", None)
+    assert (item.model_id, item.request_id) == (None, None)
     assert 0 < len(item.detail) <= 300
     nobodys = check(UNREADABLE[name], b"\xff")
     assert isinstance(nobodys, Refused)
