@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 
 import numpy as np
 
@@ -45,8 +46,12 @@ from engine.store.outbox import Entry, Stage
 from engine.store.state import ModelState, Unregistered
 
 _UNREGISTERED_RECEIPTS = 10_000
-"""Receipts kept for a model that is not registered; beyond, a repeat is answered afresh."""
+_UNREGISTERED_SECONDS = 30 * 86_400
+"""What is kept for a model that is not registered, and for how long after its last request.
 
+Anybody can make up names. Beyond the limit a repeat is answered afresh. The time is the retention
+of ``lethe.deletions``: after it no record can be read again, so no offset is needed any more.
+"""
 
 _DEAD_LETTER_KEY = 1024
 _DEAD_LETTER_HEADERS = 60 * 1024
@@ -96,18 +101,23 @@ def unregistered_transition(
     *,
     now: datetime,
 ) -> Commit:
-    """Return the commit that decides requests for a model which is not registered."""
+    """Return the commit that decides requests for a model which is not registered.
+
+    Or records that name none: then the model id is empty, and the record that stays is the
+    partition's.
+    """
     kept, entries = _receipts(model_id, None, decisions, now)
     entries += [dead_letter(item) for item in refused if item.dead_letter]
-    keep = record.commit_seq < _UNREGISTERED_RECEIPTS
+    room = max(0, _UNREGISTERED_RECEIPTS - record.receipts)
     return Commit(
         keys=record.keys,
         generation=record.keys.generation("none"),
         expected=record.expected(origin.partition),
         partition=origin.partition,
         next_offset=origin.next_offset,
-        requests=kept if keep else {},
+        requests=dict(islice(kept.items(), room)),
         outbox=entries_in_order(entries),
+        expire_seconds=_UNREGISTERED_SECONDS if model_id else None,
     )
 
 

@@ -130,4 +130,14 @@ for i, entry in ipairs(take(manifest.outbox)) do
 end
 for _, event in ipairs(take(manifest.parameters)) do redis.call('SET', PARAMETERS, event) end
 
+if held[2] == false then -- not registered until now: all of it expires at one moment, or stays
+  for _, key in ipairs({HEAD, OFFSETS, REQUESTS, OUTBOX}) do
+    if manifest.expire > 0 then
+      redis.call('EXPIRE', key, manifest.expire)
+    else
+      redis.call('PERSIST', key)
+    end
+  end
+end
+
 return {'OK', sequence}

@@ -64,6 +64,9 @@ class Commit:
         Keys of a staged generation that becomes live.
     discarded
         Names of generations or data sets that cease to be live.
+    expire_seconds
+        Time to live of all of it, for a model that is not registered; any commit of another kind
+        lifts it.
     """
 
     keys: ModelKeys
@@ -89,6 +92,7 @@ class Commit:
     parameters: bytes | None = None
     persist: Sequence[str] = ()
     discarded: Sequence[str] = ()
+    expire_seconds: int | None = None
 
     def call(self) -> tuple[list[str], list[bytes]]:
         """Return the script's KEYS and ARGV."""
@@ -122,6 +126,7 @@ class Commit:
             "deferred": [text for pair in self.deferred.items() for text in pair],
             "undeferred": list(self.undeferred),
             "discarded": list(self.discarded),
+            "expire": self.expire_seconds or 0,
             "outbox": len(self.outbox),
             "parameters": 0 if self.parameters is None else 1,
         }

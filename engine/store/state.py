@@ -30,11 +30,15 @@ class Deferred(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Unregistered:
-    """The small record of a model that is not registered, or of a partition's unreadable part."""
+    """The small record of a model that is not registered, or of a partition's unreadable part.
+
+    ``receipts`` says how many are kept.
+    """
 
     keys: ModelKeys
     commit_seq: int = 0
     offsets: Mapping[str, int] = field(default_factory=dict)
+    receipts: int = 0
 
     def expected(self, partition: str | None) -> Expected:
         """Return what a commit that decides ``partition`` must find."""

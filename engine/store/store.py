@@ -32,6 +32,7 @@ class _Stored:
     head: Mapping[bytes, bytes]
     offsets: Mapping[bytes, bytes]
     deferred: Mapping[bytes, bytes]
+    receipts: int
     fixed: Mapping[bytes, bytes]
     V: list[bytes]
     Q: list[bytes]
@@ -96,7 +97,8 @@ class ModelStore:
             check_format(stored.head.get(b"format"), model_id)
             positions = {part.decode(): int(at) for part, at in stored.offsets.items()}
             if int(stored.head.get(b"version", -1)) < 0:
-                return Unregistered(where, int(stored.head.get(b"commit_seq", 0)), positions)
+                commit_seq = int(stored.head.get(b"commit_seq", 0))
+                return Unregistered(where, commit_seq, positions, stored.receipts)
             meta = parse_meta(stored.head[b"meta"], model_id)
             if meta.generation_key == generation:
                 return self._decode(where, stored, meta, positions)
@@ -112,6 +114,7 @@ class ModelStore:
         pipeline.hgetall(where.head)
         pipeline.hgetall(where.offsets)
         pipeline.hgetall(where.deferred)
+        pipeline.hlen(where.requests)
         pipeline.hgetall(live.fixed)
         pipeline.lrange(live.V, 0, -1)
         pipeline.lrange(live.Q, 0, -1)
