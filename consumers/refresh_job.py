@@ -256,7 +256,7 @@ def _stage(
         if caught_up.rows:
             certified = None
             rows -= len(caught_up.rows)
-            counts = _fewer(counts, len(caught_up.rows), caught_up.ones)
+            counts = caught_up.class_counts(counts)
             staging.unstage_rows(client, where, caught_up.rows)
             staging.stage_stream(client, where, staged.stream)
     scalars, thetas = stream_fields(staged.stream)
@@ -282,7 +282,3 @@ def _class_counts(state: ModelState, rows: Rows) -> tuple[int, int] | None:
         return None
     ones = int(rows.y.sum())
     return len(rows) - ones, ones
-
-
-def _fewer(counts: tuple[int, int] | None, rows: int, ones: int) -> tuple[int, int] | None:
-    return None if counts is None else (counts[0] - (rows - ones), counts[1] - ones)

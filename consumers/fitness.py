@@ -1,0 +1,53 @@
+"""Whether a fresh fit can keep what registration asks of it, before anything is stored."""
+
+from __future__ import annotations
+
+from engine.errors import InvalidData
+from engine.refresh import Facts, facts_of
+from engine.store.head import ModelConfig
+from engine.stream import Generation, Stream
+
+_ADVICE = "bring the features to a similar scale, raise the ridge, or raise the error budget"
+
+
+def check_fit(config: ModelConfig, generation: Generation, stream: Stream) -> None:
+    """Refuse a budget that not even a fresh fit meets: every refresh would miss it.
+
+    Raises
+    ------
+    InvalidData
+        With the figures, and what to do.
+    """
+    facts = _facts(config, generation, stream)
+    if facts.remaining > facts.budget:
+        raise InvalidData(
+            f"model {config.model_id!r}: the fit itself is uncertain by {_relative(config, facts)}"
+            f" (condition number {facts.condition:.0e}), more than the error budget of "
+            f"{config.error_budget:g}; no refresh could meet it: {_ADVICE}"
+        )
+
+
+def fit_warnings(config: ModelConfig, generation: Generation, stream: Stream) -> list[str]:
+    """Return what an operator should know of a fit that is accepted, a line each."""
+    facts, limits = _facts(config, generation, stream), config.limits.limits()
+    lines = []
+    if facts.condition > limits.condition:
+        lines.append(
+            f"the data's condition number {facts.condition:.0e} exceeds its limit of "
+            f"{limits.condition:.0e}: digits are lost, and more requests will wait for rebuilds; "
+            "bring the features to a similar scale, or raise the ridge"
+        )
+    if facts.remaining > limits.far_under * facts.budget:
+        lines.append(
+            f"the fit itself uses {facts.remaining / facts.budget:.0%} of the error budget, which "
+            f"leaves little for deletions, so that refreshes will be frequent; {_ADVICE}"
+        )
+    return lines
+
+
+def _relative(config: ModelConfig, facts: Facts) -> str:
+    return f"{facts.remaining / facts.budget * config.error_budget:.1e} (relative)"
+
+
+def _facts(config: ModelConfig, generation: Generation, stream: Stream) -> Facts:
+    return facts_of(generation, stream, estimate=0.0, budget_relative=config.error_budget)
