@@ -109,7 +109,6 @@ def _finish(store: ModelStore, producer: Producer, model_id: str) -> None:
     """Do what follows a commit; a registration that was cut short is finished by the next."""
     keys = ModelKeys.of_model(model_id)
     store.settle()
-    store.announce(model_id)
     for error in Publisher(store, producer).publish([keys]).values():
         raise error
     store.erase(keys)
@@ -159,6 +158,8 @@ def _commit(
         # Its staged rows are gone already, if it has to try again
         candidate = replace(candidate, state=_onto(store, candidate, before, published))
         after, commit = _transition(store, candidate, before, members, now())
+        # A process that ends after the commit must not leave a model that nobody looks after
+        store.announce(model_id)
         try:
             store.commit(commit)
         except CommitConflict:

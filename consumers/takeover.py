@@ -156,7 +156,7 @@ def settle_models(
     dict
         The models that must halt, and why.
     """
-    models = models_of(reader, store.model_ids(), partitions)
+    models = models_of(reader, store.announced(), partitions)
     store.settle()  # a former owner may have ended between its steps 5 and 6
     found = survey(store.client, models)
     halted = dict(publisher.publish(one.keys for one in found if one.unpublished))

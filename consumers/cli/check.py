@@ -69,7 +69,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
             yield one
         if isinstance(store, Check):
             return
-        for model in store.model_ids():
+        for model in store.announced():
             yield from check_model(store, runtime.log if log_fine else None, model)
 
 

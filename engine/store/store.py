@@ -62,11 +62,27 @@ class ModelStore:
 
     def model_ids(self) -> list[str]:
         """Return the ids of the registered models, sorted."""
+        names = self.announced()
+        registered: list[bool] = []
+        for start in range(0, len(names), CHUNK):
+            pipeline = self._client.pipeline(transaction=False)
+            for name in names[start : start + CHUNK]:
+                pipeline.hexists(ModelKeys.of_model(name).head, "version")
+            with reachable(self._client):
+                registered += pipeline.execute()
+        return [name for name, there in zip(names, registered, strict=True) if there]
+
+    def announced(self) -> list[str]:
+        """Return the ids of all models that a registration came near to committing, sorted.
+
+        One without a version was never committed, or the store has lost it: a takeover and
+        `lethe check` must see the latter.
+        """
         with reachable(self._client):
             return sorted(text(member) for member in self._client.smembers(keys.MODELS))
 
     def announce(self, model_id: str) -> None:
-        """Put a model on the list of `model_ids`."""
+        """Put a model on the list of `announced`, before it is committed."""
         with reachable(self._client):
             self._client.sadd(keys.MODELS, model_id)
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from consumers import candidate
+from consumers.checks import check_model as check_stored
 from consumers.registration import register
 from engine.errors import InvalidData, ModelExists, StoreUnavailable
 from engine.refresh import Size
+from engine.store.commit import Commit
 from engine.store.head import LimitsRecord
-from engine.store.keys import MODELS
 from engine.store.store import ModelStore
 from tests.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
@@ -208,10 +209,17 @@ def test_of_two_registrations_at_once_one_finds_that_the_model_exists(
 
 
 class Unlucky(ModelStore):
-    """A store whose process ends between a commit and what follows it."""
+    """A store whose process ends right after a commit, or right before it."""
 
-    def announce(self, model_id: str) -> None:
-        raise StoreUnavailable(f"gone before {model_id} was announced")
+    before = False
+
+    def commit(self, commit: Commit) -> int:
+        if self.before:
+            raise StoreUnavailable("gone before the commit")
+        return super().commit(commit)
+
+    def settle(self) -> None:
+        raise StoreUnavailable("gone after the commit")
 
 
 @pytest.fixture
@@ -228,12 +236,44 @@ def test_a_registration_that_was_cut_short_is_finished_by_the_next(
 ) -> None:
     with pytest.raises(StoreUnavailable):
         memory.register("m", store=unlucky)
-    assert not memory.raw().exists(MODELS)
+    assert memory.store.model_ids() == ["m"]
+    assert not memory.versions()
     memory.data["m"] = make("benign", "linear")
     with pytest.raises(ModelExists):
         memory.register("m")
     assert memory.store.model_ids() == ["m"]
     assert [version.version for version in memory.versions()] == [0]
+    memory.send_index("m", 1)
+    memory.drain()
+    check_model(memory)
+
+
+def test_a_registration_that_was_cut_short_is_published_by_a_worker(
+    memory: Platform, unlucky: Unlucky
+) -> None:
+    with pytest.raises(StoreUnavailable):
+        memory.register("m", store=unlucky)
+    memory.data["m"] = make("benign", "linear")
+    memory.drain()
+    assert [version.version for version in memory.versions()] == [0]
+    memory.send_index("m", 1)
+    memory.drain()
+    check_model(memory)
+
+
+def test_a_registration_that_was_never_committed_is_no_model(
+    memory: Platform, unlucky: Unlucky
+) -> None:
+    unlucky.before = True
+    with pytest.raises(StoreUnavailable):
+        memory.register("m", store=unlucky)
+    assert memory.store.announced() == ["m"]
+    assert memory.store.model_ids() == []
+    [found] = check_stored(memory.store, memory.log, "m")
+    assert not found.ok
+    memory.drain()  # a worker takes it over
+    memory.register("m")
+    assert memory.store.model_ids() == ["m"]
     memory.send_index("m", 1)
     memory.drain()
     check_model(memory)
