@@ -1,7 +1,7 @@
 """Steps 2 to 6 for the records of one poll: validate, load, compute, commit, durable.
 
-A `Decider` keeps the states of models in memory; each is checked against the stored commit_seq
-whenever it is used, and the commit's compare-and-set is the last word.
+A `Decider` keeps states of models in memory (`consumers.held_states`); each is checked against the
+stored commit_seq whenever it is used, and the commit's compare-and-set is the last word.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from consumers.deletion_transition import (
     origin_of,
     unregistered_transition,
 )
+from consumers.held_states import HeldStates
 from consumers.log.base import Partition, Record
 from consumers.metrics import Metrics
 from consumers.refresh_swap import swap
@@ -110,7 +111,7 @@ class Decider:
         self._rows = rows
         self._now = now
         self._at_step = at_step
-        self._states: dict[ModelKeys, State] = {}
+        self._states = HeldStates()
 
     def forget(self) -> None:
         """Forget all states: something went wrong, or a partition moved."""
@@ -119,7 +120,7 @@ class Decider:
     def remember(self, state: ModelState) -> ModelState:
         """Take a state that was just loaded or committed."""
         state = with_enough_sentinels(self._store, state)
-        self._states[state.keys] = state
+        self._states.put(state)
         self._report(state)
         return state
 
@@ -141,7 +142,7 @@ class Decider:
                     self._decide_run(group, run)
             except CommitConflict as conflict:
                 self._metrics.commits.labels("conflict").inc()
-                self._states.pop(group.keys, None)
+                self._states.drop(group.keys)
                 if attempt == _TRIES:
                     raise
                 self._logger.warning(
@@ -176,12 +177,13 @@ class Decider:
 
     def _load(self, group: Group) -> State:
         """Load (step 3) the state, from memory or from the store."""
-        state = self._states.get(group.keys)
-        if state is None:
-            self._at_step("load")
-            state = self._store.load(group.keys, group.model_id)
-            if isinstance(state, ModelState):  # others may be registered at any moment
-                return self.remember(state)
+        held = self._states.get(group.keys)
+        if held is not None:
+            return held
+        self._at_step("load")
+        state = self._store.load(group.keys, group.model_id)
+        if isinstance(state, ModelState):  # others may be registered at any moment
+            return self.remember(state)
         return state
 
     def _look_up(self, group: Group, items: Sequence[Valid | Refused]) -> _Found:
@@ -201,7 +203,7 @@ class Decider:
             lookup = self._store.look_up(state, request_ids, rows_named(first, subjects))
             if lookup.commit_seq == state.commit_seq:
                 return _Found(state, first, lookup, subjects)
-            self._states.pop(group.keys, None)
+            self._states.drop(group.keys)
         raise CommitConflict(f"model {group.model_id!r}: its state changes while it is read")
 
     def _first(
@@ -245,7 +247,7 @@ class Decider:
                     state, group.model_id, decisions, refused, origin, now=self._now()
                 )
             )
-            self._states.pop(group.keys, None)
+            self._states.drop(group.keys)
         else:
             self._at_step("compute")
             begin = time.perf_counter()
@@ -301,7 +303,7 @@ class Decider:
         for decision in decisions:
             self._metrics.requests.labels(status_of(decision)).inc()
         state = self._states.get(group.keys)
-        version = state.version if isinstance(state, ModelState) else None
+        version = None if state is None else state.version
         statuses = iter(decisions)
         for item in items:
             request_id = _request_id(item)

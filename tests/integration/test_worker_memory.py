@@ -1,0 +1,34 @@
+"""A worker of more models than its memory holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumers import decider
+from consumers.held_states import HeldStates
+from tests.support.invariants import check_model
+from tests.support.platform import Platform
+
+
+def test_models_that_were_forgotten_are_loaded_again(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[HeldStates] = []
+
+    def small() -> HeldStates:
+        made.append(HeldStates(1))
+        return made[-1]
+
+    monkeypatch.setattr(decider, "HeldStates", small)
+    models = ["m", "n", "o"]
+    for model in models:
+        memory.register(model)
+    for row in range(4):
+        for model in models:
+            memory.send_index(model, row)
+        memory.drain()
+    assert [len(held) for held in made] == [1]
+    for model in models:
+        assert {r.status for r in memory.finals(model).values()} == {"APPLIED"}
+        assert memory.load(model).meta.rows_deleted == 4
+        check_model(memory, model)
