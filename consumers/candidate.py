@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from datetime import datetime
 import numpy as np
 
 from consumers.chain import GENESIS
+from consumers.fitness import check_fit
 from consumers.progress import Progress
-from consumers.transition import scalars_of
+from consumers.transition import PARAMETERS_LIMIT, scalars_of
 from engine.error import Sentinels, choose_sentinels
+from engine.errors import InvalidData
 from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from engine.precompute import Precomputation, precompute
 from engine.store import staging
@@ -21,6 +24,10 @@ from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 from engine.stream import Stream, begin
+
+_NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
+"""Bytes of column names, as JSON: theta may be left out of an event, names may not, and what else
+there is takes less than 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,24 @@ class Candidate:
     new: frozenset[str]
 
 
+def check_names(config: ModelConfig) -> None:
+    """Refuse names that no parameters event can carry; a commit could never be published.
+
+    Raises
+    ------
+    InvalidData
+        They are too long together.
+    """
+    features, targets = config.feature_names, config.target_names
+    size = len(json.dumps([features, targets], ensure_ascii=False).encode())
+    if size > _NAMES_LIMIT:
+        raise InvalidData(
+            f"model {config.model_id!r}: the names of its {len(features)} features and "
+            f"{len(targets)} targets take {size:,} bytes, and an event has room for "
+            f"{_NAMES_LIMIT:,}; give the columns shorter names"
+        )
+
+
 def _precompute(
     config: ModelConfig, data: TrainingData
 ) -> tuple[Objective, Rows, Precomputation, Status]:
@@ -91,6 +116,7 @@ def stage(
     keys, name = ModelKeys.of_model(config.model_id), uuid.uuid4().hex
     where, dataset = keys.generation(name), keys.dataset(name)
     generation, stream = begin(number, objective, made.theta, made.factor, made.certificate)
+    check_fit(config, generation, stream)
     chosen = choose_sentinels(len(data.ids), number)
     sentinels = Sentinels(
         tuple(data.ids[i] for i in chosen), rows.take(np.array(chosen)), made.dual_rows[chosen]

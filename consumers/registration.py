@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from consumers.candidate import Candidate, TrainingData, stage
+from consumers.candidate import Candidate, TrainingData, check_names, stage
 from consumers.events import Version
 from consumers.log.base import Producer, Reader
 from consumers.progress import Progress, unseen
@@ -86,6 +86,7 @@ def register(
     -----
     Cost O(n d^2) time, O(n d) bytes written.
     """
+    check_names(config)
     keys = ModelKeys.of_model(config.model_id)
     published = version_tails(reader, [config.model_id]).get(config.model_id)
     before = read_predecessor(store.client, keys, config.model_id)

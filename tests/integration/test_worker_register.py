@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from consumers.registration import register
 from engine.errors import InvalidData, ModelExists, StoreUnavailable
 from engine.refresh import Size
 from engine.store.commit import Commit
-from engine.store.head import LimitsRecord
+from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.store import ModelStore
 from tests.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
@@ -277,6 +278,35 @@ def test_a_registration_that_was_never_committed_is_no_model(
     memory.send_index("m", 1)
     memory.drain()
     check_model(memory)
+
+
+@pytest.mark.parametrize("kind", ["streams", KAFKA])
+def test_names_that_no_event_can_carry_are_refused_before_anything_is_stored(
+    platform_on: Callable[..., Platform], kind: str
+) -> None:
+    platform = platform_on(kind)
+    data = platform.data["m"] = make("benign", "linear")
+    plain, rows = config_of(data, "m", "pru", 10.0, LimitsRecord()), training_data(data)
+    p = len(plain.feature_names)
+    overhead = len(json.dumps([[""] * p, plain.target_names]))
+    longest = (candidate._NAMES_LIMIT - overhead) // p
+
+    def named(length: int) -> ModelConfig:
+        names = tuple(f"{i:04d}".ljust(length, "x") for i in range(p))
+        return plain.model_copy(update={"feature_names": names})
+
+    parts = (platform.store, platform.producer, platform.reader)
+    with pytest.raises(InvalidData, match="shorter names") as refused:
+        register(*parts, named(longest + 1), rows)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 200
+    assert not platform.store.announced()
+    assert not list(platform.raw().scan_iter(match="lethe:{m.*"))
+    # The longest that are allowed do reach the log, now and after deletions
+    register(*parts, named(longest), rows)
+    platform.send_index("m", 1)
+    platform.drain()
+    check_model(platform)
 
 
 def test_a_file_of_deleted_rows_only_is_refused(memory: Platform) -> None:
