@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from consumers.cli.options import Duration, Limit, global_options
 from consumers.cli.output import duration, number, prepare
 from consumers.events import Id
+from consumers.fitness import fit_warnings
 from consumers.registration import Registered, register as register_model
 from consumers.runtime import open_runtime
 from consumers.table import Columns, TableRead, read_table
@@ -132,6 +133,9 @@ def register(ctx: click.Context, /, **given: Any) -> None:
     out.document(_document(done, read))
     for text in _lines(done, read):
         out.line(text)
+    state = done.state
+    for text in fit_warnings(state.meta.config, state.generation, state.stream):
+        click.echo(f"lethe: warning: {text}", err=True)
 
 
 def _check_numbers(given: dict[str, Any]) -> None:

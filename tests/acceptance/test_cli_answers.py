@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from consumers.embedded import EmbeddedValkey
@@ -119,3 +120,22 @@ def test_a_reader_that_leaves_early_is_no_error(lethe: Lethe) -> None:
 
     assert done.stderr == ""
     assert done.stdout.startswith("O")
+
+
+def test_a_fit_at_its_limits_is_a_warning_and_one_past_them_is_2(
+    lethe: Lethe, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    income, rate, noise = rng.lognormal(11, 0.5, 300), 0.01 * rng.random(300), rng.random(300)
+    lines = [f"r{i},{income[i]},{rate[i]},{income[i] / 1e4 + noise[i]}" for i in range(300)]
+    rows = tmp_path / "unscaled.csv"
+    rows.write_text("\n".join(["id,income,rate,y", *lines]))
+    fit = ("register", "steep", "--data", str(rows), "--id", "id", "--target", "y",
+           "--kind", "linear", "--ridge", "1", "--json")  # fmt: skip
+
+    refused = lethe(*fit, "--error-budget", "1e-12", code=2)
+    assert "bring the features to a similar scale, raise the ridge" in one_line(refused)
+    assert refused.document["error"]["code"] == "INVALID_DATA"
+    accepted = lethe(*fit)
+    assert one_line(accepted).startswith("lethe: warning: the data's condition number")
+    assert accepted.document["version"] == 0

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from consumers.fitness import fit_warnings
+from engine.errors import InvalidData
 from engine.refresh import Size
 from engine.store.head import LimitsRecord
 from tests.families import Data, make
@@ -89,3 +92,25 @@ def test_an_error_that_a_fresh_fit_leaves_is_not_refitted_without_end(memory: Pl
     memory.drain()  # one rebuild for the deletion, and none for what the rebuild leaves
     sizes = [None if v.refresh is None else v.refresh.size for v in memory.versions()]
     assert sizes == [None, None, Size.REBUILD]
+
+
+def test_a_budget_that_no_fit_can_meet_is_refused_with_what_to_do(memory: Platform) -> None:
+    rng = np.random.default_rng(0)
+    data = plain(rng.standard_normal((50, 3)), rng.standard_normal(50))
+    with pytest.raises(InvalidData, match=r"scale, raise the ridge, or raise the error budget$"):
+        memory.register("m", data, budget=1e-17)
+    assert memory.store.model_ids() == []
+    assert not list(memory.raw().scan_iter(match="lethe:{m.m}:*")), "something was stored"
+
+
+def test_a_fit_that_is_near_its_limits_is_told_of(memory: Platform) -> None:
+    rng = np.random.default_rng(0)
+    data = plain(rng.standard_normal((300, 3)), rng.standard_normal(300))
+    fine = memory.register("m", data).state
+    assert fit_warnings(fine.meta.config, fine.generation, fine.stream) == []
+    near = memory.register("n", data, budget=2 * fine.meta.error.relative).state
+    [line] = fit_warnings(near.meta.config, near.generation, near.stream)
+    assert "the fit itself uses 50% of the error budget" in line
+    steep = memory.register("s", plain(data.X * [1e7, 1, 1], data.y), budget=10.0).state
+    [line] = fit_warnings(steep.meta.config, steep.generation, steep.stream)
+    assert "condition number" in line
