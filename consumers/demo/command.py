@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from consumers.cli.options import Flags
 from consumers.demo.live import Lines, LiveTable, Silent, View
 from consumers.telemetry import configure_logging
 from engine.errors import InvalidData
@@ -39,7 +40,8 @@ _WIDTH = 120
     default=None,
     help="Keep the data here, to look at afterwards; by default they are removed.",
 )
-def demo(as_json: bool, out: Path, data_dir: Path | None) -> None:
+@click.pass_context
+def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | None) -> None:
     """Forget real patients, live.
 
     Starts a private Valkey, registers a linear and a logistic model, and sends deletion requests
@@ -47,7 +49,12 @@ def demo(as_json: bool, out: Path, data_dir: Path | None) -> None:
     happen when the error passes its budget, and at the end every promise is checked. Exits with
     1 if a check fails.
     """
-    configure_logging("WARNING")
+    before = ctx.ensure_object(Flags)  # options that were written before the command's name
+    _refuse_servers(before)
+    as_json = as_json or before.json
+    data_dir = data_dir or before.settings.get("data_dir")
+    level, style = before.settings.get("log_level"), before.settings.get("log_format")
+    configure_logging(level or "WARNING", style or "console")
     _check_writable(out)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     with _ends_cleanly(), ExitStack() as stack:
@@ -59,6 +66,12 @@ def demo(as_json: bool, out: Path, data_dir: Path | None) -> None:
     if data_dir is not None and not as_json:
         console.print(f"data kept: lethe status --data-dir {data_dir}", soft_wrap=True)
     sys.exit(failed)
+
+
+def _refuse_servers(before: Flags) -> None:
+    for setting, option in (("redis_url", "--redis"), ("kafka_bootstrap_servers", "--kafka")):
+        if setting in before.settings:
+            raise click.UsageError(f"the demo runs on servers of its own; leave out {option}")
 
 
 def _check_writable(out: Path) -> None:

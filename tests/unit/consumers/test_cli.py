@@ -14,6 +14,7 @@ import structlog
 from consumers.cli import main
 from consumers.cli.options import Duration, Limit, WaitSeconds
 from consumers.cli.output import duration, plain_table
+from consumers.demo import command as demo_command
 
 REGISTER = ("register", "m", "--id", "id", "--target", "y", "--kind", "linear")
 
@@ -177,3 +178,29 @@ def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main.lethe, "main", interrupted)
 
     assert main.run(["status"]) == 130
+
+
+@pytest.mark.parametrize("position", ["before", "after"])
+def test_options_reach_the_demo_wherever_they_are_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, position: str
+) -> None:
+    seen: list[tuple[Path, bool]] = []
+
+    def perform(_console: object, directory: Path, _out: Path, *, as_json: bool) -> int:
+        seen.append((directory, as_json))
+        return 0
+
+    monkeypatch.setattr(demo_command, "_perform", perform)
+    options, out = ["--json", "--data-dir", str(tmp_path / "kept")], ["--out", str(tmp_path)]
+    line = [*options, "demo", *out] if position == "before" else ["demo", *options, *out]
+
+    with pytest.raises(SystemExit) as left:
+        main.run(line)
+
+    assert not left.value.code
+    assert seen == [(tmp_path / "kept", True)]
+
+
+def test_the_demo_takes_no_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--kafka", "localhost:9092", "demo"]) == 2
+    assert "the demo runs on servers of its own; leave out --kafka" in capsys.readouterr().err
