@@ -257,6 +257,8 @@ class DeletionWorker:
             watermarks[str(partition)] = min([hint.next_offset, *held])
         self._store.set_watermarks(watermarks)
         self._consumer.commit_hint(hints)
+        for partition in hints:
+            self._consumer.release(partition, watermarks[str(partition)])
 
     # -- lag ----------------------------------------------------------------------------------
 

@@ -26,7 +26,11 @@ def specs(partitions: int = 4) -> list[TopicSpec]:
     """
     return [
         TopicSpec(
-            DELETIONS, partitions, retention_ms=30 * _DAY_MS, max_message_bytes=_REQUEST_BYTES
+            DELETIONS,
+            partitions,
+            retention_ms=30 * _DAY_MS,
+            until_released=True,
+            max_message_bytes=_REQUEST_BYTES,
         ),
         TopicSpec(RECEIPTS, partitions, retention_ms=90 * _DAY_MS),
         TopicSpec(VERSIONS, partitions, retention_ms=FOR_EVER),

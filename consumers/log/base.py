@@ -77,12 +77,31 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create when it is missing. An existing topic is left as it is."""
+    """A topic to create when it is missing. An existing topic is left as it is.
+
+    Attributes
+    ----------
+    name, partitions
+        The topic, and how many partitions it is given.
+    compacted
+        Only the newest record of each key is kept.
+    retention_ms
+        Older records are removed some time later. None: the log's default (Redis Streams: for
+        ever); -1: for ever.
+    until_released
+        A log that can keeps records of any age until their reader has released them, and removes
+        them then (`Consumer.release`); Kafka goes by ``retention_ms`` alone.
+    max_message_bytes
+        Key and value of the largest record.
+    extra
+        Kafka's own settings.
+    """
 
     name: str
     partitions: int = 1
     compacted: bool = False
-    retention_ms: int | None = None  # None: the log's default; -1: for ever
+    retention_ms: int | None = None
+    until_released: bool = False
     max_message_bytes: int = 1_048_576
     extra: Mapping[str, str] = field(default_factory=dict)
 
@@ -120,6 +139,13 @@ class Consumer(Protocol):
 
     def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
         """Store positions as a hint for people and tools; failure is logged, never raised."""
+        ...
+
+    def release(self, partition: Partition, below_offset: int) -> None:
+        """Say that nobody needs the records below ``below_offset`` any more.
+
+        The log may remove them some time later; Kafka has its retention and ignores this.
+        """
         ...
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
 -- Creates a topic unless it exists.
--- KEYS[1] topic record. ARGV: topic id, partitions, compacted (0 or 1), largest message in bytes.
+-- KEYS[1] topic record. ARGV: topic id, partitions, compacted (0 or 1), largest message in bytes,
+-- milliseconds that records are kept (-1: for ever).
 -- Returns 1 when it was created, 0 when it was there.
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
 redis.call('HSET', KEYS[1], 'id', ARGV[1], 'partitions', ARGV[2], 'compacted', ARGV[3],
-  'max_message_bytes', ARGV[4])
+  'max_message_bytes', ARGV[4], 'retention_ms', ARGV[5])
 return 1

@@ -138,6 +138,9 @@ class KafkaGroupConsumer:
         """Keep the positions; the newest are committed twice a second, without waiting."""
         self._hints.update(positions)
 
+    def release(self, partition: Partition, below_offset: int) -> None:
+        """Do nothing: the brokers remove records when their retention is over."""
+
     def close(self) -> None:
         """Commit the last hints and leave the group, both within two seconds."""
         if self._closed:

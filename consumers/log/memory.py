@@ -279,6 +279,9 @@ class MemoryConsumer:
         """Keep the positions in `hints`, where tests can see them."""
         self.hints.update(positions)
 
+    def release(self, partition: Partition, below_offset: int) -> None:
+        """Do nothing: retention is not imitated."""
+
     def close(self) -> None:
         """Leave the group."""
         self._closed = True

@@ -5,12 +5,15 @@ of Redis are not used: they would spread one model's requests over several reade
 partition is leased to one member of a group at a time. How it lies in Redis:
 `consumers.log.streams_format`; reading and leases: `consumers.log.streams_read`.
 
-Nothing is trimmed unless `StreamsLog.trim` is called. In a compacted topic an append removes the
-key's former entry in the same script. Durability is the server's (``appendfsync always``).
+Records leave in three ways. A topic that a group reads may keep them until the group releases
+them (`TopicSpec.until_released`). From other topics a producer removes, at most once a minute,
+what is older than ``retention_ms``. In a compacted topic an append removes the key's former entry
+in the same script. Durability is the server's (``appendfsync always``).
 """
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +41,9 @@ from consumers.log.streams_format import (
 from consumers.log.streams_read import LEASE_SECONDS, StreamsConsumer, StreamsReader
 from engine.errors import InvalidData, LogUnavailable
 
+EXPIRY_SECONDS = 60.0
+"""A producer looks this often for records that are older than their topic keeps them."""
+
 
 class StreamsLog:
     """The log in the Redis that ``client`` talks to; its parts make connections of their own.
@@ -59,7 +65,7 @@ class StreamsLog:
         self._lease_seconds = lease_seconds
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create the missing topics; ``retention_ms`` and ``extra`` are Kafka's and ignored."""
+        """Create the missing topics; ``extra`` is Kafka's and ignored."""
         created: list[str] = []
         with reaching(self._client):
             create = self._client.register_script(script("create"))
@@ -74,6 +80,7 @@ class StreamsLog:
                     spec.partitions,
                     int(spec.compacted),
                     spec.max_message_bytes,
+                    -1 if spec.compacted or spec.until_released else _retention(spec),
                 )
                 if create(keys=[topic_key(spec.name)], args=settings):
                     created.append(spec.name)
@@ -132,7 +139,9 @@ class StreamsProducer:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._append = client.register_script(script("append"))
+        self._expire = client.register_script(script("expire"))
         self._topics: dict[str, Topic] = {}
+        self._looked: dict[str, float] = {}
 
     def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
         """Append in order and return when the server has answered for all.
@@ -152,10 +161,22 @@ class StreamsProducer:
                     self._topics.pop(topic, None)
                     if not self._call(topic, batch):
                         raise LogUnavailable(f"topic {topic} is being deleted or made again")
+                self._remove_old(topic)
 
     def close(self) -> None:
         """Release the connection."""
         self._client.close()
+
+    def _remove_old(self, name: str) -> None:
+        """Remove what is older than the topic keeps it, if it is time to look."""
+        now = time.monotonic()
+        topic = self._topics[name]
+        if topic.retention_ms < 0 or now < self._looked.get(name, -math.inf) + EXPIRY_SECONDS:
+            return
+        self._looked[name] = now
+        for index in range(topic.partitions):
+            stream = stream_key(topic.partition(index))
+            self._expire(keys=[topic_key(name), stream], args=[topic.topic_id, index])
 
     def _call(self, name: str, batch: Sequence[Message]) -> bool:
         topic = self._topics.get(name) or read_topic(self._client, name)
@@ -184,6 +205,10 @@ class StreamsProducer:
             keys=keys, args=[topic.topic_id, topic.partitions, len(used), *used, *records]
         )
         return bool(answer)
+
+
+def _retention(spec: TopicSpec) -> int:
+    return -1 if spec.retention_ms is None else spec.retention_ms
 
 
 def _calls(messages: Iterable[Message]) -> Iterator[tuple[str, list[Message]]]:

@@ -1,7 +1,8 @@
 """How a log lies in Redis: key names, entry ids, the layout of an entry, the connection.
 
 ==================================  ===========================================================
-``lethe:log:{T}:topic``             hash: id, partitions, compacted, max_message_bytes, and per
+``lethe:log:{T}:topic``             hash: id, partitions, compacted, max_message_bytes,
+                                    retention_ms (-1: records are not removed by age), and per
                                     partition ``next:P`` and ``begin:P`` (0 when absent)
 ``lethe:log:{T}:ID:P``              stream: partition P of the incarnation ID of topic T
 ``lethe:log:{T}:ID:P:latest``       hash, compacted topics only: key -> id of its newest entry
@@ -56,6 +57,7 @@ class Topic:
     partitions: int
     compacted: bool
     max_message_bytes: int
+    retention_ms: int = -1
 
     def partition(self, index: int) -> Partition:
         """Return one partition."""
@@ -84,12 +86,14 @@ def group_key(topic: str, kind: str, group: str) -> str:
 
 def read_topic(client: redis.Redis, name: str) -> Topic | None:
     """Return the topic's record; None when there is no such topic."""
-    fields = ("id", "partitions", "compacted", "max_message_bytes")
+    fields = ("id", "partitions", "compacted", "max_message_bytes", "retention_ms")
     found: Any = client.hmget(topic_key(name), fields)
+    *found, retention = found
     if None in found:
         return None
     topic_id, partitions, compacted, largest = [field.decode() for field in found]
-    return Topic(name, topic_id, int(partitions), compacted == "1", int(largest))
+    kept = -1 if retention is None else int(retention)
+    return Topic(name, topic_id, int(partitions), compacted == "1", int(largest), kept)
 
 
 def after(offset: int) -> str:

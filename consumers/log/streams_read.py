@@ -32,6 +32,8 @@ from engine.errors import LogUnavailable
 # that is merely slow: its longest step between two polls is a few hundred milliseconds.
 LEASE_SECONDS = 6.0
 _HEARTBEATS_PER_LEASE = 4
+TRIM_SECONDS = 60.0
+"""Released records are removed this often, each time all at once."""
 
 
 class StreamsConsumer:
@@ -57,6 +59,9 @@ class StreamsConsumer:
         self._holes_allowed: dict[Partition, bool] = {}
         self._resets: list[PartitionReset] = []
         self._hints: dict[Partition, Position] = {}
+        self._released: dict[Partition, int] = {}
+        self._next_trim = 0.0
+        self._trim = client.register_script(script("trim"))
         self._lease_ends = 0.0
         self._next_heartbeat = 0.0
         self._turn = 0
@@ -111,6 +116,10 @@ class StreamsConsumer:
         """Keep the positions; they are stored with the next heartbeat and on closing."""
         self._hints.update(positions)
 
+    def release(self, partition: Partition, below_offset: int) -> None:
+        """Remove the records below at a later heartbeat, at most once a minute, or on closing."""
+        self._released[partition] = below_offset
+
     def close(self) -> None:
         """Give up the leases, so that others take them at their next heartbeat."""
         if self._closed:
@@ -118,6 +127,8 @@ class StreamsConsumer:
         self._closed = True
         try:
             self._store_hints()
+            self._notice_expiry()
+            self._remove_released()
             for topic in self._topics:
                 self._lease(keys=self._lease_keys(topic), args=[self._token, 0])
         except redis.RedisError:
@@ -161,6 +172,19 @@ class StreamsConsumer:
             position = self._positions[partition]
             if not bounds[partition].begin <= position <= bounds[partition].end:
                 self._reset(partition, bounds[partition])
+
+        if sent >= self._next_trim:
+            self._next_trim = sent + TRIM_SECONDS
+            self._remove_released()
+
+    def _remove_released(self) -> None:
+        """Remove what was released, of the partitions that are held."""
+        released, self._released = self._released, {}
+        for partition in released.keys() & self._membership.sought():
+            self._trim(
+                keys=[topic_key(partition.topic), stream_key(partition)],
+                args=[partition.topic_id, partition.index, released[partition]],
+            )
 
     def _notice_expiry(self) -> None:
         if time.monotonic() >= self._lease_ends:

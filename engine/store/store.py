@@ -22,6 +22,11 @@ from engine.store.state import Deferred, ModelState, State, Unregistered
 
 __all__ = ["CHUNK", "Lookup", "ModelStore"]
 
+_RAISE = """
+if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then
+  redis.call('SET', KEYS[1], ARGV[1])
+end
+"""
 _LOAD_TRIES = 5  # the first learns which generation is live; more only while that changes
 
 
@@ -322,11 +327,18 @@ class ModelStore:
         return None if stored is None else int(stored)
 
     def set_watermarks(self, offsets: Mapping[str, int]) -> None:
-        """Store watermarks, all in one round trip."""
+        """Store watermarks, all in one round trip.
+
+        None goes back: below it the log may have removed the records, and a worker that lost its
+        partition may come late with an older one.
+        """
         if not offsets:
             return
+        pipeline = self._client.pipeline(transaction=False)
+        for partition, offset in offsets.items():
+            pipeline.eval(_RAISE, 1, keys.watermark(partition), offset)
         with reachable(self._client):
-            self._client.mset({keys.watermark(p): offset for p, offset in offsets.items()})
+            pipeline.execute()
 
 
 def _refused(commit: Commit, kind: str, what: str, found: str) -> LetheError:
