@@ -222,6 +222,9 @@ class EmbeddedValkey:
             "save": "",
             "appendonly": "yes",
             "appendfsync": "always",
+            # Erased rows leave the disk when the file is written anew: also in a small store.
+            "auto-aof-rewrite-percentage": "100",
+            "auto-aof-rewrite-min-size": "16mb",
             "maxmemory-policy": "noeviction",
         }
         return [word for name, value in settings.items() for word in (f"--{name}", value)]

@@ -23,6 +23,7 @@ from consumers.runtime import Runtime, open_runtime
 from engine.errors import InvalidData, RefreshFailed, Unavailable
 from engine.refresh import Size
 from engine.store.jobs import JobResult, read_result
+from engine.store.rewrite import rewrite_append_only_file
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
@@ -166,6 +167,8 @@ def _order_due(out: Output, runtime: Runtime, store: ModelStore, reader: Reader,
     for job in jobs:
         out.line(f"refresh {job.job_id} of {job.model_id} ordered: {job.reason}")
     out.line(f"{len(jobs)} refreshes ordered")
+    if not rewrite_append_only_file(store.client):
+        out.line("the store was not made to rewrite its append-only file now (docs/state.md)")
     return 0
 
 
