@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from consumers.checks import check_model as check_stored
 from engine.store.connection import text
 from engine.store.head import LimitsRecord
 from tests.families import make
@@ -44,6 +45,7 @@ def test_an_empty_model_keeps_nothing_of_its_rows(memory: Platform, kind: str, h
     for theta in (stream.theta_exact, stream.theta_r, stream.anchor, stream.published):
         assert not theta.any()
     check_model(memory)
+    assert [one for one in check_stored(memory.store, memory.log, "m") if not one.ok] == []
     # It is still a model: it answers, is refreshed when somebody wants it, and can be replaced.
     again = memory.send("m", *everybody[:3])
     memory.drain()
