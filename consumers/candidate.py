@@ -165,7 +165,6 @@ def _meta(
         status=status,
         generation=0,
         generation_key=name,
-        generation_created_at=now,
         dataset_key=name,
         rows_live=len(rows.y),
         rows_deleted=0,

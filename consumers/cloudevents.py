@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from consumers.events import Event, rfc3339
+from consumers.events import rfc3339
 from consumers.log.base import Headers, Record
 
 SOURCE = "/lethe"
@@ -58,11 +58,6 @@ def parse(record: Record) -> Incoming:
             raise ValueError("a structured CloudEvent without data")
         return Incoming(_string(data.get("type")), _string(data.get("id")), data["data"])
     return Incoming(_text(named.get("ce_type")), _text(named.get("ce_id")), data)
-
-
-def value_of(event: Event) -> bytes:
-    """Return the data of an event as it is sent."""
-    return event.value()
 
 
 def _looks_structured(data: Any, named: dict[str, bytes]) -> bool:

@@ -33,7 +33,7 @@ def order_refresh(
         return state, None
     seed = f"{meta.config.model_id}\n{version}\n{state.commit_seq}"
     job_id = hashlib.sha256(seed.encode()).hexdigest()[:32]
-    pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now, version=version)
+    pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now)
     job = RefreshRequested(
         job_id=job_id,
         model_id=meta.config.model_id,

@@ -184,7 +184,6 @@ def new_generation(
         **scalars_of(staged.stream),
         generation=staged.generation.number,
         generation_key=staged.keys.name,
-        generation_created_at=now,
         reference_epoch=before.meta.reference_epoch + 1,
         class_counts=caught_up.class_counts(result.class_counts),
         first_deletion_at=now if len(staged.stream.V) else None,

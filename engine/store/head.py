@@ -39,7 +39,6 @@ class PendingJob(_Stored):
     job_id: str
     reason: str
     ordered_at: datetime
-    version: int
 
 
 class LimitsRecord(_Stored):
@@ -89,7 +88,6 @@ class Meta(_Stored):
     status: Status
     generation: int
     generation_key: str
-    generation_created_at: datetime
     dataset_key: str
     reference_epoch: int = 0
     rows_live: int
@@ -107,7 +105,6 @@ class Meta(_Stored):
     certified: float | None = None
     pending_job: PendingJob | None = None
     refreshed_at: datetime
-    halted: str | None = None
 
 
 def parse_meta(data: bytes, model_id: str) -> Meta:

@@ -53,7 +53,6 @@ def state_of(started: Started) -> ModelState:
         status="ACTIVE",
         generation=0,
         generation_key="g",
-        generation_created_at=NOW,
         dataset_key="g",
         rows_live=len(data.X),
         rows_deleted=0,
