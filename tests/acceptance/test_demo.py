@@ -311,7 +311,7 @@ def test_the_command_exits_with_1_when_a_check_fails(
     monkeypatch.setattr(
         "consumers.demo.conductor.run", lambda *_args, **_named: smaller_bound(good())
     )
-    monkeypatch.setattr("consumers.demo.command.configure_logging", lambda _level: None)
+    monkeypatch.setattr("consumers.demo.command.configure_logging", lambda *_args: None)
     result = CliRunner().invoke(demo, [*flags, "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert "from retraining, bound" in result.stdout
