@@ -16,7 +16,9 @@ from consumers.log.base import Log
 from consumers.log.kafka import KafkaLog
 from consumers.log.streams import StreamsLog
 from consumers.settings import Settings
-from engine.store.connection import Barrier, connect
+from engine.errors import InvalidData
+from engine.store.connection import Barrier, connect, reachable, text
+from engine.store.keys import BOUND_LOG
 from engine.store.store import ModelStore
 
 
@@ -38,6 +40,8 @@ class Runtime:
             It cannot be reached.
         NotDurable
             It can lose acknowledged writes, and ``durability`` is ``required``.
+        InvalidData
+            Its models are published to another kind of log.
         """
         client = connect(self.redis_url)
         barrier = Barrier(
@@ -47,11 +51,30 @@ class Runtime:
         )
         store = ModelStore(client, barrier)
         self._stack.callback(store.close)
+        self._check_log(store)
         return store
 
     def ensure_topics(self) -> None:
-        """Create the topics that are missing."""
+        """Create the topics that are missing; from now on the store belongs to this log."""
+        store = self.store()
+        with reachable(store.client):
+            store.client.set(BOUND_LOG, self.log.name, nx=True)
+        self._check_log(store)
         self.log.ensure_topics(topics.specs(self.settings.partitions))
+
+    def _check_log(self, store: ModelStore) -> None:
+        """Refuse another log: a model's history would begin there in the middle."""
+        with reachable(store.client):
+            bound = store.client.get(BOUND_LOG)
+        if bound is not None and text(bound) != self.log.name:
+            raise InvalidData(
+                f"this store's models are published to {_LOG_NAMES[text(bound)]}, not to "
+                f"{_LOG_NAMES[self.log.name]}; name the same log as before, or use another "
+                "--data-dir or --redis"
+            )
+
+
+_LOG_NAMES = {"kafka": "Kafka (--kafka)", "streams": "Redis Streams (no --kafka)"}
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
     ConnectionError as RedisConnectionError,
+    InvalidResponse,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -25,7 +26,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from engine.errors import NotDurable, StoreUnavailable
+from engine.errors import InvalidData, NotDurable, StoreUnavailable
 from engine.store.keys import SETTLED
 
 Fields: TypeAlias = Any
@@ -39,15 +40,29 @@ _ANSWER_SECONDS = 30.0
 
 
 def connect(url: str) -> redis.Redis:
-    """Return a client for ``redis://``, ``rediss://`` or ``unix://`` that never retries."""
-    return redis.Redis.from_url(
-        url,
-        socket_connect_timeout=_CONNECT_SECONDS,
-        socket_timeout=_ANSWER_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-        health_check_interval=0,
-        decode_responses=False,
-    )
+    """Return a client for ``redis://``, ``rediss://`` or ``unix://`` that never retries.
+
+    Raises
+    ------
+    InvalidData
+        The address has options that no client knows.
+    """
+    try:
+        client = redis.Redis.from_url(
+            url,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=_ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=0,
+            decode_responses=False,
+        )
+        client.connection_pool.make_connection()  # connects to nothing yet; refuses odd options
+    except (TypeError, ValueError):
+        raise InvalidData(
+            f"the store's address {without_secrets(url)} cannot be used: redis://HOST:PORT/DB, "
+            "rediss:// or unix:///PATH, with options behind a '?' that redis-py knows"
+        ) from None
+    return client
 
 
 def without_secrets(url: str) -> str:
@@ -73,6 +88,10 @@ def reachable(client: redis.Redis) -> Iterator[None]:
         raise StoreUnavailable(
             f"the store at {address(client)} refused the credentials; check the user and the "
             "password in LETHE_REDIS_URL"
+        ) from error
+    except InvalidResponse as error:
+        raise StoreUnavailable(
+            f"what answers at {address(client)} is no Redis or Valkey; check LETHE_REDIS_URL"
         ) from error
     except (RedisConnectionError, RedisTimeoutError) as error:
         raise StoreUnavailable(

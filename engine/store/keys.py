@@ -15,6 +15,8 @@ from zlib import crc32
 PREFIX = "lethe"
 MODELS = f"{PREFIX}:models"
 SETTLED = f"{PREFIX}:settled"
+BOUND_LOG = f"{PREFIX}:bound-log"
+"""Which kind of log the store's models are published to: versions cannot change it."""
 """String that is written only in order to wait until it, and so all before it, is on disk."""
 
 SHARDS = 8
