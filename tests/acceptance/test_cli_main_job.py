@@ -152,8 +152,11 @@ class TestDamage:
     def test_verify_says_no_when_the_model_is_not_what_its_bound_says(
         self, lethe: Lethe, client: Any
     ) -> None:
+        lethe("refresh", "log", "--size", "rebuild")  # the newest version carries a bound
+        lethe("work", "--until-idle")
         keys = ModelKeys.of_model("log")
         meta = json.loads(client.hget(keys.head, "meta"))
+        assert meta["error"]["bound"] is not None
         fixed = keys.generation(meta["generation_key"]).fixed
         penalty = client.hget(fixed, "penalty")
         changed = np.frombuffer(penalty).copy() * 2
