@@ -58,9 +58,10 @@ def connect(url: str) -> redis.Redis:
         )
         client.connection_pool.make_connection()  # connects to nothing yet; refuses odd options
     except (TypeError, ValueError):
+        # The address is not repeated: where it does not parse, its password cannot be told apart.
         raise InvalidData(
-            f"the store's address {without_secrets(url)} cannot be used: redis://HOST:PORT/DB, "
-            "rediss:// or unix:///PATH, with options behind a '?' that redis-py knows"
+            "--redis (LETHE_REDIS_URL) is no address that can be used; write redis://HOST:PORT/DB, "
+            "rediss://HOST:PORT/DB or unix:///PATH"
         ) from None
     return client
 
