@@ -106,7 +106,6 @@ if manifest.partition ~= '' then
   redis.call('HSET', OFFSETS, manifest.partition, manifest.next_offset)
 end
 
-if manifest.clear_v then redis.call('DEL', V) end
 in_chunks('RPUSH', V, take(manifest.v))
 if manifest.clear_q then redis.call('DEL', Q) end
 in_chunks('RPUSH', Q, take(manifest.q))

@@ -44,8 +44,8 @@ class Commit:
         The partition whose records this decides, and the first offset that it does not.
     head
         Fields of the head to replace.
-    V_rows, Q_rows, v_before, q_before, clear_V, clear_Q
-        Rows to append, the lengths before (paired assertion), which are emptied first.
+    V_rows, Q_rows, v_before, q_before, clear_Q
+        Rows to append, the lengths before (paired assertion), whether Q is emptied first.
     deleted, deleted_version
         Row ids for the ledger; the script refuses one that is there already.
     retired
@@ -79,7 +79,6 @@ class Commit:
     Q_rows: Sequence[bytes] = ()
     v_before: int = 0
     q_before: int = 0
-    clear_V: bool = False
     clear_Q: bool = False
     deleted: Sequence[str] = ()
     deleted_version: int = -1
@@ -116,7 +115,6 @@ class Commit:
             "v_before": self.v_before,
             "q_before": self.q_before,
             **({} if expected.deletions is None else {"deletions_before": expected.deletions}),
-            "clear_v": self.clear_V,
             "clear_q": self.clear_Q,
             "deleted": list(self.deleted),
             "deleted_version": str(self.deleted_version),
