@@ -49,6 +49,22 @@ format: setup ## Format the code
 bench: setup ## Measure steps, end-to-end time and retraining, side by side
 	$(BIN)/python scripts/bench.py
 
+.PHONY: paper
+paper: setup ## Run the paper's experiments at its sizes: tables, figures, docs/paper.md (resumable)
+	$(BIN)/python scripts/paper.py
+
+.PHONY: paper-quick
+paper-quick: setup ## The paper's experiments at small sizes, in under 3 minutes
+	$(BIN)/python scripts/paper.py --quick
+
+.PHONY: stream-study
+stream-study: setup ## Thousands of deletions in a row: true error, published bound, cost, docs/stream.md
+	$(BIN)/python scripts/stream_study.py
+
+.PHONY: kernels
+kernels: setup ## Measure the kernels against their floors: slopes, GEMM rate, polish, docs/kernels.md
+	$(BIN)/python scripts/kernels.py
+
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock
