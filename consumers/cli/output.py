@@ -7,6 +7,7 @@ progress is a log line a stage. The object is passed to those who print.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from rich.text import Text
 
 from consumers.cli.options import Flags
 from consumers.progress import Progress
-from consumers.settings import Settings, load_settings
+from consumers.settings import Settings, load_settings, unknown_variables
 from consumers.telemetry import configure_logging, logger
 from engine.store.connection import connect
 
@@ -165,6 +166,8 @@ def prepare(ctx: click.Context) -> tuple[Settings, Output]:
     """
     flags = ctx.ensure_object(Flags)
     settings = load_settings(flags.settings)
+    for name in unknown_variables(os.environ):
+        click.echo(f"lethe: warning: {name} is no setting of Lethe and is ignored", err=True)
     configure_logging(settings.log_level, settings.log_format)
     if settings.redis_url is not None:
         _check_address(settings.redis_url.get_secret_value())
@@ -178,6 +181,11 @@ def _check_address(url: str) -> None:
 def number(value: float | None) -> str:
     """Return a number for people: three significant digits, ``-`` for none."""
     return "-" if value is None else f"{value:.3g}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, whose plural ends in s: 1 row, 2 rows."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def duration(seconds: float) -> str:
