@@ -39,6 +39,7 @@ lint: setup ## Check format, lint and types (strict)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts/kafka deploy/healthcheck.py
+	MYPYPATH=scripts $(BIN)/mypy --cache-dir .mypy_cache/measures $(wildcard scripts/*.py)
 
 .PHONY: format
 format: setup ## Format the code
