@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.certificate import Certificate, roundoff_allowance
+from engine.crossover import step_seconds
 from engine.downdate import leave_out
 from engine.factor import Factor
 from engine.growing import GrowingRows
@@ -72,6 +73,8 @@ class Stream:
         Error of theta_r itself (what a fit or a polish left), absolute.
     completions
         Completions in this generation.
+    v_seconds
+        What V has cost in this generation (`engine.crossover`).
     """
 
     theta_exact: Array
@@ -84,6 +87,7 @@ class Stream:
     rounding: float = 0.0
     carried: float = 0.0
     completions: int = 0
+    v_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,7 @@ def _delete_block(
         V=stream.V.append(left.V),
         Q=stream.Q.append(published.basis_rows),
         v_trace=stream.v_trace + float(np.sum(left.V**2)),
+        v_seconds=stream.v_seconds + step_seconds(generation.objective.d, len(stream.V), len(rows)),
     )
     rounding = _rounding_after(generation, stream, after, rows)
     return replace(after, rounding=rounding), left.smallest_pivot
