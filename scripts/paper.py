@@ -15,13 +15,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.machine import facts
-from reproduction import page
+from reproduction import page, table3_fit_linear, table4_l2_linear, theorem_influence
 from reproduction.experiment import Cell, Experiment
 from reproduction.progress import Reporter, reporting
 from reproduction.records import CellRun, Results
 from threadpoolctl import threadpool_limits
 
-EXPERIMENTS: tuple[Experiment, ...] = ()
+EXPERIMENTS: tuple[Experiment, ...] = (
+    table3_fit_linear.EXPERIMENT,
+    table4_l2_linear.EXPERIMENT,
+    theorem_influence.EXPERIMENT,
+)
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20210413
 
