@@ -47,7 +47,7 @@ def projective_residual_update(
     weights, vectors = pseudo_inverse(X[deleted])
     gradient: Array = np.zeros(X.shape[1])
     for i, row in enumerate(deleted):
-        gradient += (X[row] @ theta - predictions[i]) * X[row]
+        gradient += float(X[row] @ theta - predictions[i]) * X[row]
     return theta - fast_multiplication(weights, vectors, gradient)
 
 
@@ -56,9 +56,9 @@ def leave_k_out_predictions(
 ) -> Array:
     """Return what the retrained model predicts for the deleted rows: Algorithm 2 (LKO).
 
-    Erratum: the paper prints T_ij = h_ij / (1 - h_jj). Its own derivation (appendix, proof of Theorem 4) has
-    1 - h_ii in the denominator, and so has the authors' program. ``as_printed`` takes the
-    printed form. Cost O(k n + k^3).
+    Erratum: the paper prints T_ij = h_ij / (1 - h_jj). Its own derivation (appendix, proof of
+    Theorem 4) has 1 - h_ii in the denominator, and so has the authors' program. ``as_printed``
+    takes the printed form. Cost O(k n + k^3).
     """
     k = len(deleted)
     leverage = hat_rows[np.arange(k), deleted]
@@ -70,8 +70,8 @@ def leave_k_out_predictions(
         for j in range(k):
             if i != j:
                 T[i, j] = hat_rows[i, deleted[j]] / (1 - leverage[j if as_printed else i])
-    left_out: Array = np.linalg.solve(np.eye(k) - T, residuals / (1 - leverage))
-    predictions: Array = y[deleted] - left_out
+    left_out = np.linalg.solve(np.eye(k) - T, residuals / (1 - leverage))
+    predictions: Array = np.asarray(y[deleted] - left_out, dtype=np.float64)
     return predictions
 
 
@@ -102,7 +102,7 @@ def fast_multiplication(weights: Array, vectors: Array, gradient: Array) -> Arra
     """Return sum_i (lambda_i^-1 (v_i . gradient)) v_i: Algorithm 5 (FastMult). Cost O(k d)."""
     step: Array = np.zeros(len(gradient))
     for weight, vector in zip(weights, vectors, strict=True):
-        step += weight * (vector @ gradient) * vector
+        step += float(weight * (vector @ gradient)) * vector
     return step
 
 
