@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers import ROOT
 
-SEEDS = 200
+SEEDS = 100
 """Of each half; two halves, so that two test processes share them."""
 
 
