@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.machine import facts
@@ -62,12 +63,17 @@ def _run_cell(
     machine: dict[str, str],
 ) -> None:
     begin = time.monotonic()
+    partial = results.path.with_suffix(".partial") / f"{cell.key.replace(' ', '-')}.jsonl"
+    cell = replace(cell, partial=partial)
     records = experiment.run_cell(
         cell, seed, lambda share: reporter.within(cell.key, cell.cost, share)
     )
     seconds = time.monotonic() - begin
     done = CellRun(table=experiment.name, plan=dict(cell.plan), seed=seed, seconds=seconds)
     results.put(cell.key, done, records, machine)
+    partial.unlink(missing_ok=True)
+    if partial.parent.exists() and not any(partial.parent.iterdir()):
+        partial.parent.rmdir()
     reporter.finished(cell.key, cell.cost, seconds)
 
 

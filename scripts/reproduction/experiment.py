@@ -34,11 +34,15 @@ class Cell:
         again.
     cost
         Estimated seconds on one core; only proportions matter to the progress bar.
+    partial
+        Where `reproduction.trials` keeps the trials of a cell that is under way; set by the run,
+        which removes the file once the cell's records are written.
     """
 
     key: str
     plan: Mapping[str, Any]
     cost: float
+    partial: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +10,7 @@ from reproduction import ours, published
 from reproduction.data import Array, covariance_root, gaussian_rows
 from reproduction.experiment import generator
 from reproduction.metrics import relative_error
-from reproduction.records import Record, quartiles
+from reproduction.records import Record
 from reproduction.retraining import LINEAR_RIDGE, LinearFit, gradient
 
 INFLUENCE = "influence"
@@ -41,7 +39,9 @@ def trial_rows(seed: int, n: int, d: int, trial: int) -> Array:
     return gaussian_rows(rng, n, d, trial_covariance(seed, d, trial))
 
 
-def answers(X: Array, y: Array, k: int, full: LinearFit, live: LinearFit) -> dict[str, Array]:
+def answers(
+    X: Array, y: Array, k: int, full: LinearFit, live: LinearFit, hat_rows: Array | None = None
+) -> dict[str, Array]:
     """Return what each method says theta is without the first k rows.
 
     ``live`` lends its factor to the Newton step alone.
@@ -49,7 +49,7 @@ def answers(X: Array, y: Array, k: int, full: LinearFit, live: LinearFit) -> dic
     deleted = np.arange(k)
     theta = full.theta
     W = full.solve(X[:k].T).T
-    hat_rows = W @ X.T
+    hat_rows = W @ X.T if hat_rows is None else hat_rows
     slope = gradient(X[k:], y[k:], theta, LINEAR_RIDGE)
     pru = published.projective_residual_update
     return {
@@ -62,58 +62,22 @@ def answers(X: Array, y: Array, k: int, full: LinearFit, live: LinearFit) -> dic
     }
 
 
-def prediction_errors(X: Array, y: Array, k: int, full: LinearFit, live: LinearFit) -> list[float]:
+def prediction_errors(
+    X: Array, y: Array, k: int, hat_rows: Array, live: LinearFit
+) -> dict[str, float]:
     """Return the relative error of Algorithm 2's predictions: corrected, and as printed."""
     deleted = np.arange(k)
-    hat_rows = full.solve(X[:k].T).T @ X.T
     wanted = X[:k] @ live.theta
-    return [
-        relative_error(
+    return {
+        method: relative_error(
             published.leave_k_out_predictions(y, deleted, hat_rows, as_printed=printed), wanted
         )
-        for printed in (False, True)
-    ]
+        for method, printed in ((PRU_PUBLISHED, False), (PRU_PRINTED, True))
+    }
 
 
-@dataclass(slots=True)
-class Tally:
-    """Samples of one cell, by method and metric."""
-
-    samples: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-
-    def add(self, method: str, metric: str, value: float) -> None:
-        """Add a sample."""
-        self.samples.setdefault((method, metric), []).append(value)
-
-    def records(
-        self,
-        common: Record,
-        paper: Mapping[tuple[str, str], float],
-        medians: Sequence[str] = (),
-        largest: Sequence[str] = (RELATIVE_ERROR,),
-    ) -> list[Record]:
-        """Return means (medians, largest) with quartiles, beside the paper's figures."""
-        made = []
-        for (method, metric), values in self.samples.items():
-            take = np.max if metric in largest else np.median if metric in medians else np.mean
-            made.append(
-                common.model_copy(
-                    update={
-                        "method": method,
-                        "metric": metric,
-                        "value": float(take(values)),
-                        "spread": quartiles(values),
-                        "paper": paper.get((method, metric)),
-                        "samples": len(values),
-                    }
-                )
-            )
-        return made
-
-
-def blank(table: str, n: int, d: int, k: int, **where: float) -> Record:
-    """Return a record that lacks method, metric and value."""
+def blank(table: str, n: int, d: int) -> Record:
+    """Return a record that lacks its setting, method, metric and value."""
     return Record(
-        table=table, d=d, n=n, k=k, method="", metric="", value=0.0, ridge=LINEAR_RIDGE,
-        samples=0, p=where.get("p"), outlier=where.get("outlier"),
-    )  # fmt: skip
+        table=table, d=d, n=n, k=0, method="", metric="", value=0.0, ridge=LINEAR_RIDGE, samples=0
+    )

@@ -67,8 +67,9 @@ def retrain(
     A = gram.copy()
     A[np.diag_indices_from(A)] += ridge
     factor = cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
-    theta = np.zeros(X.shape[1])
-    for _ in range(1 + _REFINEMENTS):
+    targets = y if live is None else y * live
+    theta: Array = cho_solve(factor, X.T @ targets, check_finite=False)
+    for _ in range(_REFINEMENTS):
         slope = gradient(X, y, theta, ridge, live)
         theta = theta - cho_solve(factor, slope, check_finite=False)
     return LinearFit(theta, factor)

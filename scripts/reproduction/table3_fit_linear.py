@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from reproduction.data import (
     ROWS_PER_COLUMN,
+    Array,
     inject_in_place,
     linear_fit_targets,
     sparse_masks,
@@ -24,7 +25,6 @@ from reproduction.linear import (
     PRU_PRINTED,
     PRU_PUBLISHED,
     RELATIVE_ERROR,
-    Tally,
     answers,
     blank,
     prediction_errors,
@@ -34,6 +34,7 @@ from reproduction.metrics import feature_injection, relative_error
 from reproduction.records import Record
 from reproduction.retraining import LINEAR_RIDGE, retrain
 from reproduction.tables import distinct, find, markdown, scientific, select, two_decimals
+from reproduction.trials import Sample, run_trials, summarise
 
 TABLE = "table3"
 FIT = "FIT"
@@ -50,62 +51,76 @@ _PAPER_WEIGHT = {
     0.1: {5: 10.61, 50: 9.73, 100: 9.99},
     0.05: {5: 11.03, 50: 10.10, 100: 10.01},
 }
+_PAPER_D = 1500
 _ZERO = 0.005  # what prints as 0.00
 _TOLERANCE = 1e-8
 
 
 def cells(quick: bool) -> list[Cell]:
-    """Return one cell for each p."""
-    d, k, trials = (100, [2, 10, 20], 3) if quick else (1500, [5, 50, 100], 50)
-    cost = 0.5 if quick else 300.0
-    return [
-        Cell(f"{TABLE} p={p}", {"d": d, "k": k, "p": p, "trials": trials}, cost) for p in _PAPER_FIT
-    ]
+    """Return one cell: all k and p share a trial's Gaussian matrix."""
+    p = list(_PAPER_FIT)
+    plan: dict[str, Any] = (
+        {"d": 100, "k": [2, 10, 20], "p": p, "trials": 3}
+        if quick
+        else {"d": _PAPER_D, "k": [5, 50, 100], "p": p, "trials": 50}
+    )
+    return [Cell(f"{TABLE} all", plan, 0.5 if quick else 900.0)]
 
 
 def run_cell(cell: Cell, seed: int, progress: Progress) -> list[Record]:
-    """Run the trials of one p, all k."""
+    """Run all trials."""
     plan = cell.plan
-    tallies: dict[int, Tally] = {k: Tally() for k in plan["k"]}
-    for trial in range(plan["trials"]):
-        _trial(plan, seed, trial, tallies)
-        progress((trial + 1) / plan["trials"])
-    d, p = plan["d"], plan["p"]
-    records: list[Record] = []
-    for k, tally in tallies.items():
-        paper = {(FULL_MODEL, BASELINE): _PAPER_WEIGHT[p].get(k)}
-        influence, pru = _PAPER_FIT[p].get(k, (None, None))
-        paper |= {(INFLUENCE, FIT): influence, (PRU, FIT): pru, (PRU_PUBLISHED, FIT): pru}
-        records += tally.records(
-            blank(TABLE, ROWS_PER_COLUMN * d, d, k, p=p),
-            {key: value for key, value in paper.items() if value is not None and d == 1500},
-            medians=(BASELINE, LKO_ERROR),
-        )
-    return records
+    trials = run_trials(
+        cell, seed, plan["trials"], lambda trial: _trial(plan, seed, trial), progress
+    )
+    common = blank(TABLE, ROWS_PER_COLUMN * plan["d"], plan["d"])
+    paper = _paper() if plan["d"] == _PAPER_D else {}
+    return summarise(
+        trials, common, paper, medians=(BASELINE, LKO_ERROR), largest=(RELATIVE_ERROR,)
+    )
 
 
-def _trial(plan: Any, seed: int, trial: int, tallies: dict[int, Tally]) -> None:
-    d, p = plan["d"], plan["p"]
+def _paper() -> dict[tuple[int, float | None, float | None, str, str], float]:
+    """Return the figures of Table 3 and of the baseline weights, by setting."""
+    figures: dict[tuple[int, float | None, float | None, str, str], float] = {}
+    for p, of_p in _PAPER_FIT.items():
+        for k, (influence, pru) in of_p.items():
+            figures[k, p, None, INFLUENCE, FIT] = influence
+            figures[k, p, None, PRU, FIT] = pru
+            figures[k, p, None, PRU_PUBLISHED, FIT] = pru
+            figures[k, p, None, FULL_MODEL, BASELINE] = _PAPER_WEIGHT[p][k]
+    return figures
+
+
+def _trial(plan: Mapping[str, Any], seed: int, trial: int) -> list[Sample]:
+    d = plan["d"]
     n, most = ROWS_PER_COLUMN * d, max(plan["k"])
-    X = trial_rows(seed, n, d, trial)
-    shared, own = sparse_masks(generator(seed, TABLE, "masks", d, p, trial), n, d, p)
-    first = X[:most].copy()
-    X *= own
-    X[:, -1] = 0.0
-    rest = X[most:].T @ X[most:]
-    for k, tally in tallies.items():
-        inject_in_place(X, first, k, shared, own)
-        y = linear_fit_targets(generator(seed, TABLE, "targets", d, p, trial, k), X, k)
-        live_gram = rest + X[k:most].T @ X[k:most]
-        live = retrain(X[k:], y[k:], LINEAR_RIDGE, live_gram)
-        full = retrain(X, y, LINEAR_RIDGE, live_gram + X[:k].T @ X[:k])
-        for method, theta in answers(X, y, k, full, live).items():
-            tally.add(method, FIT, feature_injection(theta, full.theta))
-            tally.add(method, RELATIVE_ERROR, relative_error(theta, live.theta))
-        corrected, printed = prediction_errors(X, y, k, full, live)
-        tally.add(PRU_PUBLISHED, LKO_ERROR, corrected)
-        tally.add(PRU_PRINTED, LKO_ERROR, printed)
-        tally.add(FULL_MODEL, BASELINE, float(full.theta[-1]))
+    gaussian = trial_rows(seed, n, d, trial)
+    made: list[Sample] = []
+    for p in plan["p"]:
+        shared, own = sparse_masks(generator(seed, TABLE, "masks", d, p, trial), n, d, p)
+        X = gaussian * own
+        X[:, -1] = 0.0
+        rest = X[most:].T @ X[most:]
+        for k in plan["k"]:
+            inject_in_place(X, gaussian[:most], k, shared, own)
+            y = linear_fit_targets(generator(seed, TABLE, "targets", d, p, trial, k), X, k)
+            gram = rest + X[k:most].T @ X[k:most]
+            made += [Sample(k, p, None, *figures) for figures in _figures(X, y, k, gram)]
+    return made
+
+
+def _figures(X: Array, y: Array, k: int, live_gram: Array) -> Iterator[tuple[str, str, float]]:
+    """Yield method, metric and value of all figures of one data set."""
+    live = retrain(X[k:], y[k:], LINEAR_RIDGE, live_gram)
+    full = retrain(X, y, LINEAR_RIDGE, live_gram + X[:k].T @ X[:k])
+    hat_rows = full.solve(X[:k].T).T @ X.T
+    for method, theta in answers(X, y, k, full, live, hat_rows).items():
+        yield method, FIT, feature_injection(theta, full.theta)
+        yield method, RELATIVE_ERROR, relative_error(theta, live.theta)
+    for method, error in prediction_errors(X, y, k, hat_rows, live).items():
+        yield method, LKO_ERROR, error
+    yield FULL_MODEL, BASELINE, float(full.theta[-1])
 
 
 def render(records: Sequence[Record]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reproduction.data import ROWS_PER_COLUMN, linear_targets
+from reproduction.data import ROWS_PER_COLUMN, Array, linear_targets
 from reproduction.experiment import Cell, Experiment, Progress, generator
 from reproduction.linear import (
     EXACT,
@@ -18,7 +18,6 @@ from reproduction.linear import (
     PRU_PRINTED,
     PRU_PUBLISHED,
     RELATIVE_ERROR,
-    Tally,
     answers,
     blank,
     trial_rows,
@@ -27,6 +26,7 @@ from reproduction.metrics import l2_ratio, relative_error
 from reproduction.records import Record
 from reproduction.retraining import LINEAR_RIDGE, LinearFit, retrain
 from reproduction.tables import distinct, find, markdown, scientific, select, two_decimals
+from reproduction.trials import Sample, run_trials, summarise
 
 TABLE = "table4"
 L2 = "L2"
@@ -45,7 +45,7 @@ _PAPER_DISTANCE = {
     10: {5: 0.175, 50: 0.523, 100: 0.761},
     100: {5: 0.192, 50: 0.572, 100: 0.842},
 }
-_TRIALS_A_CELL = 50
+_PAPER_D = 1500
 _TOLERANCE = 1e-8
 
 
@@ -54,7 +54,7 @@ def cells(quick: bool) -> list[Cell]:
     plan: dict[str, Any] = (
         {"d": 100, "k": [2, 10, 20], "factors": [1, 10, 100], "trials": 3}
         if quick
-        else {"d": 1500, "k": [5, 50, 100], "factors": [1, 10, 100], "trials": _TRIALS_A_CELL}
+        else {"d": _PAPER_D, "k": [5, 50, 100], "factors": [1, 10, 100], "trials": 50}
     )
     return [Cell(f"{TABLE} all", plan, 0.5 if quick else 500.0)]
 
@@ -62,65 +62,63 @@ def cells(quick: bool) -> list[Cell]:
 def run_cell(cell: Cell, seed: int, progress: Progress) -> list[Record]:
     """Run all trials."""
     plan = cell.plan
-    tallies = {(k, factor): Tally() for k in plan["k"] for factor in plan["factors"]}
-    for trial in range(plan["trials"]):
-        _trial(plan, seed, trial, tallies)
-        progress((trial + 1) / plan["trials"])
-    d = plan["d"]
-    records: list[Record] = []
-    for (k, factor), tally in tallies.items():
-        influence, pru = _PAPER_L2[factor].get(k, (None, None))
-        paper = {
-            (FULL_MODEL, BASELINE): _PAPER_DISTANCE[factor].get(k),
-            (INFLUENCE, L2): influence,
-            (ONE_TOO_MANY, L2): influence,
-            (PRU, L2): pru,
-            (PRU_PUBLISHED, L2): pru,
-            (PRU_ONE_TOO_MANY, L2): pru,
-        }
-        records += tally.records(
-            blank(TABLE, ROWS_PER_COLUMN * d, d, k, outlier=factor),
-            {key: value for key, value in paper.items() if value is not None and d == 1500},
-            medians=(BASELINE,),
-        )
-    return records
+    trials = run_trials(
+        cell, seed, plan["trials"], lambda trial: _trial(plan, seed, trial), progress
+    )
+    common = blank(TABLE, ROWS_PER_COLUMN * plan["d"], plan["d"])
+    paper = _paper() if plan["d"] == _PAPER_D else {}
+    return summarise(trials, common, paper, medians=(BASELINE,), largest=(RELATIVE_ERROR,))
 
 
-def _trial(plan: Any, seed: int, trial: int, tallies: dict[tuple[int, float], Tally]) -> None:
+def _paper() -> dict[tuple[int, float | None, float | None, str, str], float]:
+    """Return the figures of Table 4 and of the baseline distances, by setting."""
+    figures: dict[tuple[int, float | None, float | None, str, str], float] = {}
+    for factor, of_factor in _PAPER_L2.items():
+        for k, (influence, pru) in of_factor.items():
+            for method in (INFLUENCE, ONE_TOO_MANY):
+                figures[k, None, factor, method, L2] = influence
+            for method in (PRU, PRU_PUBLISHED, PRU_ONE_TOO_MANY):
+                figures[k, None, factor, method, L2] = pru
+            figures[k, None, factor, FULL_MODEL, BASELINE] = _PAPER_DISTANCE[factor][k]
+    return figures
+
+
+def _trial(plan: Mapping[str, Any], seed: int, trial: int) -> list[Sample]:
     d = plan["d"]
     n, most = ROWS_PER_COLUMN * d, max(plan["k"]) + 1
     X = trial_rows(seed, n, d, trial)
     y = linear_targets(generator(seed, TABLE, "targets", d, trial), X)
     first, first_y = X[:most].copy(), y[:most].copy()
     rest = X[most:].T @ X[most:]
-
-    def live_fit(k: int) -> LinearFit:
-        gram = rest + first[k:].T @ first[k:]
-        return retrain(X[k:], y[k:], LINEAR_RIDGE, gram)
-
     typical = retrain(X, y, LINEAR_RIDGE, rest + first.T @ first)
+    made: list[Sample] = []
     for k in plan["k"]:
         X[:most], y[:most] = first, first_y
-        live, one_more = live_fit(k), live_fit(k + 1)
+        live, one_more = (
+            retrain(X[out:], y[out:], LINEAR_RIDGE, rest + first[out:].T @ first[out:])
+            for out in (k, k + 1)
+        )
         for factor in plan["factors"]:
             X[:k], y[:k] = first[:k] * factor, first_y[:k] * factor
-            full = (
-                typical
-                if factor == 1
-                else retrain(X, y, LINEAR_RIDGE, rest + X[:most].T @ X[:most])
-            )
-            tally = tallies[k, factor]
-            given = answers(X, y, k, full, live)
-            for method, theta in given.items():
-                tally.add(method, L2, l2_ratio(theta, full.theta, live.theta))
-                tally.add(method, RELATIVE_ERROR, relative_error(theta, live.theta))
-            distance = float(np.linalg.norm(full.theta - live.theta))
-            tally.add(FULL_MODEL, BASELINE, distance)
-            if factor == 1:
-                for method, name in ((INFLUENCE, ONE_TOO_MANY), (PRU, PRU_ONE_TOO_MANY)):
-                    wrong = l2_ratio(given[method], full.theta, one_more.theta)
-                    tally.add(name, L2, wrong)
-    X[:most], y[:most] = first, first_y
+            gram = rest + X[:most].T @ X[:most]
+            full = typical if factor == 1 else retrain(X, y, LINEAR_RIDGE, gram)
+            against = one_more if factor == 1 else None
+            figures = _figures(answers(X, y, k, full, live), full, live, against)
+            made += [Sample(k, None, factor, *one) for one in figures]
+    return made
+
+
+def _figures(
+    given: Mapping[str, Array], full: LinearFit, live: LinearFit, one_more: LinearFit | None
+) -> Iterator[tuple[str, str, float]]:
+    """Yield method, metric and value of all figures of one data set."""
+    for method, theta in given.items():
+        yield method, L2, l2_ratio(theta, full.theta, live.theta)
+        yield method, RELATIVE_ERROR, relative_error(theta, live.theta)
+    yield FULL_MODEL, BASELINE, float(np.linalg.norm(full.theta - live.theta))
+    if one_more is not None:
+        for method, name in ((INFLUENCE, ONE_TOO_MANY), (PRU, PRU_ONE_TOO_MANY)):
+            yield name, L2, l2_ratio(given[method], full.theta, one_more.theta)
 
 
 def render(records: Sequence[Record]) -> str:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from reproduction.data import ROWS_PER_COLUMN, linear_targets
 from reproduction.experiment import Cell, Experiment, Progress, generator
 from reproduction.figures import figure, save
-from reproduction.linear import EXACT, INFLUENCE, PRU, Tally, answers, blank, trial_rows
+from reproduction.linear import (
+    EXACT,
+    INFLUENCE,
+    PRU,
+    RELATIVE_ERROR,
+    answers,
+    blank,
+    trial_rows,
+)
 from reproduction.metrics import relative_error
 from reproduction.records import Record
 from reproduction.retraining import LINEAR_RIDGE, retrain
 from reproduction.tables import distinct, find, markdown, scientific
+from reproduction.trials import Sample, run_trials, summarise
 
 TABLE = "theorem"
 STEP = "step / exact step"
 THEORY = "theory, 1 / (1 + c factor^2)"
-ERROR = "largest relative error to retraining"
 _TOLERANCE = 1e-8
 _RATE_TOLERANCE = 1e-3
 
@@ -34,33 +43,35 @@ def cells(quick: bool) -> list[Cell]:
 
 def run_cell(cell: Cell, seed: int, progress: Progress) -> list[Record]:
     """Delete one row times a growing factor."""
-    d, factors, trials = cell.plan["d"], cell.plan["factors"], cell.plan["trials"]
-    n = ROWS_PER_COLUMN * d
-    tallies = {factor: Tally() for factor in factors}
-    for trial in range(trials):
-        X = trial_rows(seed, n, d, trial)
-        y = linear_targets(generator(seed, TABLE, "targets", d, trial), X)
-        x, target = X[0].copy(), float(y[0])
-        rest = X[1:].T @ X[1:]
-        live = retrain(X[1:], y[1:], LINEAR_RIDGE, rest)
-        c = float(x @ live.solve(x))
-        for factor, tally in tallies.items():
-            X[0], y[0] = x * factor, target * factor
-            full = retrain(X, y, LINEAR_RIDGE, rest + np.outer(X[0], X[0]))
-            exact = float(np.linalg.norm(live.theta - full.theta))
-            for method, theta in answers(X, y, 1, full, live).items():
-                if method in (INFLUENCE, PRU, EXACT):
-                    tally.add(method, STEP, float(np.linalg.norm(theta - full.theta)) / exact)
-                    tally.add(method, ERROR, relative_error(theta, live.theta))
-            tally.add(THEORY, STEP, 1 / (1 + c * factor**2))
-        progress((trial + 1) / trials)
-    return [
-        record
-        for factor, tally in tallies.items()
-        for record in tally.records(
-            blank(TABLE, n, d, 1, outlier=factor), {}, medians=(STEP,), largest=(ERROR,)
-        )
-    ]
+    plan = cell.plan
+    trials = run_trials(
+        cell, seed, plan["trials"], lambda trial: _trial(plan, seed, trial), progress
+    )
+    common = blank(TABLE, ROWS_PER_COLUMN * plan["d"], plan["d"])
+    return summarise(trials, common, {}, medians=(STEP,), largest=(RELATIVE_ERROR,))
+
+
+def _trial(plan: Mapping[str, Any], seed: int, trial: int) -> list[Sample]:
+    d = plan["d"]
+    X = trial_rows(seed, ROWS_PER_COLUMN * d, d, trial)
+    y = linear_targets(generator(seed, TABLE, "targets", d, trial), X)
+    x, target = X[0].copy(), float(y[0])
+    rest = X[1:].T @ X[1:]
+    live = retrain(X[1:], y[1:], LINEAR_RIDGE, rest)
+    c = float(x @ live.solve(x))
+    made: list[Sample] = []
+    for factor in plan["factors"]:
+        X[0], y[0] = x * factor, target * factor
+        full = retrain(X, y, LINEAR_RIDGE, rest + np.outer(X[0], X[0]))
+        exact = float(np.linalg.norm(live.theta - full.theta))
+        given = answers(X, y, 1, full, live)
+        for method in (INFLUENCE, PRU, EXACT):
+            step = float(np.linalg.norm(given[method] - full.theta))
+            error = relative_error(given[method], live.theta)
+            made.append(Sample(1, None, factor, method, STEP, step / exact))
+            made.append(Sample(1, None, factor, method, RELATIVE_ERROR, error))
+        made.append(Sample(1, None, factor, THEORY, STEP, 1 / (1 + c * factor**2)))
+    return made
 
 
 def render(records: Sequence[Record]) -> str:
@@ -92,7 +103,7 @@ def checks(records: Sequence[Record]) -> list[tuple[bool, str]]:
         theory = find(records, outlier=factor, method=THEORY, metric=STEP)
         if measured is not None and theory is not None:
             worst = max(worst, abs(measured.value / theory.value - 1))
-    far = max(r.value for r in records if r.method == EXACT and r.metric == ERROR)
+    far = max(r.value for r in records if r.method == EXACT and r.metric == RELATIVE_ERROR)
     return [
         (
             worst <= _RATE_TOLERANCE,
