@@ -44,7 +44,7 @@ def model(seed: int = 0, n: int = 80, d: int = 12, outlier: float = 4.0) -> Mode
     X = draw.standard_normal((n, d))
     X[:5] *= outlier
     y = X @ draw.standard_normal(d) + draw.standard_normal(n)
-    inverse = np.linalg.inv(X.T @ X + RIDGE * np.eye(d))
+    inverse = np.asarray(np.linalg.inv(X.T @ X + RIDGE * np.eye(d)), dtype=np.float64)
     return Model(X, y, inverse @ X.T @ y, inverse)
 
 
@@ -143,7 +143,7 @@ def test_dependent_rows_stop_the_projection_by_gram_matrix_and_no_other() -> Non
     """Sparse rows with fewer columns than rows, as in Table 3."""
     made = data.linear_fit(np.random.default_rng(0), 600, 60, 10, 0.1)
     X, y, deleted = made.X, made.y, np.arange(10)
-    inverse = np.linalg.inv(X.T @ X + RIDGE * np.eye(60))
+    inverse = np.asarray(np.linalg.inv(X.T @ X + RIDGE * np.eye(60)), dtype=np.float64)
     sparse = Model(X, y, inverse @ X.T @ y, inverse)
     U = X[:10]
     assert np.linalg.matrix_rank(U) < 10
