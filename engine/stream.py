@@ -21,6 +21,7 @@ import numpy as np
 from engine.certificate import Certificate, roundoff_allowance
 from engine.crossover import step_seconds
 from engine.downdate import leave_out
+from engine.errors import IllConditioned
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
@@ -192,6 +193,8 @@ def _delete_block(
     dual = current_dual_rows(stream, rows.X, W)
     left = leave_out(rows.X, dual, error, curvature)
     theta_exact = stream.theta_exact + left.delta
+    if not np.isfinite(theta_exact).all():  # errors can overflow where leverages do not
+        raise IllConditioned("the step is not a finite number")
     published = method.publish(
         Step(rows.X, W, at_reference, theta_exact),
         anchor=stream.anchor,
@@ -205,10 +208,14 @@ def _delete_block(
         V=stream.V.append(left.V),
         Q=stream.Q.append(published.basis_rows),
         v_trace=stream.v_trace + float(np.sum(left.V**2)),
-        v_seconds=stream.v_seconds + step_seconds(generation.objective.d, len(stream.V), len(rows)),
+        v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
     )
     rounding = _rounding_after(generation, stream, after, rows)
     return replace(after, rounding=rounding), left.smallest_pivot
+
+
+def _seconds(objective: Objective, stream: Stream, k: int) -> float:
+    return step_seconds(objective.d, len(stream.V), k, estimated=objective.kind is Kind.LOGISTIC)
 
 
 def _rounding_after(generation: Generation, before: Stream, after: Stream, rows: Rows) -> float:
