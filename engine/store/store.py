@@ -194,6 +194,13 @@ class ModelStore:
             if rows is not None
         }
 
+    def row_ids(self, state: ModelState) -> frozenset[str]:
+        """Return the ids of all rows that the model was registered with. Cost O(n)."""
+        where = state.keys.dataset(state.meta.dataset_key)
+        with reachable(self._client):
+            found = self._client.lrange(where.ids, 0, -1)
+        return frozenset(text(row) for row in found)
+
     def look_up(self, state: State, request_ids: Sequence[str], row_ids: Sequence[str]) -> Lookup:
         """Return what a batch needs to know; see `engine.store.lookup`. Cost O(k d)."""
         with reachable(self._client):

@@ -63,6 +63,12 @@ class Disk:
         self.put_back(self._synced)
         self.crashes += 1
 
+    def fail_over(self, image: list[bytes]) -> None:
+        """Go back to what a lagging replica has: what was on disk may be lost as well."""
+        self.put_back(image)
+        self._synced = image
+        self.crashes += 1
+
     def put_back(self, image: list[bytes]) -> None:
         """Make an image the server's data."""
         pipeline = self._client.pipeline(transaction=True)
