@@ -127,7 +127,14 @@ def _faulty_connection(base: type[Any], disk: Disk, point: Point) -> type[Any]:
         _crashes = disk.crashes
         _quiet = False
 
+        def can_read(self, timeout: float = 0) -> bool:
+            if self._sock is not None and self._crashes != disk.crashes:
+                raise RedisConnectionError("the server restarted")
+            return bool(super().can_read(timeout))
+
         def connect(self) -> None:
+            if self._sock is not None:
+                return
             self._crashes = disk.crashes
             self._quiet = True  # the handshake is no command of ours
             try:
