@@ -149,7 +149,7 @@ def _endurance(records: Sequence[Record]) -> Figure:
         for method, label in (
             ("exact", "one generation"),
             ("exact, refreshed", "compacted by the policy"),
-            ("exact, often compacted", "compacted each d / 2 rows"),
+            ("exact, often compacted", "compacted each d rows"),
         ):
             found = where(records, part=endurance.PART, data=family, method=method)
             style = {"linestyle": _DASHES[method], "marker": "."}

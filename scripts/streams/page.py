@@ -37,6 +37,7 @@ def page(run: Mapping[str, Any]) -> str:
         "d": long[0]["d"],
         "k": k,
         "budget": f"{BUDGET:g}",
+        "missing": _missing(run),
         "answer": answer(records, k),
         "checks": "\n".join(f"    {outcome.line()}" for outcome in checked(records)),
         "final_table": tables.final(records, k),
@@ -216,3 +217,9 @@ def _bandwidth(records: Sequence[Record]) -> float:
     """Return the rate at which V is read by single deletions, in GB/s."""
     slope = cost.interval(records, "exact").slope  # microseconds a row of V
     return 16 * float(records[0]["d"]) / (1000 * slope)
+
+
+def _missing(run: Mapping[str, Any]) -> str:
+    if not run["missing"]:
+        return ""
+    return f"The run was interrupted. Not measured yet: {'; '.join(run['missing'])}.\n"
