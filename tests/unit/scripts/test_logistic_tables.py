@@ -54,7 +54,7 @@ def test_algorithm_3_projects_the_newton_step_onto_the_deleted_rows(data: Data) 
     X, y = data.X, data.y
     full = oracle.Retraining(1.0).fit(X, y)
     A = oracle.hessian(X, full, 1.0)
-    inverse_rows = np.linalg.solve(A, X[:K].T).T
+    inverse_rows = np.asarray(np.linalg.solve(A, X[:K].T).T, dtype=np.float64)
     step = logistic.newton(X[K:], y[K:], full, 1.0) - full
 
     theta = logistic.pru_published(X, y, full, K, inverse_rows)
