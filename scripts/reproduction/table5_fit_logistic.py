@@ -63,8 +63,8 @@ ridge (two others are below), theta* (standard normal here, so that the classes 
 separable), and how the deleted rows come to be classified correctly. What does not depend on them:
 the PRU goes to 0 as k comes near p d, the number of columns that the deleted rows share, because
 their span then holds the injected direction (p = 0.05, k = 100: 100 rows on about 51 columns).
-Newton and ours leave nothing at any setting: they are one step, exact for a quadratic model of the remaining rows, and
-those do not have the feature.
+Newton and ours leave nothing at any setting: they are one step, the minimum of a quadratic model
+of the remaining rows' loss, and those rows do not have the feature.
 """
 
 
