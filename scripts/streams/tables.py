@@ -150,6 +150,8 @@ def endured(records: Sequence[Record]) -> str:
     for family in endurance.FAMILIES:
         for method in endurance.policies():
             found = where(records, part=endurance.PART, data=family, method=method)
+            if not found:  # an interrupted run
+                continue
             end = last(found)
             reasons = "; ".join(f"{count} {why}" for why, count in end["reasons"].items())
             lines.append(
