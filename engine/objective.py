@@ -30,7 +30,10 @@ _SUMMED = 1024  # rows summed at once: BLAS adds them one after another
 
 
 class Kind(StrEnum):
-    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1, m = 1)."""
+    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1).
+
+    A logistic model has m = 1, or of C > 2 classes m = C: each against the rest, y one-hot.
+    """
 
     LINEAR = "linear"
     LOGISTIC = "logistic"
@@ -88,6 +91,10 @@ class Objective:
         """Length of theta, the intercept included."""
         return int(self.penalty.shape[0])
 
+    def blocks(self, m: int) -> int:
+        """Return how many blocks m outputs make: each has one Hessian (`engine.blocks`)."""
+        return 1 if self.kind is Kind.LINEAR else m
+
     def mean(self, margin: Array) -> Array:
         """Return the predicted mean of a margin: itself, or its sigmoid."""
         if self.kind is Kind.LINEAR:
@@ -108,12 +115,24 @@ class Objective:
         return rows.weight[:, None] * error
 
     def curvature(self, rows: Rows, theta: Array) -> Array:
-        """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d)."""
+        """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d).
+
+        Of one block: a theta of several classes has a curvature for each (`curvatures`).
+        """
         if self.kind is Kind.LINEAR:
             return rows.weight
+        if theta.shape[1] != 1:
+            raise ValueError(f"theta of {theta.shape[1]} classes has as many curvatures")
         margin = rows.X @ theta[:, 0]
         curvature: Array = rows.weight * expit(margin) * expit(-margin)
         return curvature
+
+    def curvatures(self, rows: Rows, theta: Array) -> Array:
+        """Return the curvature in each of h blocks, shape k x h. Cost O(k d h)."""
+        h = self.blocks(theta.shape[1])
+        if h == 1:
+            return self.curvature(rows, theta)[:, None]
+        return np.column_stack([self.curvature(rows, theta[:, c : c + 1]) for c in range(h)])
 
     def value(self, rows: Rows, theta: Array) -> float:
         """Return L(theta). Cost O(n d m)."""
@@ -142,7 +161,7 @@ class Objective:
         if self.kind is Kind.LINEAR:
             parts = rows.weight[:, None] * (reach + np.abs(rows.y))
         else:
-            parts = np.abs(self.error(rows, theta)) + self.curvature(rows, theta)[:, None] * reach
+            parts = np.abs(self.error(rows, theta)) + self.curvatures(rows, theta) * reach
         return float(np.sum(lengths * parts))
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:

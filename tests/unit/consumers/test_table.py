@@ -177,11 +177,11 @@ class TestRefusals:
         for part in ("rows.parquet", *expected):
             assert part in message
 
-    def test_of_a_logistic_target_that_is_not_0_or_1(self, csv: Callable[[str], Path]) -> None:
-        message = refusal(csv("id,a,y\n1,2,1\n2,2,2\n"), kind=Kind.LOGISTIC)
+    def test_of_a_logistic_target_that_is_a_fraction(self, csv: Callable[[str], Path]) -> None:
+        message = refusal(csv("id,a,y\n1,2,1\n2,2,2.5\n"), kind=Kind.LOGISTIC)
 
         assert "line 3" in message
-        assert "must be 0 or 1, not 2" in message
+        assert "not 2.5; is it a regression target?" in message
 
     def test_of_two_targets_of_a_logistic_model(self, csv: Callable[[str], Path]) -> None:
         columns = Columns("id", ("y", "a"))
