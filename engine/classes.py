@@ -36,10 +36,13 @@ def encoded(labels: ArrayLike) -> tuple[tuple[str, ...], Array]:
         Labels that are no classes: missing, fractions, one alone, or too many different ones.
     """
     found = np.asarray(labels)
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.ndim != 1:
+    if found.ndim not in (1, 2):
+        raise InvalidData(f"y must have 1 or 2 dimensions, not {found.ndim}")
+    if found.ndim == 2 and found.shape[1] == 0:
+        raise InvalidData("there is no feature or no target to fit")
+    if found.ndim == 2 and found.shape[1] > 1:
         raise InvalidData("a logistic model has one target")
+    found = found.reshape(-1)
     numeric = found.dtype.kind in "biuf"
     if found.dtype.kind == "O":
         numeric = not any(isinstance(label, str) for label in found)
