@@ -66,6 +66,10 @@ stream-study: setup ## Thousands of deletions in a row: true error, published bo
 kernels: setup ## Measure the kernels against their floors: slopes, GEMM rate, polish, docs/kernels.md
 	$(BIN)/python scripts/kernels.py
 
+.PHONY: simulate
+simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
+
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock

@@ -244,6 +244,7 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "rounding": stream.rounding,
         "carried": stream.carried,
         "completions": stream.completions,
+        "v_seconds": stream.v_seconds,
     }
 
 

@@ -263,9 +263,8 @@ class _Model:
         facts = facts_of(
             state.generation,
             state.stream,
-            estimate=remainder_estimate(
-                state.generation, state.stream, state.sentinels, len(state.members)
-            ),
+            rows_live=(remain := len(state.members)),
+            estimate=remainder_estimate(state.generation, state.stream, state.sentinels, remain),
             budget_relative=self.error_budget,
         )
         choice = choose(facts, self.limits, ordered)

@@ -20,13 +20,14 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
 from engine.errors import InvalidData
 
 Array: TypeAlias = NDArray[np.float64]
 
-_SUMMED = 1024  # rows summed at once: BLAS adds them one after another
+_SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and they fit a cache
 
 
 class Kind(StrEnum):
@@ -108,7 +109,10 @@ class Objective:
         The logistic one is taken as (1 - y) sigma(u) - y sigma(-u): a row that is fitted well has
         an error far below 1, which 1 - sigma(u) would lose to cancellation.
         """
-        margin = rows.X @ theta
+        return self.error_at(rows, rows.X @ theta)
+
+    def error_at(self, rows: Rows, margin: Array) -> Array:
+        """Return `error` where the margins x . theta (k x m) are known. Cost O(k m)."""
         if self.kind is Kind.LINEAR:
             return rows.weight[:, None] * (margin - rows.y)
         error: Array = (1.0 - rows.y) * expit(margin) - rows.y * expit(-margin)
@@ -123,8 +127,14 @@ class Objective:
             return rows.weight
         if theta.shape[1] != 1:
             raise ValueError(f"theta of {theta.shape[1]} classes has as many curvatures")
-        margin = rows.X @ theta[:, 0]
-        curvature: Array = rows.weight * expit(margin) * expit(-margin)
+        return self.curvature_at(rows, rows.X @ theta)
+
+    def curvature_at(self, rows: Rows, margin: Array) -> Array:
+        """Return `curvature` where the margins (k x 1) are known. Cost O(k)."""
+        if self.kind is Kind.LINEAR:
+            return rows.weight
+        u = margin[:, 0]
+        curvature: Array = rows.weight * expit(u) * expit(-u)
         return curvature
 
     def curvatures(self, rows: Rows, theta: Array) -> Array:
@@ -136,7 +146,10 @@ class Objective:
 
     def value(self, rows: Rows, theta: Array) -> float:
         """Return L(theta). Cost O(n d m)."""
-        margin = rows.X @ theta
+        return self.value_at(rows, rows.X @ theta, theta)
+
+    def value_at(self, rows: Rows, margin: Array, theta: Array) -> float:
+        """Return `value` where the margins are known. Cost O((k + d) m)."""
         if self.kind is Kind.LINEAR:
             losses = 0.5 * np.sum((margin - rows.y) ** 2, axis=1)
         else:
@@ -146,7 +159,12 @@ class Objective:
 
     def gradient(self, rows: Rows, theta: Array) -> Array:
         """Return the gradient of L, shape d x m. Cost O(n d m)."""
-        return _summed(rows.X, self.error(rows, theta)) + self.penalty[:, None] * theta
+        total = self.penalty[:, None] * theta
+        # In blocks: rounding grows with their size and not with n, and each is read once.
+        for start in range(0, len(rows), _SUMMED):
+            block = rows.take(slice(start, start + _SUMMED))
+            total = total + block.X.T @ self.error(block, theta)
+        return total
 
     def error_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in sum_i x_i e_i is proportional to, with eps and a small factor.
@@ -156,7 +174,7 @@ class Objective:
         sums reach it when rows are sorted by target (measured: the root is too small by 2.5). It
         does not vanish with theta, as eps |A| |theta| would. Cost O(k d m).
         """
-        lengths = np.linalg.norm(rows.X, axis=1)[:, None]
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows.X, rows.X))[:, None]  # no copy of X
         reach = lengths * np.linalg.norm(theta, axis=0)
         if self.kind is Kind.LINEAR:
             parts = rows.weight[:, None] * (reach + np.abs(rows.y))
@@ -169,21 +187,19 @@ class Objective:
         return self.error_scale(rows, theta) + norm(self.penalty[:, None] * theta)
 
     def hessian(self, rows: Rows, theta: Array) -> Array:
-        """Return A = X^T S X + diag(penalty), shape d x d. Cost O(n d^2)."""
-        root = np.sqrt(self.curvature(rows, theta))
-        scaled = rows.X * root[:, None]
-        A = scaled.T @ scaled
+        """Return A = X^T S X + diag(penalty), shape d x d. Cost O(n d^2).
+
+        Half of the symmetric product, in blocks of rows: no scaled copy of X is made.
+        """
+        A = np.zeros((self.d, self.d), order="F")
+        for start in range(0, len(rows), _SUMMED):
+            block = rows.take(slice(start, start + _SUMMED))
+            root = np.sqrt(self.curvature(block, theta))
+            scaled = block.X if (root == 1.0).all() else block.X * root[:, None]
+            A = dsyrk(1.0, scaled.T, beta=1.0, c=A, lower=True, overwrite_c=True)
+        A += np.tril(A, -1).T
         A[np.diag_indices_from(A)] += self.penalty
         return A
-
-
-def _summed(X: Array, e: Array) -> Array:
-    """Return X^T e in blocks of rows: rounding then grows with their size, not with n."""
-    total = np.zeros((X.shape[1], e.shape[1]))
-    for start in range(0, len(X), _SUMMED):
-        block = slice(start, start + _SUMMED)
-        total += X[block].T @ e[block]
-    return total
 
 
 def ridge_penalty(ridge: float, d: int, *, intercept: bool, penalise_intercept: bool) -> Array:

@@ -20,6 +20,7 @@ import numpy as np
 
 from engine import blocks
 from engine.certificate import Certificate, roundoff_allowance
+from engine.crossover import step_seconds
 from engine.downdate import Downdate, leave_out
 from engine.factor import Factor
 from engine.growing import GrowingRows
@@ -79,6 +80,8 @@ class Stream:
         Error of theta_r itself (what a fit or a polish left), absolute.
     completions
         Completions in this generation.
+    v_seconds
+        What V has cost in this generation (`engine.crossover`).
     """
 
     theta_exact: Array
@@ -91,6 +94,7 @@ class Stream:
     rounding: float = 0.0
     carried: float = 0.0
     completions: int = 0
+    v_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,8 @@ def _delete_block(
         V=stream.V.append(left.V),
         Q=stream.Q.append(published.basis_rows),
         v_trace=stream.v_trace + _trace(left.V, rows.X.shape[1]),
+        # Of one block, as a compact is priced: h blocks cost h times as much, and so does it
+        v_seconds=stream.v_seconds + step_seconds(generation.objective.d, len(stream.V), len(rows)),
     )
     rounding = _rounding_after(generation, stream, after, rows)
     return replace(after, rounding=rounding), left.smallest_pivot

@@ -81,4 +81,5 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         rounding=meta.rounding,
         carried=meta.carried,
         completions=meta.completions,
+        v_seconds=meta.v_seconds,
     )

@@ -121,6 +121,7 @@ class Meta(_Stored):
     rounding: float
     carried: float
     completions: int
+    v_seconds: float = 0.0
     first_deletion_at: datetime | None = None
     error: ErrorRecord
     certified: float | None = None

@@ -58,6 +58,7 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
         "rounding": stream.rounding,
         "carried": stream.carried,
         "completions": float(stream.completions),
+        "v_seconds": stream.v_seconds,
     }
     return scalars, {name: getattr(stream, name) for name in THETAS}
 
@@ -93,6 +94,7 @@ def read_staged(
         rounding=result.stream["rounding"],
         carried=result.stream["carried"],
         completions=int(result.stream["completions"]),
+        v_seconds=result.stream.get("v_seconds", 0.0),
     )
     sentinels = store.sentinels(where, meta, sentinel_ids)
     return Staged(where, generation, stream, sentinels)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky
+from scipy.linalg.blas import dtrmm
 from scipy.special import expit
 from sklearn.datasets import make_spd_matrix
 
@@ -35,14 +36,22 @@ class Data:
     k: int
 
 
-def gaussian_rows(rng: np.random.Generator, n: int, d: int) -> Array:
-    """Return the general procedure's X~: rows x_i ~ N(0, Sigma), Sigma by `make_spd_matrix`.
-
-    Cost O(n d^2): one triangular product.
-    """
+def covariance_root(rng: np.random.Generator, d: int) -> Array:
+    """Return the lower Cholesky root of a random covariance Sigma, by `make_spd_matrix`."""
     Sigma = make_spd_matrix(d, random_state=int(rng.integers(2**31)))
-    root = cholesky(Sigma, lower=True)
-    X: Array = rng.standard_normal((n, d)) @ root.T
+    root: Array = cholesky(Sigma, lower=True)
+    return root
+
+
+def gaussian_rows(rng: np.random.Generator, n: int, d: int, root: Array | None = None) -> Array:
+    """Return the general procedure's X~: rows x_i ~ N(0, Sigma), Sigma drawn if not given.
+
+    Cost O(n d^2): one triangular product, in place.
+    """
+    if root is None:
+        root = covariance_root(rng, d)
+    drawn = rng.standard_normal((n, d))
+    X: Array = dtrmm(1.0, root, drawn.T, lower=1, overwrite_b=1).T
     return X
 
 
@@ -79,6 +88,18 @@ def inject(X: Array, k: int, shared: Mask, own: Mask) -> Array:
     made[:k] = np.where(shared, X[:k], 0.0)
     made[k:, -1] = 0.0
     return made
+
+
+def inject_in_place(masked: Array, X_first: Array, k: int, shared: Mask, own: Mask) -> None:
+    """Turn ``masked`` into `inject(X, k, ...)`: only its first rows depend on k.
+
+    ``masked`` is X with ``own`` applied and its last column 0; ``X_first`` is a copy of the first
+    rows of X, at least k of them. So one matrix serves every k of a trial.
+    """
+    m = len(X_first)
+    masked[:m] = np.where(own[:m], X_first, 0.0)
+    masked[:m, -1] = 0.0
+    masked[:k] = np.where(shared, X_first[:k], 0.0)
 
 
 def linear_fit_targets(rng: np.random.Generator, X: Array, k: int) -> Array:

@@ -34,11 +34,15 @@ class Cell:
         again.
     cost
         Estimated seconds on one core; only proportions matter to the progress bar.
+    partial
+        Where `reproduction.trials` keeps the trials of a cell that is under way; set by the run,
+        which removes the file once the cell's records are written.
     """
 
     key: str
     plan: Mapping[str, Any]
     cost: float
+    partial: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Experiment:
         Markdown of the section, without the heading, from whatever records exist (never none).
     checks
         Lines that the run prints and the page lists: (passed, sentence) from the records.
+    timing_checks
+        The same for times: printed at full size only, and without `--strict` no failure.
     draw
         Writes figures ``paper-*.png`` and ``.svg`` into a directory; None if there are none.
     timed
@@ -71,6 +77,7 @@ class Experiment:
     run_cell: Callable[[Cell, int, Progress], list[Record]]
     render: Callable[[Sequence[Record]], str]
     checks: Callable[[Sequence[Record]], list[tuple[bool, str]]] = lambda _records: []
+    timing_checks: Callable[[Sequence[Record]], list[tuple[bool, str]]] = lambda _records: []
     draw: Callable[[Sequence[Record], Path], None] | None = None
     timed: bool = False
 

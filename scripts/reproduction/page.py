@@ -45,7 +45,10 @@ def missing_cells(experiment: Experiment, results: Results) -> list[str]:
 
 
 def _checks(experiment: Experiment, results: Results) -> list[str]:
-    checks = experiment.checks(results.of(experiment.name))
+    records = results.of(experiment.name)
+    checks = experiment.checks(records)
+    if not results.document.quick:
+        checks = checks + experiment.timing_checks(records)
     if not checks:
         return []
     lines = [f"- {'pass' if passed else 'FAIL'}: {sentence}" for passed, sentence in checks]
@@ -60,6 +63,6 @@ def _made_on(experiment: Experiment, results: Results) -> str:
     machine = results.document.machines.get(experiment.name, {})
     facts = "; ".join(f"{name} {value}" for name, value in machine.items())
     return (
-        f"<sub>`python scripts/paper.py --only {experiment.name}`; seed {seeds}; "
+        f"<sub>`.venv/bin/python scripts/paper.py --only {experiment.name}`; seed {seeds}; "
         f"{seconds:.0f} s. {facts}.</sub>\n"
     )

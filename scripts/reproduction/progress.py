@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,21 +17,37 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+_LINE_EVERY = 60.0  # seconds
 _WINDOW = 3600.0  # seconds of past work that the estimate of the time left rests on
 
 
 class Reporter:
     """Shows how far a run is: cells weigh what they are estimated to cost."""
 
-    def __init__(self, bars: Bars, task: TaskID) -> None:
+    def __init__(self, bars: Bars, task: TaskID, total: float) -> None:
         self._bars = bars
         self._task = task
         self._done = 0.0
+        self._begin = self._last_line = time.monotonic()
+        self._total = total
 
     def within(self, key: str, cost: float, share: float) -> None:
         """Show the share of the cell that is done."""
         share = min(max(share, 0.0), 1.0)
-        self._bars.update(self._task, completed=self._done + share * cost, description=key)
+        completed = self._done + share * cost
+        self._bars.update(self._task, completed=completed, description=key)
+        if self._bars.disable and completed > 0:
+            self._line(key, completed)
+
+    def _line(self, key: str, completed: float) -> None:
+        """Print a line a minute where there is no terminal to draw a bar on."""
+        now = time.monotonic()
+        if now - self._last_line >= _LINE_EVERY:
+            self._last_line = now
+            left = (now - self._begin) * (self._total / completed - 1)
+            self.say(
+                f"{key}: {100 * completed / self._total:.0f} %, left about {left / 60:.0f} min"
+            )
 
     def finished(self, key: str, cost: float, seconds: float) -> None:
         """Show that a cell is done."""
@@ -59,4 +76,5 @@ def reporting(total_cost: float) -> Iterator[Reporter]:
         speed_estimate_period=_WINDOW,
         disable=not console.is_terminal,
     ) as bars:
-        yield Reporter(bars, bars.add_task("", total=max(total_cost, 1e-9)))
+        total = max(total_cost, 1e-9)
+        yield Reporter(bars, bars.add_task("", total=total), total)

@@ -41,10 +41,10 @@ DRAIN_SECONDS = 30.0
 __all__ = ["Clock", "Platform", "config_of", "row_ids", "store_at", "training_data"]
 
 
-def store_at(url: str) -> ModelStore:
+def store_at(url: str, *, relaxed: bool = False) -> ModelStore:
     """Return a store with connections of its own."""
     client = connect(url)
-    return ModelStore(client, Barrier(client, relaxed=False))
+    return ModelStore(client, Barrier(client, relaxed=relaxed))
 
 
 def row_ids(data: Data) -> tuple[str, ...]:
@@ -120,6 +120,8 @@ class Platform:
     ----------
     log, url, bootstrap
         Where requests go, where the state is, and the address of Kafka where there is one.
+    relaxed
+        Whether the store may lose acknowledged writes.
     data
         By model id: what it was registered with last.
     asked
@@ -130,11 +132,12 @@ class Platform:
     url: str
     partitions: int = 2
     bootstrap: str = ""
+    relaxed: bool = False
     data: dict[str, Data] = field(default_factory=dict)
     asked: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = store_at(self.url)
+        self.store = store_at(self.url, relaxed=self.relaxed)
         self.log.ensure_topics(topics.specs(self.partitions))
         self.producer, self.reader = self.log.producer(), self.log.reader()
         self._count = Clock()
@@ -220,13 +223,14 @@ class Platform:
 
     def deletion_worker(self, store: ModelStore | None = None, **options: Any) -> DeletionWorker:
         """Return a new worker of the group, closed with the platform."""
-        worker = DeletionWorker(self.log, store or store_at(self.url), **options)
+        store = store or store_at(self.url, relaxed=self.relaxed)
+        worker = DeletionWorker(self.log, store, **options)
         self._workers.append(worker)
         return worker
 
     def refresh_worker(self, **options: Any) -> RefreshWorker:
         """Return a new refresh worker, closed with the platform."""
-        worker = RefreshWorker(self.log, store_at(self.url), **options)
+        worker = RefreshWorker(self.log, store_at(self.url, relaxed=self.relaxed), **options)
         self._workers.append(worker)
         return worker
 

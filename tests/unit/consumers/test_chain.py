@@ -114,7 +114,9 @@ def test_the_digest_covers_the_names_of_classes_where_there_are_some() -> None:
 def test_an_event_without_classes_has_no_such_member_and_the_same_bytes_as_ever() -> None:
     event = Parameters.model_validate_json(documented("parameters-0"))
     assert json.loads(event.value()) == json.loads(documented("parameters-0"))
-    assert event.value() == documented("parameters-0").replace(": ", ":").replace(", ", ",").encode()
+    assert (
+        event.value() == documented("parameters-0").replace(": ", ":").replace(", ", ",").encode()
+    )
     named = event.model_copy(update={"classes": ("no", "yes")})
     assert json.loads(named.value())["classes"] == ["no", "yes"]
     assert Parameters.model_validate_json(named.value()) == named

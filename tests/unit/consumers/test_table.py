@@ -228,7 +228,10 @@ class TestRefusals:
             (["1", "", "2"], "line 3, column 'y': the value is missing"),
             (["1", "2", "nan"], "line 4, column 'y': the value is not finite"),
             (["a", "a", "a"], "all labels are 'a': there is nothing to tell apart"),
-            ([str(i) for i in range(101)], "101 different values, and a logistic model at most 100"),
+            (
+                [str(i) for i in range(101)],
+                "101 different values, and a logistic model at most",
+            ),
             (["a", "b" * 129, "c"], "line 3, column 'y': 129 characters"),
         ],
     )
