@@ -108,11 +108,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--results", type=Path, help="default: results/paper[-quick].json")
     parser.add_argument("--page", type=Path, help="default: docs/paper.md; none with --quick")
     parser.add_argument("--images", type=Path, help="default: docs/images; none with --quick")
+    parser.add_argument("--merge", type=Path, help="take over the cells of this results file first")
     chosen = parser.parse_args(arguments)
     wanted = [e for e in EXPERIMENTS if not chosen.only or e.name in chosen.only]
     file = chosen.results or ROOT / "results" / f"paper{'-quick' * chosen.quick}.json"
     try:
         results = Results.open(file, quick=chosen.quick)
+        if chosen.merge is not None:
+            results.merge(Results.open(chosen.merge, quick=chosen.quick))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
