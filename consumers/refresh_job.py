@@ -15,6 +15,7 @@ import numpy as np
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
 from consumers.refresh_order import choose_size
+from engine.blockwise import audit_blocks
 from engine.classes import class_counts, one_sided
 from engine.error import choose_sentinels, scale
 from engine.errors import CorruptState, IllConditioned, LetheError
@@ -103,7 +104,7 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
-    choice = choose_size(snapshot.state, job.event, now)
+    choice = _audited(job, snapshot, choose_size(snapshot.state, job.event, now))
     match choice.size:
         case Size.COMPLETE:
             return _store(job, _result(job, snapshot.state, choice))
@@ -113,6 +114,25 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
             return _compact(job, snapshot, choice)
         case Size.REBUILD:
             return _rebuild(job, snapshot, choice)
+
+
+def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
+    """Return the choice, or a rebuild if what the generation claims does not hold (`drift`)."""
+    state = snapshot.state
+    if choice.size is Size.REBUILD or not snapshot.ids:
+        return choice
+    job.progress("auditing for drift", 0, 0)
+    factor = load_factor(job.store, state)
+    limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
+    fault = audit_blocks(
+        state.generation,
+        state.stream,
+        factor,
+        snapshot.rows,
+        snapshot.W,
+        tolerated=limits.far_under * budget * scale(state.generation, state.stream),
+    ).fault
+    return choice if fault is None else Choice(Size.REBUILD, f"the drift audit failed: {fault}")
 
 
 def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> JobResult:

@@ -28,9 +28,13 @@ SECONDS_OF_A_JOB = 0.05
 """To order a refresh job, and to swap its result in."""
 
 
-def step_seconds(d: int, K: int, k: int) -> float:
-    """Return what V, of K rows, adds to the deletion of k rows."""
-    return max(SECONDS_PER_V, SECONDS_PER_V_AND_ROW * k) * K * d
+def step_seconds(d: int, K: int, k: int, *, estimated: bool = False) -> float:
+    """Return what V, of K rows, adds to the deletion of k rows.
+
+    ``estimated``: the sentinels' estimate of a logistic model reads V twice more.
+    """
+    estimate = SECONDS_PER_V if estimated else 0.0
+    return (max(SECONDS_PER_V, SECONDS_PER_V_AND_ROW * k) + estimate) * K * d
 
 
 def folding_multiplications(n: int, d: int, K: int) -> float:

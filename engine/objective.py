@@ -125,14 +125,14 @@ class Objective:
         """
         if self.kind is Kind.LINEAR:
             return rows.weight
-        if theta.shape[1] != 1:
-            raise ValueError(f"theta of {theta.shape[1]} classes has as many curvatures")
         return self.curvature_at(rows, rows.X @ theta)
 
     def curvature_at(self, rows: Rows, margin: Array) -> Array:
         """Return `curvature` where the margins (k x 1) are known. Cost O(k)."""
         if self.kind is Kind.LINEAR:
             return rows.weight
+        if margin.shape[1] != 1:
+            raise ValueError(f"theta of {margin.shape[1]} classes has as many curvatures")
         u = margin[:, 0]
         curvature: Array = rows.weight * expit(u) * expit(-u)
         return curvature
