@@ -305,10 +305,17 @@ def make_any(name: str, kind: str, seed: int = 0) -> Data:
 def remodelled(
     data: Data, m: int = 1, other_intercept: bool = False, weighted: bool = False
 ) -> Data:
-    """Return the same rows for another model: m targets, with or without intercept, weights."""
+    """Return the same rows for another model: m targets, with or without intercept, weights.
+
+    Of a logistic model m classes, one-hot: the first is the family's own, the others share the
+    rest of the rows.
+    """
     rng = np.random.default_rng([m, len(data.X)])
     y = data.y
-    if m > 1:
+    if m > 1 and data.kind == "logistic":
+        others = 1 + rng.permutation(np.arange(len(y)) % (m - 1))
+        y = np.eye(m)[np.where(y[:, 0] == 1, 0, others)]
+    elif m > 1:
         noise = rng.standard_normal((len(y), m)) * (1e-3 + np.std(y))
         y = y[:, :1] * np.linspace(1.0, -0.5, m) + noise
     return replace(
