@@ -44,8 +44,8 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 class Model:
     """One line of the table of models: what is fitted to a family's rows.
 
-    ``m`` targets, or classes of a logistic model; ``weighted`` gives each row a weight of its own; ``other_intercept`` fits one
-    where the family has none, and none where it has one.
+    ``m`` targets, or classes of a logistic model; ``weighted`` gives each row a weight of its own;
+    ``other_intercept`` fits one where the family has none, and none where it has one.
     """
 
     name: str
