@@ -172,10 +172,14 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         target=target * size,
         on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
     )
-    if polished.left > state.meta.config.error_budget * size:
+    # An estimate has to be far under the budget, or the next order would ask for the same again.
+    enough = target if polished.certified is None else state.meta.config.error_budget
+    if polished.left > enough * size:
         # The stale factor did not get there: the next size does.
         reason = f"{choice.reason}; a polish of {polished.passes} passes did not reach the budget"
         return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+    if polished.passes == state.generation.blocks:
+        choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
     result = _result(
         job,
         state,
@@ -183,6 +187,8 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         passes=polished.passes,
         certified=polished.certified,
         left=polished.left,
+        residual=polished.residual,
+        allowance=polished.allowance,
     )
     arrays = {"theta": polished.theta, "theta_snapshot": polished.theta_snapshot}
     return _store(job, result, arrays)

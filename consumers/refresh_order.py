@@ -12,7 +12,7 @@ from datetime import datetime
 
 from consumers.events import RefreshRequested
 from engine.error import remainder_estimate
-from engine.refresh import Choice, Facts, choose, facts_of, used_up
+from engine.refresh import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Meta, PendingJob
 from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import ModelState
@@ -55,6 +55,8 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
     meta = state.meta
     if state.deferred:
         return "deferred"
+    if meta.awaiting_rebuild:
+        return "adopted"
     if meta.rows_live == 0:
         return None
     # Neither question needs the sentinels' estimate: the stored error has it, and whether a
@@ -69,12 +71,15 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
 
 def is_stuck(state: ModelState) -> bool:
     """Return whether requests wait for a rebuild and none is on its way: the last one failed."""
-    return bool(state.deferred) and state.meta.pending_job is None
+    waits = bool(state.deferred) or state.meta.awaiting_rebuild
+    return waits and state.meta.pending_job is None
 
 
 def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
     """Return the smallest size that does; what a person ordered is done at the least."""
     meta = state.meta
+    if meta.awaiting_rebuild:
+        return Choice(Size.REBUILD, "the store had lost writes, which were taken from the log")
     certified = meta.certified is not None
     estimate = (
         0.0
@@ -94,6 +99,7 @@ def _facts(state: ModelState, now: datetime, estimate: float) -> Facts:
         budget_relative=state.meta.config.error_budget,
         v_age_seconds=_v_age(state.meta, now),
         deferred=len(state.deferred),
+        audited=state.meta.certified is not None,
     )
 
 

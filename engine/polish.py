@@ -32,17 +32,16 @@ from engine.certificate import (
 from engine.factor import EPS, Factor
 from engine.objective import Array, Kind, Objective, Rows, norm
 from engine.reweighted import Operator, Reweighted, reweight
+from engine.subspace import RESOLVED, search
 
 PASS_LIMIT = 60
 """Passes over the live rows; a rebuild costs about d / 2 of them."""
 
 _DIRECTIONS = 6  # kept, the newest included; more save no pass (measured: 12, 40)
-_REWEIGHT_EVERY = 4  # passes
+_REWEIGHT_EVERY = 3  # passes
 _TIGHT = 0.1  # of the bound: what the last system may leave unsolved
 _SOLVE_LIMIT = 24  # passes for it
-_SEARCH_STEPS = 12  # Newton steps within the span of the directions
-_HALVINGS = 30
-_RESOLVED = 64.0  # times eps: a decrease below this part of the value is rounding
+_TRIGGER = 0.7  # of the target: a Newton step by A' must be this short before one by H is taken up
 _BLOCK = 1024
 
 
@@ -215,7 +214,7 @@ def _polish_logistic(
         return Polish(theta, audited, told.count)
     weights = Reweighted(setting.stale, setting.curvature_b)
     directions: list[tuple[Array, Array]] = []
-    since, trigger, length = _REWEIGHT_EVERY, target, math.inf
+    since, trigger, length = _REWEIGHT_EVERY, _TRIGGER * target, math.inf
     while True:
         z = weights.inverse(point.gradient)
         # Made anew before the last system, too: it costs no pass, and z then tells its length.
@@ -227,7 +226,8 @@ def _polish_logistic(
         length = min(length, norm(z))
         stalled = not shorter and _unresolved(setting, point, z)
         if norm(z) <= trigger or stalled or told.over:
-            certificate, z, Xz = _certify(setting, weights, point, target, told)
+            most = math.inf if stalled else target
+            certificate, z, Xz = _certify(setting, weights, point, most, told)
             reached = certificate.bound is not None and certificate.bound <= target
             if reached or stalled or told.over or (certificate.bound is None and norm(z) <= target):
                 return Polish(point.theta, certificate, told.count)
@@ -237,7 +237,7 @@ def _polish_logistic(
         else:
             Xz = X @ z
         directions = [(z, Xz), *directions[: _DIRECTIONS - 1]]
-        moved = _search(setting, point, directions)
+        moved = search(setting.objective, setting.rows, point.theta, point.margin, directions)
         if moved is None:  # rounding hides every descent
             certificate, _, _ = _certify(setting, weights, point, target, told)
             return Polish(point.theta, certificate, told.count)
@@ -263,7 +263,7 @@ def _reweighted(
 def _unresolved(setting: _Setting, point: _Point, z: Array) -> bool:
     """Return whether what a step along z gains is below the rounding of the value."""
     value = setting.objective.value_at(setting.rows, point.margin, point.theta)
-    return float(np.sum(point.gradient * z)) <= _RESOLVED * EPS * abs(value)
+    return float(np.sum(point.gradient * z)) <= RESOLVED * EPS * abs(value)
 
 
 def _audit(setting: _Setting, point: _Point, newton: Array) -> Certificate:
@@ -297,13 +297,10 @@ def _certify(
     Returns the certificate, x and X x. It stops once the bound is tight, or cannot be reached.
     """
     objective, rows = setting.objective, setting.rows
-    floor = hessian_floor(objective, rows, point.curvature, float(setting.lengths.max()))
-    told.take()
     scale = _gradient_scale(setting, point)
     of_stale = _least_ratio(point.curvature, setting.curvature_b)
     of_weights = _least_ratio(point.curvature, weights.curvature)
-    smallest = max(of_stale * setting.smallest, floor.smallest)
-    reach = min(setting.reach / math.sqrt(of_stale) if of_stale > 0 else math.inf, floor.reach)
+    floor: HessianFloor | None = None
     best = _audit(setting, point, setting.stale(point.gradient))
     s = point.curvature[:, None]
     residual = point.gradient.copy()
@@ -321,6 +318,13 @@ def _certify(
         z = weights.inverse(residual)
         rz, previous = float(np.sum(residual * z)), rz
         direction = z + (rz / previous) * direction
+        if norm(x) > target:
+            break
+        if floor is None:
+            floor = hessian_floor(objective, rows, point.curvature, float(setting.lengths.max()))
+            told.take()
+        smallest = max(of_stale * setting.smallest, floor.smallest)
+        reach = min(setting.reach / math.sqrt(of_stale) if of_stale > 0 else math.inf, floor.reach)
         energy = min(rz / of_weights if of_weights > 0 else math.inf, _energy(floor, residual))
         if smallest <= 0 or not math.isfinite(energy):
             continue
@@ -338,7 +342,7 @@ def _certify(
         if best.bound is None or (solved.bound is not None and solved.bound < best.bound):
             best = solved
         unsolved = math.sqrt(max(energy, 0.0) / smallest)
-        if unsolved <= _TIGHT * norm(x) or norm(x) > target:
+        if unsolved <= _TIGHT * norm(x):
             break
     return best, (x if np.any(x) else z), (Xx if np.any(x) else rows.X @ z)
 
@@ -351,46 +355,6 @@ def _least_ratio(now: Array, held: Array) -> float:
     """Return c <= 1 with X^T diag(now) X >= c X^T diag(held) X; rounding of s is allowed for."""
     ratio = np.divide(now, held, out=np.ones_like(now), where=held > 0)
     return min(1.0, (1 - 1e-9) * float(ratio.min()))
-
-
-def _search(
-    setting: _Setting, point: _Point, directions: list[tuple[Array, Array]]
-) -> tuple[Array, Array] | None:
-    """Minimise the loss over point - span of the directions, by Newton's method in the span.
-
-    Returns the step and X step, or None where nothing is left to gain. Cost O(n) a direction and
-    step: margins are known, so no pass.
-    """
-    objective, rows = setting.objective, setting.rows
-    D = np.hstack([d for d, _ in directions])
-    XD = np.hstack([Xd for _, Xd in directions])
-    penalty = objective.penalty[:, None]
-    a = np.zeros((D.shape[1], 1))
-    theta, margin = point.theta, point.margin
-    value = start = objective.value_at(rows, margin, theta)
-    for _ in range(_SEARCH_STEPS):
-        slope = XD.T @ objective.error_at(rows, margin) + D.T @ (penalty * theta)
-        s = objective.curvature_at(rows, margin)[:, None]
-        curved = XD.T @ (s * XD) + D.T @ (penalty * D)
-        unit = 1.0 / np.sqrt(np.maximum(np.diag(curved), np.finfo(np.float64).tiny))[:, None]
-        # Directions that nearly coincide are told apart no further than rounding lets them.
-        scaled = unit * curved * unit.T + 1e-12 * np.eye(len(a))
-        move = unit * np.linalg.solve(scaled, unit * slope)
-        gain, size = float(np.sum(slope * move)), 1.0
-        resolved = gain > _RESOLVED * EPS * abs(value)
-        for _ in range(_HALVINGS):
-            to = a - size * move
-            theta, margin = point.theta + D @ to, point.margin + XD @ to
-            trial = objective.value_at(rows, margin, theta)
-            if not resolved or trial <= value - 1e-4 * size * gain:
-                break
-            size /= 2
-        else:
-            break
-        a, value = to, trial
-        if not resolved or gain <= 1e-4 * (start - value):
-            break
-    return (D @ a, XD @ a) if np.any(a) else None
 
 
 def _refine(setting: _Setting, theta: Array, target: float, told: _Passes) -> Polish:

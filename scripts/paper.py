@@ -21,6 +21,8 @@ from reproduction import (
     table2_runtimes,
     table3_fit_linear,
     table4_l2_linear,
+    table5_fit_logistic,
+    table6_l2_logistic,
     theorem_influence,
 )
 from reproduction.experiment import Cell, Experiment
@@ -32,6 +34,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     table2_runtimes.EXPERIMENT,
     table3_fit_linear.EXPERIMENT,
     table4_l2_linear.EXPERIMENT,
+    table5_fit_logistic.EXPERIMENT,
+    table6_l2_logistic.EXPERIMENT,
     theorem_influence.EXPERIMENT,
 )
 ROOT = Path(__file__).resolve().parent.parent

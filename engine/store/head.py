@@ -126,6 +126,7 @@ class Meta(_Stored):
     error: ErrorRecord
     certified: float | None = None
     pending_job: PendingJob | None = None
+    awaiting_rebuild: bool = False
     refreshed_at: datetime
 
 

@@ -36,7 +36,11 @@ class Samples:
 
 
 def in_turns(
-    calls: Mapping[str, Call], repeats: int, *, fresh: Callable[[], None] = lambda: None
+    calls: Mapping[str, Call],
+    repeats: int,
+    *,
+    fresh: Callable[[], None] = lambda: None,
+    warm: Mapping[str, Call] | None = None,
 ) -> dict[str, Samples]:
     """Time all calls once a round, in turning order; return the samples of each.
 
@@ -49,18 +53,22 @@ def in_turns(
         Rounds.
     fresh
         Called before each round, untimed: draws new rows, for instance.
+    warm
+        For each call another to make right before it, untimed: the same program on other rows.
     """
     samples = {name: Samples() for name in calls}
     names = list(calls)
     with _no_collector():
-        warm = Samples()
+        first = Samples()
         for call in calls.values():
-            warm.take(call)
-        rounds = min(repeats, _SAMPLES_OF_LONG) if max(warm.wall) > _LONG else repeats
+            first.take(call)
+        rounds = min(repeats, _SAMPLES_OF_LONG) if max(first.wall) > _LONG else repeats
         for round_ in range(rounds):
             fresh()
             turn = round_ % len(names)
             for name in names[turn:] + names[:turn]:
+                if warm is not None:
+                    warm[name]()
                 samples[name].take(calls[name])
     return samples
 

@@ -7,17 +7,18 @@ the gradient. The functions are those of the paper's tables (scripts/reproductio
 
 The precomputation is synthetic: A = c I with c above anything that the deleted rows can take
 away, so that dual rows and hat matrix are exact. No time depends on the values; the inverse
-that the influence method multiplies by is a full d x d matrix.
+that the influence method multiplies by is a full d x d matrix. Each call is timed right after an
+untimed one on the rows of the round before: the program is warm, and the rows are not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from reproduction import ours, published
 
 from engine.downdate import leave_out
@@ -35,7 +36,8 @@ INFLUENCE = "influence as published"
 
 RIVALS = (PRU, PRU_GRAM, PRU_PUBLISHED, INFLUENCE)
 
-Method: TypeAlias = Callable[[Array, Array, Array, Any, Array], Array]
+Index: TypeAlias = NDArray[np.intp]
+Method: TypeAlias = Callable[[Array, Array, Array, Index, Array], Array]
 
 _GOALS = {PRU: 2.0, PRU_PUBLISHED: 8.0, INFLUENCE: 1.0}
 _INFLUENCE_ROWS = 50  # above that many, O(k^2 d) against O(d^2) is reported without a goal
@@ -55,7 +57,7 @@ QUICK = Plan(d=(100,), k=(1, 10), rows_per_column=4, repeats=5)
 
 
 class _Model:
-    """A synthetic model, and the rows that are deleted in this round."""
+    """A synthetic model with the precomputation of every method."""
 
     def __init__(self, plan: Plan, d: int, seed: int) -> None:
         self.rng = np.random.default_rng((seed, d))
@@ -67,29 +69,57 @@ class _Model:
         self.theta = self.rng.standard_normal(d)
         self.inverse = np.eye(d) / c
 
-    def draw(self, k: int) -> None:
+    def draw(self, k: int) -> _Drawn:
         """Draw k rows to delete, and what the published PRU and the kernel are handed."""
-        self.deleted = self.rng.choice(len(self.y), k, replace=False)
-        self.U, self.dual = self.X[self.deleted], self.W[self.deleted]
-        self.hat_rows = self.dual @ self.X.T
-        self.error = (self.U @ self.theta - self.y[self.deleted])[:, None]
-        self.curvature = np.ones(k)
+        deleted = self.rng.choice(len(self.y), k, replace=False)
+        U, dual = self.X[deleted], self.W[deleted]
+        error = (U @ self.theta - self.y[deleted])[:, None]
+        return _Drawn(deleted, dual @ self.X.T, U, dual, error, np.ones(k))
 
-    def calls(self) -> dict[str, Call]:
-        """Return the methods, each on the rows drawn last."""
 
-        def on(method: Method, attribute: str) -> Call:
-            return lambda: method(
-                self.X, self.y, self.theta, self.deleted, getattr(self, attribute)
-            )
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    deleted: Index
+    hat_rows: Array
+    U: Array
+    dual: Array
+    error: Array
+    curvature: Array
+
+
+class _Rounds:
+    """The rows of this round and of the one before."""
+
+    def __init__(self, model: _Model, k: int) -> None:
+        self.model, self.k = model, k
+        self.now = self.before = model.draw(k)
+
+    def renew(self) -> None:
+        """Draw the next rows."""
+        self.before, self.now = self.now, self.model.draw(self.k)
+
+    def calls(self, which: str) -> dict[str, Call]:
+        """Return the methods on the rows of the round ``now`` or ``before``."""
+        model = self.model
+
+        def on(method: Method, given: Callable[[_Drawn], Array]) -> Call:
+            def call() -> Array:
+                drawn: _Drawn = getattr(self, which)
+                return method(model.X, model.y, model.theta, drawn.deleted, given(drawn))
+
+            return call
+
+        def kernel() -> object:
+            drawn: _Drawn = getattr(self, which)
+            return leave_out(drawn.U, drawn.dual, drawn.error, drawn.curvature)
 
         return {
-            EXACT: on(ours.exact_from_dual_rows, "W"),
-            PRU: on(ours.pru_from_dual_rows, "W"),
-            PRU_GRAM: on(ours.pru_by_gram_matrix, "W"),
-            PRU_PUBLISHED: on(published.projective_residual_update, "hat_rows"),
-            INFLUENCE: on(published.influence, "inverse"),
-            KERNEL: lambda: leave_out(self.U, self.dual, self.error, self.curvature),
+            EXACT: on(ours.exact_from_dual_rows, lambda _: model.W),
+            KERNEL: kernel,
+            PRU: on(ours.pru_from_dual_rows, lambda _: model.W),
+            PRU_GRAM: on(ours.pru_by_gram_matrix, lambda _: model.W),
+            PRU_PUBLISHED: on(published.projective_residual_update, lambda drawn: drawn.hat_rows),
+            INFLUENCE: on(published.influence, lambda _: model.inverse),
         }
 
 
@@ -98,9 +128,10 @@ def run(plan: Plan, seed: int) -> Iterable[Figure]:
     for d in plan.d:
         model = _Model(plan, d, seed)
         for k in plan.k:
-            draw = partial(model.draw, k)
-            draw()
-            samples = in_turns(model.calls(), plan.repeats, fresh=draw)
+            rounds = _Rounds(model, k)
+            samples = in_turns(
+                rounds.calls("now"), plan.repeats, fresh=rounds.renew, warm=rounds.calls("before")
+            )
             times = {
                 name: timed(SECTION, {"d": d, "k": k, "method": name}, "time", samples[name])
                 for name in samples

@@ -13,7 +13,8 @@ FORMAT = 1
 
 _NOTES: Mapping[str, str] = {
     "leave out": (
-        "k rows drawn anew for each sample out of n = 10 d, all methods in turns. Inside each "
+        "k rows drawn anew for each sample out of n = 10 d, all methods in turns, each right after "
+        "an untimed call of itself on the rows drawn before. Inside each "
         "timer: reading the rows, their errors, the step, the new theta; of the exact method the "
         "gate and the rows of V too. Not inside: what each method has precomputed (dual rows; "
         "the rows of the hat matrix; the inverse Hessian). `its kernel alone` is "

@@ -30,7 +30,9 @@ def test_v_is_compacted_when_it_has_cost_as_much(
     refresh = memory.newest_version("m").refresh
     assert refresh is not None
     assert refresh.size == Size.COMPACT
-    assert refresh.reason == "4 rows deleted in this generation have cost as much as a compact"
+    assert (
+        refresh.reason == "4 rows deleted in this generation have cost as much as folding them away"
+    )
     check_model(memory)
 
 

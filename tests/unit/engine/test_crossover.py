@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.crossover import folding_seconds, step_seconds
+from engine.crossover import folding_seconds, rebuilding_seconds, step_seconds
 
 
 def cost(n: int, d: int, batches: list[int], at: float | None) -> float:
@@ -15,7 +15,7 @@ def cost(n: int, d: int, batches: list[int], at: float | None) -> float:
     for k in batches:
         step = step_seconds(d, K, k)
         total, spent, K, left = total + step, spent + step, K + k, left - k
-        price = folding_seconds(left, d, K)
+        price = min(folding_seconds(left, d, K), rebuilding_seconds(left, d, 1))
         if spent >= price if at is None else at < K:
             total, spent, K = total + price, 0.0, 0
     return total
@@ -53,3 +53,12 @@ def test_costs_grow_with_what_they_are_made_of() -> None:
     assert step_seconds(100, 20, 1, estimated=True) == 2 * step_seconds(100, 20, 1)
     for larger in ((2000, 100, 10), (1000, 200, 10), (1000, 100, 20)):
         assert folding_seconds(*larger) > folding_seconds(1000, 100, 10)
+    assert rebuilding_seconds(1000, 100, 6) > rebuilding_seconds(1000, 100, 1)
+
+
+@pytest.mark.parametrize(("hessians", "at"), [(1, 0.75), (6, 2.0)])
+def test_a_compact_costs_a_rebuild_where_its_arithmetic_says(hessians: int, at: float) -> None:
+    """In arithmetic, with many rows: K = 3 d / 4 for a linear model, 2 d for a logistic one."""
+    n, d = 10**9, 1000
+    compact, rebuild = folding_seconds(n, d, int(at * d)), rebuilding_seconds(n, d, hessians)
+    assert compact == pytest.approx(rebuild, rel=1e-3)
