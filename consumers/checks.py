@@ -21,12 +21,13 @@ from consumers.log.base import Log
 from consumers.published import published
 from consumers.refresh_order import is_stuck
 from consumers.runtime import Runtime
-from engine.drift import PROBES, RESIDUAL, audit, dual_residual
+from engine import blocks
+from engine.blockwise import audit_blocks, factor_of
+from engine.drift import PROBES, RESIDUAL, dual_residual
 from engine.error import scale
 from engine.errors import LetheError
 from engine.store import codec
 from engine.store.connection import reachable, text, without_secrets
-from engine.store.head import FORMAT
 from engine.store.keys import SHARDS
 from engine.store.outbox import Outbox
 from engine.store.snapshot import load_factor, take_snapshot
@@ -125,8 +126,8 @@ def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Chec
         yield Check(
             subject,
             True,
-            f"version {state.version}, format {FORMAT}, V {meta.K} rows, Q {meta.r} rows, as its "
-            "head says",
+            f"version {state.version}, format {meta.config.format}, V {meta.K} rows, Q {meta.r} "
+            "rows, as its head says",
         )
         yield _parameters(store, state)
         yield _records(store, state)
@@ -191,9 +192,12 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
         fine = state.meta.rows_live == 0 or not drawn_all
         return Check(subject, fine, f"none of {len(places)} rows drawn has a record")
     config = state.meta.config
-    rows = codec.unpack_rows(records, config.d, config.m, subject)
+    rows = codec.unpack_rows(records, config.d, config.m, subject, config.blocks)
     factor = load_factor(store, state)
-    worst = dual_residual(factor, rows.X, rows.W)
+    worst = max(
+        dual_residual(factor_of(factor, c), rows.X, blocks.part(rows.W, c, config.d))
+        for c in range(config.blocks)
+    )
     if worst <= RESIDUAL:
         detail = f"L L^T w = x on {len(records)} random rows, residual {worst:.1e}"
         return Check(subject, True, detail)
@@ -207,7 +211,7 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
 def _drift(store: ModelStore, state: ModelState) -> Check:
     """Audit V and the exact answer against all live rows, unless they are many."""
     subject, meta = f"model {state.model_id}, drift", state.meta
-    numbers = 2 * meta.rows_live * meta.config.d
+    numbers = (1 + meta.config.blocks) * meta.rows_live * meta.config.d
     if meta.rows_live == 0:
         return Check(subject, True, "no row is left")
     if numbers > AUDITED_NUMBERS:
@@ -215,7 +219,7 @@ def _drift(store: ModelStore, state: ModelState) -> Check:
         return Check(subject, True, detail)
     snapshot = take_snapshot(store, state.model_id)
     now = snapshot.state
-    drift = audit(
+    drift = audit_blocks(
         now.generation,
         now.stream,
         load_factor(store, now),

@@ -15,10 +15,11 @@ import numpy as np
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
 from consumers.refresh_order import choose_size
-from engine.drift import audit
+from engine.blockwise import audit_blocks
+from engine.classes import class_counts, one_sided
 from engine.error import choose_sentinels, scale
 from engine.errors import CorruptState, IllConditioned, LetheError
-from engine.objective import Array, Kind, Objective, Rows
+from engine.objective import Array, Objective, Rows
 from engine.refresh import (
     Choice,
     NewGeneration,
@@ -123,7 +124,7 @@ def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
     job.progress("auditing for drift", 0, 0)
     factor = load_factor(job.store, state)
     limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
-    fault = audit(
+    fault = audit_blocks(
         state.generation,
         state.stream,
         factor,
@@ -177,7 +178,7 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         # The stale factor did not get there: the next size does.
         reason = f"{choice.reason}; a polish of {polished.passes} passes did not reach the budget"
         return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
-    if polished.passes == 1:
+    if polished.passes == state.generation.blocks:
         choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
     result = _result(
         job,
@@ -229,9 +230,9 @@ def _to_resolve(state: ModelState) -> tuple[str, ...]:
 
 
 def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Status]:
-    """Return the generation to rebuild from; one class alone needs a penalised intercept."""
+    """Return the generation to rebuild from; a class without rows needs penalised intercepts."""
     config, generation = state.meta.config, state.generation
-    if config.kind is Kind.LINEAR or not config.fit_intercept or len(np.unique(rows.y)) > 1:
+    if not (config.fit_intercept and one_sided(config.kind, rows)):
         return generation, state.meta.status
     penalty = np.full(config.d, config.ridge)
     return replace(generation, objective=Objective(config.kind, penalty)), "INTERCEPT_PENALISED"
@@ -267,7 +268,7 @@ def _stage(
     )
     sentinels = job.store.sentinels(where, state.meta, [snapshot.ids[i] for i in chosen])
     staged = Staged(where, made.generation, made.stream, sentinels)
-    counts = _class_counts(state, snapshot.rows)
+    counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
     rows, position, certified = n, state.meta.deletions_logged, made.certified
     for _ in range(_CATCH_UP_ROUNDS):
         latest = job.store.load_model(job.event.model_id).meta.deletions_logged
@@ -301,10 +302,3 @@ def _stage(
         resolved=resolved,
     )
     return _store(job, result, thetas)
-
-
-def _class_counts(state: ModelState, rows: Rows) -> tuple[int, int] | None:
-    if state.meta.class_counts is None:
-        return None
-    ones = int(rows.y.sum())
-    return len(rows) - ones, ones

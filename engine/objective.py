@@ -31,7 +31,10 @@ _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and the
 
 
 class Kind(StrEnum):
-    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1, m = 1)."""
+    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1).
+
+    A logistic model has m = 1, or of C > 2 classes m = C: each against the rest, y one-hot.
+    """
 
     LINEAR = "linear"
     LOGISTIC = "logistic"
@@ -92,6 +95,10 @@ class Objective:
         """Length of theta, the intercept included."""
         return int(self.penalty.shape[0])
 
+    def blocks(self, m: int) -> int:
+        """Return how many blocks m outputs make: each has one Hessian (`engine.blocks`)."""
+        return 1 if self.kind is Kind.LINEAR else m
+
     def mean(self, margin: Array) -> Array:
         """Return the predicted mean of a margin: itself, or its sigmoid."""
         if self.kind is Kind.LINEAR:
@@ -115,7 +122,10 @@ class Objective:
         return rows.weight[:, None] * error
 
     def curvature(self, rows: Rows, theta: Array) -> Array:
-        """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d)."""
+        """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d).
+
+        Of one block: a theta of several classes has a curvature for each (`curvatures`).
+        """
         if self.kind is Kind.LINEAR:
             return rows.weight
         return self.curvature_at(rows, rows.X @ theta)
@@ -124,9 +134,18 @@ class Objective:
         """Return `curvature` where the margins (k x 1) are known. Cost O(k)."""
         if self.kind is Kind.LINEAR:
             return rows.weight
+        if margin.shape[1] != 1:
+            raise ValueError(f"theta of {margin.shape[1]} classes has as many curvatures")
         u = margin[:, 0]
         curvature: Array = rows.weight * expit(u) * expit(-u)
         return curvature
+
+    def curvatures(self, rows: Rows, theta: Array) -> Array:
+        """Return the curvature in each of h blocks, shape k x h. Cost O(k d h)."""
+        h = self.blocks(theta.shape[1])
+        if h == 1:
+            return self.curvature(rows, theta)[:, None]
+        return np.column_stack([self.curvature(rows, theta[:, c : c + 1]) for c in range(h)])
 
     def value(self, rows: Rows, theta: Array) -> float:
         """Return L(theta). Cost O(n d m)."""
@@ -163,7 +182,7 @@ class Objective:
         if self.kind is Kind.LINEAR:
             parts = rows.weight[:, None] * (reach + np.abs(rows.y))
         else:
-            parts = np.abs(self.error(rows, theta)) + self.curvature(rows, theta)[:, None] * reach
+            parts = np.abs(self.error(rows, theta)) + self.curvatures(rows, theta) * reach
         return float(np.sum(lengths * parts))
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:

@@ -17,7 +17,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from engine.compact import compacted_dual_rows, downdated_factor
+from engine import blocks
+from engine.blockwise import (
+    compacted_dual_rows,
+    downdated_factors,
+    polish_blocks,
+    precompute_blocks,
+)
 from engine.crossover import (
     CLEARLY_CHEAPER,
     NEWTON_HESSIANS,
@@ -28,8 +34,6 @@ from engine.error import scale
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.objective import Array, Kind, Rows, norm
-from engine.polish import polish
-from engine.precompute import precompute
 from engine.stream import (
     Generation,
     Stream,
@@ -240,7 +244,7 @@ def polish_snapshot(
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polished:
     """Polish theta_exact over the snapshot's live rows until certified within ``target``."""
-    polished = polish(
+    polished = polish_blocks(
         generation.objective,
         rows,
         W,
@@ -334,16 +338,20 @@ def concurrent_remainder(
         return 0.0
     at_snapshot = replace(stream, theta_exact=polished.theta_snapshot)
     used, _ = linearised_error(generation, at_snapshot, rows)
-    missed = np.abs(generation.objective.error(rows, polished.theta) - used)[:, 0]
-    lengths = np.linalg.norm(current_dual_rows(stream, rows.X, W), axis=1)
-    return concurrent * float(np.sqrt(np.mean((lengths * missed) ** 2)))
+    missed = np.abs(generation.objective.error(rows, polished.theta) - used)
+    dual = current_dual_rows(stream, rows.X, W)
+    d = rows.X.shape[1]
+    lengths = np.column_stack(
+        [np.linalg.norm(blocks.part(dual, c, d), axis=1) for c in range(generation.blocks)]
+    )
+    return concurrent * float(np.sqrt(np.mean(np.sum((lengths * missed) ** 2, axis=1))))
 
 
 def compact(
     generation: Generation, stream: Stream, factor: Factor, rows: Rows, W: Array
 ) -> NewGeneration:
     """Fold V into the factor and the live rows' dual rows; nothing is refitted."""
-    folded = downdated_factor(factor, stream)
+    folded = downdated_factors(factor, stream)
     after = Generation(
         generation.number + 1,
         generation.objective,
@@ -354,7 +362,7 @@ def compact(
     d = generation.objective.d
     kept = replace(
         stream,
-        V=GrowingRows.empty(d),
+        V=GrowingRows.empty(generation.blocks * d),
         v_trace=0.0,
         v_seconds=0.0,
         anchor=stream.theta_exact,
@@ -368,7 +376,7 @@ def compact(
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:
     """Refit, refactor and make new dual rows from the live rows alone."""
     warm = start if generation.objective.kind is Kind.LOGISTIC else None
-    made = precompute(generation.objective, rows, warm)
+    made = precompute_blocks(generation.objective, rows, warm)
     after, stream = begin(
         generation.number + 1, generation.objective, made.theta, made.factor, made.certificate
     )

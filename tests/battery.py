@@ -44,8 +44,8 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 class Model:
     """One line of the table of models: what is fitted to a family's rows.
 
-    ``m`` targets; ``weighted`` gives each row a weight of its own; ``other_intercept`` fits one
-    where the family has none, and none where it has one.
+    ``m`` targets, or classes of a logistic model; ``weighted`` gives each row a weight of its own;
+    ``other_intercept`` fits one where the family has none, and none where it has one.
     """
 
     name: str
@@ -152,7 +152,9 @@ class Library:
             error_budget=1.0,
             limits=Limits(far_under=FAR_UNDER),
         )
-        self._model.fit(data.X, data.y, sample_weight=data.weight)
+        several_classes = data.kind == "logistic" and data.y.shape[1] > 1
+        y = np.argmax(data.y, axis=1) if several_classes else data.y
+        self._model.fit(data.X, y, sample_weight=data.weight)
 
     @property
     def generation(self) -> Generation:
@@ -255,12 +257,11 @@ class Observer:
         """Return the influence step (equation 1), from the anchor on."""
         return self.anchor + self._solve(oracle, self.base, self._errors(self.anchored))
 
-    def hessian(self) -> Wide:
-        """Return A_t: curvatures at theta_b, live rows."""
+    def hessians(self) -> list[Wide]:
+        """Return A_t, of each class if there are several: curvatures at theta_b, live rows."""
         K, (_, s) = np.asarray(self.data.design, dtype=np.longdouble), self._slopes(self.theta_b)
-        K, s = K[self.live], s[self.live]
-        A: Wide = K.T @ (s[:, None] * K) + np.diag(self.data.penalty)
-        return A
+        K, columns = K[self.live], _columns(s[self.live])
+        return [K.T @ (one[:, None] * K) + np.diag(self.data.penalty) for one in columns]
 
     def _slopes(self, theta: Array) -> tuple[Wide, Wide]:
         data = self.data
@@ -274,4 +275,13 @@ class Observer:
 
     def _solve(self, oracle: Oracle, rows: Mask, g: Wide) -> Array:
         _, s = self._slopes(self.theta_b)
-        return oracle.solve(self.data.design[rows], s[rows], self.data.penalty, g)
+        X, penalty, columns = self.data.design[rows], self.data.penalty, _columns(s[rows])
+        if len(columns) == 1:
+            return oracle.solve(X, columns[0], penalty, g)
+        parts = [oracle.solve(X, one, penalty, g[:, [c]]) for c, one in enumerate(columns)]
+        return np.hstack(parts)
+
+
+def _columns(s: Wide) -> list[Wide]:
+    """Return curvatures one block after another."""
+    return [s] if s.ndim == 1 else [s[:, c] for c in range(s.shape[1])]

@@ -98,7 +98,10 @@ def retrain_logistic(X: Array, y: Array, weight: Array, penalty: Array) -> Array
 
 
 def retrain_wide(kind: str, X: Array, y: Array, weight: Array, penalty: Array) -> Wide:
-    """Return the minimiser for either kind."""
+    """Return the minimiser for either kind; of several classes, each against the rest."""
+    if kind == "logistic" and y.ndim == 2 and y.shape[1] > 1:
+        columns = [y[:, c] for c in range(y.shape[1])]
+        return np.hstack([retrain_logistic_wide(X, one, weight, penalty) for one in columns])
     train = retrain_linear_wide if kind == "linear" else retrain_logistic_wide
     return train(X, y, weight, penalty)
 
@@ -146,12 +149,16 @@ def relative(published: Array, truth: Array) -> float:
 
 
 def slopes(kind: str, X: Array, y: Array, weight: Array, theta: Array) -> tuple[Wide, Wide]:
-    """Return each row's first (n x m) and second (n,) derivative of the weighted loss."""
+    """Return each row's first (n x m) and second derivative of the weighted loss.
+
+    The second is (n,), or n x m of m classes.
+    """
     margin, target, w = _wide(X) @ _wide(theta), _wide(y), _wide(weight)
     if kind == "linear":
         return w[:, None] * (margin - target), w
     up, down = 1 / (1 + np.exp(-margin)), 1 / (1 + np.exp(margin))
-    return w[:, None] * ((1 - target) * up - target * down), w * (up * down)[:, 0]
+    s = w[:, None] * up * down
+    return w[:, None] * ((1 - target) * up - target * down), s[:, 0] if s.shape[1] == 1 else s
 
 
 def solve_hessian(X: Array, curvature: Wide, penalty: Array, g: Wide) -> Array:
@@ -177,6 +184,7 @@ def solve_hessian_scipy(X: Array, curvature: Wide, penalty: Array, g: Wide) -> A
 def retrain_by_others(kind: str, X: Array, y: Array, weight: Array, penalty: Array) -> Array:
     """Return the minimiser by scikit-learn's Ridge or by SciPy's trust region, d x m.
 
+    Of several classes each against the rest.
     An unpenalised last column (the constant one) is their intercept. SciPy minimises in
     coordinates scaled to unit columns, and polishes with `scipy.optimize.root`.
     """
@@ -188,6 +196,9 @@ def retrain_by_others(kind: str, X: Array, y: Array, weight: Array, penalty: Arr
         if not free:
             return coefficients
         return np.vstack([coefficients, np.reshape(ridge.intercept_, (1, -1))])
+    if y.shape[1] > 1:
+        columns = [y[:, c : c + 1] for c in range(y.shape[1])]
+        return np.hstack([retrain_by_others(kind, X, one, weight, penalty) for one in columns])
     scale = 1.0 / np.sqrt(weight @ X**2 + penalty + 1e-300)
     K, target, lam = X * scale, y[:, 0], penalty * scale**2
 

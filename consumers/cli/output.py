@@ -30,6 +30,7 @@ from engine.store.connection import connect
 
 _SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
 _SAY_EVERY = 5.0  # seconds between such lines
+_CLASSES_SHOWN = 12
 
 
 class Output:
@@ -194,3 +195,11 @@ def duration(seconds: float) -> str:
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"
     return f"{seconds:g}s"
+
+
+def classes_line(names: Sequence[str], counts: Sequence[int]) -> str:
+    """Return the classes with their rows, the first dozen of them."""
+    pairs = list(zip(names, counts, strict=True))
+    shown = ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in pairs[:_CLASSES_SHOWN])
+    more = ", ..." if len(pairs) > _CLASSES_SHOWN else ""
+    return f"{len(pairs)} classes: {shown}{more}"

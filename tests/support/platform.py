@@ -66,9 +66,21 @@ def training_data(
         data.X[index],
         data.y[index],
         tuple(f"x{j}" for j in range(data.X.shape[1])),
-        tuple(f"y{j}" for j in range(data.y.shape[1])),
+        target_names(data),
         owners,
+        class_names(data),
     )
+
+
+def target_names(data: Data) -> tuple[str, ...]:
+    """Return the names of a family's targets: one for all of its classes."""
+    return ("y0",) if class_names(data) else tuple(f"y{j}" for j in range(data.y.shape[1]))
+
+
+def class_names(data: Data) -> tuple[str, ...]:
+    """Return the names of a family's classes, if it has more than two."""
+    several = data.kind == "logistic" and data.y.shape[1] > 1
+    return tuple(f"class {c}" for c in range(data.y.shape[1])) if several else ()
 
 
 def config_of(
@@ -82,7 +94,8 @@ def config_of(
         ridge=data.ridge,
         fit_intercept=data.intercept,
         feature_names=tuple(f"x{j}" for j in range(data.X.shape[1])),
-        target_names=tuple(f"y{j}" for j in range(data.y.shape[1])),
+        target_names=target_names(data),
+        class_names=class_names(data),
         error_budget=budget,
         limits=limits,
     )
