@@ -286,6 +286,11 @@ class Platform:
         self.store.close()
         self.log.close()
 
+    def reconnect(self) -> None:
+        """Connect anew to a store that was restarted: a connection that broke says so once."""
+        self.store.close()
+        self.store = store_at(self.url, relaxed=self.relaxed)
+
     # -- reading ------------------------------------------------------------------------------
 
     def load(self, model_id: str = "m") -> ModelState:
