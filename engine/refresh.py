@@ -24,6 +24,7 @@ from engine.blockwise import (
     polish_blocks,
     precompute_blocks,
 )
+from engine.certificate import certify_at_hessian
 from engine.crossover import (
     CLEARLY_CHEAPER,
     NEWTON_HESSIANS,
@@ -33,7 +34,7 @@ from engine.crossover import (
 from engine.error import scale
 from engine.factor import Factor
 from engine.growing import GrowingRows
-from engine.objective import Array, Kind, Rows, norm
+from engine.objective import Array, Kind, Objective, Rows, norm
 from engine.stream import (
     Generation,
     Stream,
@@ -350,7 +351,12 @@ def concurrent_remainder(
 def compact(
     generation: Generation, stream: Stream, factor: Factor, rows: Rows, W: Array
 ) -> NewGeneration:
-    """Fold V into the factor and the live rows' dual rows; nothing is refitted."""
+    """Fold V into the factor and the live rows' dual rows; nothing is refitted.
+
+    A linear model's error is measured on the way, by one pass over the live rows. Its allowance
+    for rounding, which grows with the bound of V V^T, would else be carried into the next
+    generation and grow anew: ten compacts made it 0.002 where the truth was 4e-15.
+    """
     folded = downdated_factors(factor, stream)
     after = Generation(
         generation.number + 1,
@@ -370,7 +376,27 @@ def compact(
         Q=GrowingRows.empty(d),
         completions=0,
     )
+    if generation.objective.kind is Kind.LINEAR:
+        kept = _with_measured_error(generation.objective, kept, folded, rows)
     return NewGeneration(after, kept, folded, compacted_dual_rows(stream, rows.X, W), None)
+
+
+def _with_measured_error(
+    objective: Objective, stream: Stream, factor: Factor, rows: Rows
+) -> Stream:
+    """Return the stream with its error as the live gradient shows it, if that is less."""
+    theta = stream.theta_exact
+    measured = certify_at_hessian(
+        objective,
+        factor,
+        gradient=objective.gradient(rows, theta),
+        gradient_scale=objective.gradient_scale(rows, theta),
+        theta=theta,
+        reach=0.0,  # a quadratic has no use for it
+    ).left
+    if measured >= stream.rounding + stream.carried:
+        return stream
+    return replace(stream, rounding=measured, carried=0.0)
 
 
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:

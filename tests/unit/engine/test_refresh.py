@@ -217,6 +217,32 @@ def test_compacting_changes_no_answer_and_deletions_go_on(kind: str) -> None:
         assert gap <= size * np.linalg.norm(state.made.theta), name
 
 
+def test_a_compact_measures_the_error_of_a_linear_model() -> None:
+    """Given many compacts, the bound neither compounds nor falls below the truth."""
+    for name in families("linear"):
+        state = started(name, "linear")
+        exact = method_named("exact")
+        generation, stream, factor = state.generation, state.stream, state.made.factor
+        W, gone, total = state.made.dual_rows, 0, len(state.data.deleted)
+        places = np.arange(len(state.rows))
+        while gone < total:
+            batch = state.data.deleted[gone : gone + total // 6]
+            at = np.searchsorted(places, batch)
+            stream = delete(generation, stream, state.rows.take(batch), W[at], exact).stream
+            gone += len(batch)
+            keep = ~np.isin(places, batch)
+            places = places[keep]
+            made = compact(generation, stream, factor, state.rows.take(places), W[keep])
+            assert made.stream.rounding <= stream.rounding, name
+            generation, stream, factor = made.generation, made.stream, made.factor
+            W = made.dual_rows
+            true = distance(stream.theta_exact, state.retrained(gone))
+            assert true <= stream.rounding + stream.carried, name
+        # Beyond the truth, it holds what a fresh fit of the same rows has as well.
+        fresh = rebuild(state.generation, state.live_rows(total)[0]).stream
+        assert stream.rounding <= 2 * true + 20 * (fresh.rounding + fresh.carried), name
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rebuild_is_retraining(kind: str) -> None:
     for name in families(kind):
