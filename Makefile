@@ -39,6 +39,7 @@ lint: setup ## Check format, lint and types (strict)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts/kafka deploy/healthcheck.py
+	MYPYPATH=scripts $(BIN)/mypy --cache-dir .mypy_cache/measures $(wildcard scripts/*.py)
 
 .PHONY: format
 format: setup ## Format the code
@@ -48,6 +49,26 @@ format: setup ## Format the code
 .PHONY: bench
 bench: setup ## Measure steps, end-to-end time and retraining, side by side
 	$(BIN)/python scripts/bench.py
+
+.PHONY: paper
+paper: setup ## Run the paper's experiments at its sizes: tables, figures, docs/paper.md (resumable)
+	$(BIN)/python scripts/paper.py
+
+.PHONY: paper-quick
+paper-quick: setup ## The paper's experiments at small sizes, in under 3 minutes
+	$(BIN)/python scripts/paper.py --quick
+
+.PHONY: stream-study
+stream-study: setup ## Thousands of deletions in a row: true error, published bound, cost, docs/stream.md
+	$(BIN)/python scripts/stream_study.py
+
+.PHONY: kernels
+kernels: setup ## Measure the kernels against their floors: slopes, GEMM rate, polish, docs/kernels.md
+	$(BIN)/python scripts/kernels.py
+
+.PHONY: simulate
+simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses

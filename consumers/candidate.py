@@ -14,10 +14,12 @@ from consumers.chain import GENESIS
 from consumers.fitness import check_fit
 from consumers.progress import Progress
 from consumers.transition import PARAMETERS_LIMIT, scalars_of
+from engine.blockwise import precompute_blocks
+from engine.classes import class_counts, one_sided
 from engine.error import Sentinels, choose_sentinels
 from engine.errors import InvalidData
 from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
-from engine.precompute import Precomputation, precompute
+from engine.precompute import Precomputation
 from engine.store import staging
 from engine.store.head import ErrorRecord, Meta, ModelConfig, Status
 from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
@@ -44,6 +46,8 @@ class TrainingData:
         Names of the columns.
     subjects
         Subject id to row ids; empty without a subject column.
+    class_names
+        Of a logistic model's classes, unless these are 0 and 1 (`engine.classes.encoded`).
     """
 
     ids: tuple[str, ...]
@@ -52,6 +56,7 @@ class TrainingData:
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
     subjects: Mapping[str, Sequence[str]]
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,12 @@ def check_names(config: ModelConfig) -> None:
     InvalidData
         They are too long together.
     """
-    features, targets = config.feature_names, config.target_names
+    features, targets = config.feature_names, (*config.target_names, *config.class_names)
     size = len(json.dumps([features, targets], ensure_ascii=False).encode())
     if size > _NAMES_LIMIT:
         raise InvalidData(
             f"model {config.model_id!r}: the names of its {len(features)} features and "
-            f"{len(targets)} targets take {size:,} bytes, and an event has room for "
+            f"{len(targets)} targets and classes take {size:,} bytes, and an event has room for "
             f"{_NAMES_LIMIT:,}; give the columns shorter names"
         )
 
@@ -89,14 +94,13 @@ def _precompute(
     X = with_intercept(data.X) if config.fit_intercept else data.X
     rows = Rows(np.ascontiguousarray(X), data.y, np.ones(len(data.ids)))
     rows.check_finite()
-    logistic = config.kind is Kind.LOGISTIC and config.fit_intercept
-    one_class = logistic and len(np.unique(rows.y)) == 1
+    unbounded = config.fit_intercept and one_sided(config.kind, rows)
     penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=one_class
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=unbounded
     )
     objective = Objective(config.kind, penalty)
-    status: Status = "INTERCEPT_PENALISED" if one_class else "ACTIVE"
-    return objective, rows, precompute(objective, rows), status
+    status: Status = "INTERCEPT_PENALISED" if unbounded else "ACTIVE"
+    return objective, rows, precompute_blocks(objective, rows), status
 
 
 def stage(
@@ -159,7 +163,6 @@ def _meta(
     now: datetime,
 ) -> Meta:
     """Return meta as it is without a predecessor; registration counts on from one."""
-    ones = int(rows.y.sum())
     return Meta(
         config=config,
         status=status,
@@ -169,7 +172,7 @@ def _meta(
         rows_live=len(rows.y),
         rows_deleted=0,
         deletions_logged=0,
-        class_counts=(len(rows.y) - ones, ones) if config.kind is Kind.LOGISTIC else None,
+        class_counts=class_counts(rows.y) if config.kind is Kind.LOGISTIC else None,
         **scalars_of(stream),  # type: ignore[arg-type]  # int and float fields alike
         error=ErrorRecord(
             value=0.0,

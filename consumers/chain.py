@@ -8,6 +8,7 @@ of
     "lethe.parameters.v1" LF  JCS({feature_names, fit_intercept, shape, target_names})  LF
     theta (p x m, row major) and then the intercept (m, if there is one), little-endian float64
 
+where the object has ``classes`` as well if the model has named classes.
 Version 0 links to the empty string. docs/chain.md has a worked example.
 """
 
@@ -56,24 +57,36 @@ def content_digest(data: Mapping[str, Any]) -> str:
 
 
 def parameters_digest(
-    theta: Array, feature_names: Sequence[str], target_names: Sequence[str], *, fit_intercept: bool
+    theta: Array,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+    *,
+    fit_intercept: bool,
+    classes: Sequence[str] = (),
 ) -> str:
     """Return the digest of parameters; theta is d x m with the intercept as its last row."""
-    layout = _layout(tuple(feature_names), tuple(target_names), theta.shape[1], fit_intercept)
+    names = tuple(feature_names), tuple(target_names), tuple(classes)
+    layout = _layout(*names, theta.shape[1], fit_intercept)
     return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + pack(theta)).hexdigest()
 
 
 @lru_cache(maxsize=256)
 def _layout(
-    feature_names: tuple[str, ...], target_names: tuple[str, ...], m: int, fit_intercept: bool
+    feature_names: tuple[str, ...],
+    target_names: tuple[str, ...],
+    classes: tuple[str, ...],
+    m: int,
+    fit_intercept: bool,
 ) -> bytes:
     """Return the layout's bytes. They stay for the life of a model, and take 0.6 ms at d = 1000."""
-    layout = {
+    layout: dict[str, Any] = {
         "feature_names": list(feature_names),
         "fit_intercept": fit_intercept,
         "shape": [len(feature_names), m],
         "target_names": list(target_names),
     }
+    if classes:
+        layout["classes"] = list(classes)
     return canonical(layout)
 
 
@@ -85,7 +98,7 @@ def theta_of(parameters: Parameters) -> Array:
     BrokenChain
         The event holds no parameters, or of another shape than it says.
     """
-    shape = (len(parameters.feature_names), len(parameters.target_names))
+    shape = (len(parameters.feature_names), parameters.outputs)
     if parameters.theta is None:
         raise BrokenChain(f"{_name(parameters)}: the event holds no parameters, only a uri")
     try:
@@ -147,6 +160,7 @@ def check_parameters(parameters: Parameters, version: Version, theta: Array) -> 
         parameters.feature_names,
         parameters.target_names,
         fit_intercept=parameters.fit_intercept,
+        classes=parameters.classes,
     )
     same_version = (parameters.version, parameters.digest) == (version.version, version.digest)
     if not same_version or found != version.parameters_digest:

@@ -22,10 +22,11 @@ from consumers.log.base import Log
 from consumers.published import published
 from consumers.refresh_order import is_stuck
 from consumers.runtime import Runtime
+from engine import blocks
+from engine.blockwise import factor_of
 from engine.errors import LetheError
 from engine.store import codec
 from engine.store.connection import reachable, text, without_secrets
-from engine.store.head import FORMAT
 from engine.store.keys import SHARDS
 from engine.store.outbox import Outbox
 from engine.store.snapshot import load_factor
@@ -128,8 +129,8 @@ def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Chec
         yield Check(
             subject,
             True,
-            f"version {state.version}, format {FORMAT}, V {meta.K} rows, Q {meta.r} rows, as its "
-            "head says",
+            f"version {state.version}, format {meta.config.format}, V {meta.K} rows, Q {meta.r} "
+            "rows, as its head says",
         )
         yield _parameters(store, state)
         yield _records(store, state)
@@ -191,11 +192,14 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
         fine = state.meta.rows_live == 0 or not drawn_all
         return Check(subject, fine, f"none of {len(places)} rows drawn has a record")
     config = state.meta.config
-    rows = codec.unpack_rows(records, config.d, config.m, subject)
-    factor = load_factor(store, state)
-    back = factor.product(rows.W.T).T
-    allowed = factor.largest * np.linalg.norm(rows.W, axis=1) + np.linalg.norm(rows.X, axis=1)
-    worst = float(np.max(np.linalg.norm(back - rows.X, axis=1) / np.where(allowed > 0, allowed, 1)))
+    rows = codec.unpack_rows(records, config.d, config.m, subject, config.blocks)
+    whole, worst = load_factor(store, state), 0.0
+    for c in range(config.blocks):
+        factor, W = factor_of(whole, c), blocks.part(rows.W, c, config.d)
+        back = factor.product(W.T).T
+        allowed = factor.largest * np.linalg.norm(W, axis=1) + np.linalg.norm(rows.X, axis=1)
+        off = np.linalg.norm(back - rows.X, axis=1) / np.where(allowed > 0, allowed, 1)
+        worst = max(worst, float(np.max(off)))
     if worst <= RESIDUAL:
         detail = f"L L^T w = x on {len(records)} random rows, residual {worst:.1e}"
         return Check(subject, True, detail)

@@ -15,9 +15,10 @@ import numpy as np
 from consumers.events import Source
 from consumers.log.base import Record
 from consumers.validate import Refused, Valid
+from engine.classes import class_counts
 from engine.errors import IllConditioned
 from engine.methods import method_named
-from engine.objective import Kind, Rows
+from engine.objective import Array, Rows
 from engine.store import codec
 from engine.store.state import Deferred, ModelState
 from engine.store.store import Lookup
@@ -99,9 +100,9 @@ class Batch:
     decisions: tuple[Decision, ...]
     deleted: tuple[str, ...]
     stream: Stream
-    V_rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]
-    Q_rows: np.ndarray[tuple[int, int], np.dtype[np.float64]]
-    class_counts: tuple[int, int] | None
+    V_rows: Array
+    Q_rows: Array
+    class_counts: tuple[int, ...] | None
     empty: bool = False
 
 
@@ -235,14 +236,7 @@ def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) ->
     Requests that the guards refuse become deferrals: the whole batch is tried first, then each
     request alone, so that only the offenders wait.
     """
-    unchanged = Batch(
-        tuple(decisions),
-        (),
-        state.stream,
-        np.empty((0, state.meta.config.d)),
-        np.empty((0, state.meta.config.d)),
-        state.meta.class_counts,
-    )
+    unchanged = Batch(tuple(decisions), (), state.stream, *_no_rows(state), state.meta.class_counts)
     accepted = [d for d in decisions if isinstance(d, Accepted)]
     if not any(request.rows for request in accepted):
         return unchanged
@@ -285,17 +279,17 @@ def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], looku
     config = state.meta.config
     deleted = (*batch.deleted, *ids)
     if len(deleted) == state.meta.rows_live:
-        zero = at_rest(np.zeros((config.d, config.m)), 0.0)
-        nothing = np.empty((0, config.d))
-        counts = None if batch.class_counts is None else (0, 0)
-        return Batch(batch.decisions, deleted, zero, nothing, nothing, counts, empty=True)
+        zero = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+        counts = None if batch.class_counts is None else (0,) * len(batch.class_counts)
+        return Batch(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
     limit = config.limits.limits().hard_rows(config.d)
     detail = f"more than {limit} rows would be deleted since the last rebuild"
     full = _Guard("GENERATION_FULL", detail)
     if not lookup.unread.isdisjoint(ids):
         raise full
     what = f"model {config.model_id!r}, rows to delete"
-    decoded = codec.unpack_rows([lookup.records[row] for row in ids], config.d, config.m, what)
+    found = [lookup.records[row] for row in ids]
+    decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
     rows = Rows(decoded.X, decoded.y, decoded.weight)
     counts = _class_counts(state, batch, rows)
     if len(batch.stream.V) + len(ids) > limit:
@@ -314,16 +308,26 @@ def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], looku
     )
 
 
-def _class_counts(state: ModelState, batch: Batch, rows: Rows) -> tuple[int, int] | None:
-    """Return the rows left of each class; one class left needs a penalised intercept."""
+def _no_rows(state: ModelState) -> tuple[Array, Array]:
+    """Return no rows of V and none of Q."""
+    config = state.meta.config
+    return np.empty((0, config.blocks * config.d)), np.empty((0, config.d))
+
+
+def _class_counts(state: ModelState, batch: Batch, rows: Rows) -> tuple[int, ...] | None:
+    """Return the rows left of each class; one without any needs a penalised intercept."""
     if batch.class_counts is None:
         return None
-    ones = int(rows.y.sum())
-    counts = (batch.class_counts[0] - (len(rows) - ones), batch.class_counts[1] - ones)
-    penalised = bool(state.generation.objective.penalty.min() > 0)
-    if min(counts) == 0 and state.generation.objective.kind is Kind.LOGISTIC and not penalised:
+    gone = class_counts(rows.y)
+    counts = tuple(had - lost for had, lost in zip(batch.class_counts, gone, strict=True))
+    if min(counts) > 0 or state.generation.objective.penalty.min() > 0:
+        return counts
+    if len(counts) == 2:
         raise _Guard("ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge")
-    return counts
+    name = state.meta.config.class_names[counts.index(0)]
+    raise _Guard(
+        "CLASS_EMPTIED", f"no row of class {name!r} would be left: the intercepts need a ridge"
+    )
 
 
 def deferred_record(deferral: Deferral) -> Deferred:

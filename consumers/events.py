@@ -11,12 +11,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     StringConstraints,
+    model_serializer,
     model_validator,
 )
 
 from engine.refresh import Size
-from engine.store.head import ErrorRecord, Finite, Status
+from engine.store.head import ErrorRecord, Finite, Status, outputs
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"
 REFRESH_COMPLETED = "lethe.refresh.completed.v1"
@@ -165,7 +167,10 @@ class Version(Event):
 
 
 class Parameters(Event):
-    """The newest parameters of a model, or where they lie."""
+    """The newest parameters of a model, or where they lie.
+
+    ``classes`` is written where a model has named classes, and nowhere else.
+    """
 
     model_id: str
     generation: int
@@ -183,3 +188,16 @@ class Parameters(Event):
     intercept: Finite | tuple[Finite, ...] | None = None
     theta: tuple[Finite, ...] | tuple[tuple[Finite, ...], ...] | None = None
     uri: str | None = None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """Number of columns of theta: one a target, or one a class if there are more than two."""
+        return outputs(self.target_names, self.classes)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_classes(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = serialise(self)
+        if not self.classes:
+            data.pop("classes", None)
+        return data

@@ -50,4 +50,6 @@ def _relative(config: ModelConfig, facts: Facts) -> str:
 
 
 def _facts(config: ModelConfig, generation: Generation, stream: Stream) -> Facts:
-    return facts_of(generation, stream, estimate=0.0, budget_relative=config.error_budget)
+    return facts_of(
+        generation, stream, rows_live=0, estimate=0.0, budget_relative=config.error_budget
+    )

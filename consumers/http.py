@@ -65,8 +65,8 @@ def serve(host: str, port: int, health: Mapping[str, Health], metrics: Metrics) 
         server = ThreadingHTTPServer((host, port), Handler)
     except OSError as error:
         raise InvalidData(
-            f"{host}:{port} cannot be listened on ({error.strerror}); set LETHE_HTTP_PORT to "
-            "another port, or to 0 for none"
+            f"{host}:{port} cannot be listened on ({error.strerror}); give another port "
+            "with --http-port or LETHE_HTTP_PORT; 0 is none"
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
     thread.start()

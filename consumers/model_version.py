@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from consumers.events import Version
+from engine.classes import probabilities
 from engine.errors import InvalidData
 from engine.objective import Array
 from engine.store.head import ErrorRecord
@@ -27,9 +27,12 @@ class ModelVersion:
     feature_names, target_names
         Names of the columns, in the order of theta.
     theta
-        (p,) with one target, else (p, m); float64, read-only; the intercept is apart.
+        (p,) with one output, else (p, m); float64, read-only; the intercept is apart.
     intercept
-        A float with one target, else (m,); 0.0 for a model without one.
+        A float with one output, else (m,); 0.0 for a model without one.
+    classes
+        Names of the classes that a logistic model tells apart; empty where they are 0 and 1. Of
+        two, predictions are of the second; of more, each has its column of theta.
     """
 
     event: Version
@@ -37,6 +40,7 @@ class ModelVersion:
     target_names: tuple[str, ...]
     theta: Array
     intercept: float | Array
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -45,13 +49,16 @@ class ModelVersion:
         feature_names: tuple[str, ...],
         target_names: tuple[str, ...],
         parameters: Array,
+        classes: tuple[str, ...] = (),
     ) -> ModelVersion:
         """Return the version of checked parameters, d x m with any intercept as last row."""
-        p, flat = len(feature_names), len(target_names) == 1
-        last = parameters[p] if len(parameters) > p else np.zeros(len(target_names))
+        p, m = len(feature_names), parameters.shape[1]
+        flat = m == 1
+        last = parameters[p] if len(parameters) > p else np.zeros(m)
         theta = parameters[:p, 0].copy() if flat else parameters[:p].copy()
         theta.setflags(write=False)
-        return cls(event, feature_names, target_names, theta, float(last[0]) if flat else last)
+        intercept = float(last[0]) if flat else last
+        return cls(event, feature_names, target_names, theta, intercept, classes)
 
     @property
     def model_id(self) -> str:
@@ -101,6 +108,9 @@ class ModelVersion:
     def predict(self, X: Any) -> Array:
         """Return predictions: X theta + intercept, or probabilities for a logistic model.
 
+        With more than two classes, each class's probability against the rest, divided by their
+        sum (as scikit-learn's OneVsRestClassifier has it): a row's sum is 1.
+
         Parameters
         ----------
         X
@@ -109,7 +119,7 @@ class ModelVersion:
 
         Returns
         -------
-        (n,) with one target, else (n, m); for a single row without its first dimension.
+        (n,) with one output, else (n, m); for a single row without its first dimension.
 
         Raises
         ------
@@ -117,8 +127,11 @@ class ModelVersion:
             A column is missing, the shape is wrong, or a number is not finite.
         """
         matrix = self._matrix(X)
-        scores: Array = matrix @ self.theta + self.intercept
-        return np.asarray(expit(scores)) if self.kind == "logistic" else np.asarray(scores)
+        scores: Array = np.asarray(matrix @ self.theta + self.intercept)
+        if self.kind == "linear":
+            return scores
+        flat = self.theta.ndim == 1
+        return probabilities(scores[..., None])[..., 0] if flat else probabilities(scores)
 
     def _matrix(self, X: Any) -> Array:
         named = isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "column_names")

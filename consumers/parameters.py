@@ -250,7 +250,8 @@ class ParametersReader:
         if theta is None:
             return None
         chain.check_parameters(event, version, theta)
-        return ModelVersion.of(version, event.feature_names, event.target_names, theta)
+        names = event.feature_names, event.target_names
+        return ModelVersion.of(version, *names, theta, event.classes)
 
     def _fetch(self, event: Parameters, version: Version) -> Array | None:
         """Return theta from the store, where the event's uri must say it lies."""
@@ -265,12 +266,16 @@ class ParametersReader:
                 "connect with redis=... (or LETHE_REDIS_URL) as well"
             )
         d = len(event.feature_names) + int(event.fit_intercept)
-        return self._store.theta(version, (d, len(event.target_names)))
+        return self._store.theta(version, (d, event.outputs))
 
 
 def _digest(event: Parameters, theta: Array) -> str:
     return chain.parameters_digest(
-        theta, event.feature_names, event.target_names, fit_intercept=event.fit_intercept
+        theta,
+        event.feature_names,
+        event.target_names,
+        fit_intercept=event.fit_intercept,
+        classes=event.classes,
     )
 
 

@@ -53,7 +53,11 @@ def _checked(event: Parameters, state: ModelState) -> Array:
     # Parameters that are too large for an event lie in the head.
     theta = state.stream.published if event.theta is None else chain.theta_of(event)
     digest = chain.parameters_digest(
-        theta, event.feature_names, event.target_names, fit_intercept=event.fit_intercept
+        theta,
+        event.feature_names,
+        event.target_names,
+        fit_intercept=event.fit_intercept,
+        classes=event.classes,
     )
     if event.digest != state.digest or digest != event.parameters_digest:
         raise CorruptState(

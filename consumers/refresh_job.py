@@ -15,9 +15,10 @@ import numpy as np
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
 from consumers.refresh_order import choose_size
+from engine.classes import class_counts, one_sided
 from engine.error import choose_sentinels, scale
 from engine.errors import CorruptState, IllConditioned, LetheError
-from engine.objective import Array, Kind, Objective, Rows
+from engine.objective import Array, Objective, Rows
 from engine.refresh import (
     Choice,
     NewGeneration,
@@ -203,9 +204,9 @@ def _to_resolve(state: ModelState) -> tuple[str, ...]:
 
 
 def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Status]:
-    """Return the generation to rebuild from; one class alone needs a penalised intercept."""
+    """Return the generation to rebuild from; a class without rows needs penalised intercepts."""
     config, generation = state.meta.config, state.generation
-    if config.kind is Kind.LINEAR or not config.fit_intercept or len(np.unique(rows.y)) > 1:
+    if not (config.fit_intercept and one_sided(config.kind, rows)):
         return generation, state.meta.status
     penalty = np.full(config.d, config.ridge)
     return replace(generation, objective=Objective(config.kind, penalty)), "INTERCEPT_PENALISED"
@@ -241,7 +242,7 @@ def _stage(
     )
     sentinels = job.store.sentinels(where, state.meta, [snapshot.ids[i] for i in chosen])
     staged = Staged(where, made.generation, made.stream, sentinels)
-    counts = _class_counts(state, snapshot.rows)
+    counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
     rows, position, certified = n, state.meta.deletions_logged, made.certified
     for _ in range(_CATCH_UP_ROUNDS):
         latest = job.store.load_model(job.event.model_id).meta.deletions_logged
@@ -275,10 +276,3 @@ def _stage(
         resolved=resolved,
     )
     return _store(job, result, thetas)
-
-
-def _class_counts(state: ModelState, rows: Rows) -> tuple[int, int] | None:
-    if state.meta.class_counts is None:
-        return None
-    ones = int(rows.y.sum())
-    return len(rows) - ones, ones

@@ -89,6 +89,7 @@ def _facts(state: ModelState, now: datetime, estimate: float) -> Facts:
     return facts_of(
         state.generation,
         state.stream,
+        rows_live=state.meta.rows_live,
         estimate=estimate,
         budget_relative=state.meta.config.error_budget,
         v_age_seconds=_v_age(state.meta, now),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from consumers import cloudevents, topics
@@ -34,7 +34,10 @@ _JOBS = 16  # jobs read ahead while one is computed; they are few
 
 
 class RefreshWorker:
-    """Reads refresh jobs one at a time; one thread runs it, and one more computes."""
+    """Reads refresh jobs one at a time; one thread runs it, and one more computes.
+
+    ``computing`` is where jobs are computed: a thread of the worker's own, if none is given.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class RefreshWorker:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         progress: Progress = lambda _what, _done, _all: None,
         at_step: Callable[[str], None] = lambda _: None,
+        computing: Executor | None = None,
     ) -> None:
         self._log = log
         self._store = store
@@ -57,7 +61,7 @@ class RefreshWorker:
         self._logger = logger("refresh")
         self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
         self._producer = log.producer()
-        self._computing = ThreadPoolExecutor(1, thread_name_prefix="refresh")
+        self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
         self._waiting: deque[Record] = deque()
         self._positions: dict[Partition, int] = {}
         self._rewind = False
@@ -67,12 +71,13 @@ class RefreshWorker:
         keep_turning(
             stop,
             lambda: self.run_once(stop=stop),
-            recover=self._recover,
+            recover=self.recover,
             health=self._health,
             logger=self._logger,
         )
 
-    def _recover(self) -> None:
+    def recover(self) -> None:
+        """Forget what was read ahead: the next turn goes back to the watermarks."""
         self._waiting.clear()
         self._rewind = True
 

@@ -68,6 +68,16 @@ class Settings(BaseSettings):
         return None if value == "" else value
 
 
+def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ``LETHE_*`` variables that name no setting: most are misspelt."""
+    known = {f"LETHE_{name.upper()}" for name in Settings.model_fields}
+    return tuple(
+        name
+        for name in sorted(environment)
+        if name.startswith("LETHE_") and name not in known and not name.startswith("LETHE_TEST_")
+    )
+
+
 def load_settings(flags: Mapping[str, Any]) -> Settings:
     """Return the settings, flags over environment; flags that are None are not given.
 

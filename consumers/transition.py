@@ -33,7 +33,7 @@ from engine.objective import Array
 from engine.store import codec
 from engine.store.commit import Commit
 from engine.store.generation import empty_generation
-from engine.store.head import FORMAT, ErrorRecord, Meta
+from engine.store.head import ErrorRecord, Meta
 from engine.store.outbox import Entry, Stage, encode
 from engine.store.state import ModelState
 from engine.stream import Stream, at_rest
@@ -142,6 +142,7 @@ def new_version(
             config.feature_names,
             config.target_names,
             fit_intercept=config.fit_intercept,
+            classes=config.class_names,
         ),
         method=config.method,
         kind=config.kind.value,
@@ -208,6 +209,7 @@ def parameters_event(state: ModelState, version: Version) -> Parameters:
         fit_intercept=config.fit_intercept,
         intercept=None if intercept is None else intercept[0] if flat else tuple(intercept),
         theta=shaped(published[:p]),
+        classes=config.class_names,
     )  # fmt: skip
     if len(full.value()) <= PARAMETERS_LIMIT:
         return full
@@ -221,7 +223,7 @@ def parameters_event(state: ModelState, version: Version) -> Parameters:
 def head_fields(state: ModelState, before: ModelState | None) -> dict[str, bytes]:
     """Return the fields of the head that differ: O(d) bytes, never more."""
     fields = {
-        "format": str(FORMAT).encode(),
+        "format": str(state.meta.config.format).encode(),
         "version": str(state.version).encode(),
         "digest": state.digest.encode(),
         "meta": state.meta.model_dump_json().encode(),
@@ -242,6 +244,7 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "rounding": stream.rounding,
         "carried": stream.carried,
         "completions": stream.completions,
+        "v_seconds": stream.v_seconds,
     }
 
 
@@ -257,7 +260,8 @@ def without_rows(state: ModelState) -> ModelState:
     generation, and the new one has nothing to store. The caller counts the rows.
     """
     config, number = state.meta.config, state.meta.generation + 1
-    stream = at_rest(np.zeros((config.d, config.m)), 0.0)
+    counts = state.meta.class_counts
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
     meta = with_meta(
         state.meta,
         **scalars_of(stream),
@@ -265,7 +269,7 @@ def without_rows(state: ModelState) -> ModelState:
         generation=number,
         generation_key=f"{number}-empty-{state.commit_seq}",
         reference_epoch=state.meta.reference_epoch + 1,
-        class_counts=None if state.meta.class_counts is None else (0, 0),
+        class_counts=None if counts is None else (0,) * len(counts),
         first_deletion_at=None,
         certified=None,
     )

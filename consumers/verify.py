@@ -20,12 +20,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from consumers.published import published
-from engine.certificate import certify_at_hessian
+from engine.blocks import outputs
+from engine.blockwise import precompute_blocks, rows_of, together
+from engine.certificate import Certificate, certify_at_hessian
 from engine.errors import CommitConflict, NotConverged
 from engine.factor import factorise
-from engine.fit import fit
 from engine.objective import Array, Kind, Objective, Rows, norm
-from engine.precompute import dual_rows, from_fit
+from engine.precompute import dual_rows
 from engine.store.snapshot import take_snapshot
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -140,20 +141,14 @@ def _bound(
     error = state.meta.error
     if error.bound is not None:
         return error.bound, "version", error.kind
-    factor = factorise(objective.hessian(rows, theta))
-    W = dual_rows(factor, rows.X)
-    certificate = certify_at_hessian(
-        objective,
-        factor,
-        gradient=objective.gradient(rows, theta),
-        gradient_scale=objective.gradient_scale(rows, theta),
-        theta=theta,
-        reach=float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0))),
+    h = objective.blocks(theta.shape[1])
+    certificate = together(
+        [_audited(objective, rows_of(rows, c, h), outputs(theta, c, h)) for c in range(h)]
     )
     if certificate.bound is not None:
         return certificate.bound, "audit", certificate.argument
     # Too far away for a certificate at theta: certify the optimum, and measure the way to it.
-    optimum = from_fit(objective, rows, fit(objective, rows, theta))
+    optimum = precompute_blocks(objective, rows, theta)
     if optimum.certificate.bound is None:
         raise NotConverged(
             f"model {state.model_id!r}: no bound can be had at this point, nor at its optimum; "
@@ -166,18 +161,41 @@ def _bound(
     )
 
 
+def _audited(objective: Objective, rows: Rows, theta: Array) -> Certificate:
+    """Return the certificate of one block, with its Hessian at theta itself."""
+    factor = factorise(objective.hessian(rows, theta))
+    W = dual_rows(factor, rows.X)
+    return certify_at_hessian(
+        objective,
+        factor,
+        gradient=objective.gradient(rows, theta),
+        gradient_scale=objective.gradient_scale(rows, theta),
+        theta=theta,
+        reach=float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0))),
+    )
+
+
 # -- the oracle ---------------------------------------------------------------------------------
 
 
 def refit(kind: Kind, penalty: Array, rows: Rows) -> Oracle:
     """Return the minimiser over ``rows`` by code that the engine does not use.
 
+    Of several classes each is refitted against the rest.
+
     Raises
     ------
     NotConverged
         It cannot judge: a large residual would let any model pass.
     """
-    oracle = _linear(penalty, rows) if kind is Kind.LINEAR else _logistic(penalty, rows)
+    if kind is Kind.LINEAR:
+        oracle = _linear(penalty, rows)
+    else:
+        columns = [rows.y[:, c : c + 1] for c in range(rows.y.shape[1])]
+        parts = [_logistic(penalty, Rows(rows.X, y, rows.weight)) for y in columns]
+        theta = np.hstack([part.theta for part in parts])
+        residual = norm(np.array([part.residual for part in parts]))
+        oracle = Oracle(theta, parts[0].method, residual)
     if not oracle.residual <= _RESIDUAL * norm(oracle.theta) + _SMALLEST:
         raise NotConverged(
             f"the independent refit ({oracle.method}) has not converged: {oracle.residual:.1e} is "

@@ -15,6 +15,8 @@ models: the gradient at theta_exact is the one measured at theta_r plus the sum 
 of x_i rem_i (`engine.error.remainder`). With D = theta_exact - theta_r and z_i = x_i . D, every
 |rem_i| is at most s_i z_i^2 times a factor near 1/2, and the sum of s_i z_i^2 over the live rows
 is known exactly, D^T (A_t - penalty) D: the stream's own algebra keeps it current in O(k d).
+With several blocks (`engine.blocks`) every quantity is that of vec(theta): energies add up, and
+what is a maximum is taken over all blocks.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 from scipy.special import ndtri
 
+from engine import blocks
+from engine.blockwise import factor_of
 from engine.certificate import ROUNDOFF
 from engine.errors import InvalidData
 from engine.factor import EPS, Factor
@@ -148,12 +152,17 @@ def begin_ledger(
     """
     if objective.kind is Kind.LINEAR:
         return measure(objective, rows, theta, theta, Ledger(0.0, 0.0))
+    d = objective.d
+    h = blocks.count(W, d)
+    triangles = [factor_of(factor, c).L for c in range(h)]
+    largest = max(largest_eigenvalue(L @ L.T) for L in triangles)
+    reach = [np.einsum("ij,ij->i", rows.X, blocks.part(W, c, d)) for c in range(h)]
     scaled = rows.X * np.sqrt(rows.weight)[:, None]
     constants = Ledger(
         measured=0.0,
         rounding=0.0,
-        reach=float(np.max(np.einsum("ij,ij->i", rows.X, W))),
-        curved=largest_eigenvalue(factor.L @ factor.L.T) - float(objective.penalty.min()),
+        reach=float(np.max(reach)),
+        curved=largest - float(objective.penalty.min()),
         spread=largest_eigenvalue(scaled.T @ scaled),
     )
     return measure(objective, rows, theta, theta, constants)
@@ -228,8 +237,8 @@ def _stretch(objective: Objective, rows: Rows, theta: Array, theta_b: Array) -> 
     """
     if theta is theta_b or np.array_equal(theta, theta_b):
         return 0.0
-    now, then = objective.curvature(rows, theta), objective.curvature(rows, theta_b)
-    moved = np.abs(rows.X @ (theta - theta_b)[:, 0])
+    now, then = objective.curvatures(rows, theta), objective.curvatures(rows, theta_b)
+    moved = np.abs(rows.X @ (theta - theta_b))
     bound = np.expm1(np.minimum(moved, _EXPONENT))
     normal = then > np.finfo(np.float64).tiny
     ratio = np.abs(np.divide(now, then, out=np.ones_like(now), where=normal) - 1.0)
@@ -255,7 +264,7 @@ def after_deletion(
     rounding = ledger.rounding + _rounding_of_step(generation, before, after, rows, at_reference)
     if objective.kind is Kind.LINEAR:
         return replace(ledger, rounding=rounding)
-    s = objective.curvature(rows, generation.theta_b)[:, None]
+    s = objective.curvatures(rows, generation.theta_b)
     z, moved = rows.X @ (before.theta_exact - before.theta_r), rows.X @ step
     energy = ledger.energy + float(np.sum(2 * z * error + moved * error - s * z * z))
     new = after.V.array[len(before.V) :]
@@ -277,7 +286,7 @@ def _rounding_of_step(
     """
     objective = generation.objective
     sizes = norm(after.theta_exact) + norm(after.theta_exact - before.theta_exact)
-    s = objective.curvature(rows, generation.theta_b)[:, None]
+    s = objective.curvatures(rows, generation.theta_b)
     lengths = np.linalg.norm(rows.X, axis=1)[:, None]
     reached = lengths * (np.linalg.norm(after.theta_exact) + np.linalg.norm(before.theta_r))
     own = float(np.sum(lengths * (np.abs(at_reference) + s * reached)))
@@ -345,11 +354,11 @@ def measure_polished(
     objective = generation.objective
     lengths = np.linalg.norm(rows.X, axis=1)
     used, _ = linearised_error(generation, stream, rows)
-    missed = np.abs(objective.error(rows, theta) - used)[:, 0]
+    missed = np.linalg.norm(objective.error(rows, theta) - used, axis=1)
     return Reference(
         measure(objective, rows, theta, generation.theta_b, ledger),
         float(np.max(lengths * missed)),
-        float(np.max(lengths * np.abs(used[:, 0]))),
+        float(np.max(lengths * np.linalg.norm(used, axis=1))),
     )
 
 

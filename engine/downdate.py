@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg.blas import dtrsm
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from engine.errors import IllConditioned
 from engine.objective import Array
@@ -78,21 +79,29 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     IllConditioned
         Some leverage is too near to 1 (`SMALLEST_PIVOT`), or a number is not finite.
     """
+    k = len(U)
+    if k == 0:
+        return Downdate(np.zeros((U.shape[1], error.shape[1])), np.zeros_like(W), 1.0)
     root = np.sqrt(curvature)[:, None]
     B = U @ W.T
-    B = (B + B.T) / 2
-    M = np.eye(len(U)) - root * B * root.T
-    try:
-        C = cholesky(M, lower=True, check_finite=True)
-    except (LinAlgError, ValueError) as failure:
-        raise IllConditioned("the rows' leverage is 1 to working precision") from failure
-    smallest = float(np.min(np.diag(C), initial=1.0) ** 2)
-    gate = SMALLEST_PIVOT * len(U)
+    M = (B + B.T) * (-0.5 * root * root.T)
+    M.flat[:: k + 1] += 1.0
+    # LAPACK is called directly: for few rows SciPy's checks cost more than the algebra. What
+    # they caught is caught here: NaN can pass through the factorisation with no failure.
+    if not np.isfinite(M).all():
+        raise IllConditioned("the rows' leverage is not a finite number")
+    C, failed = dpotrf(M.T, lower=True, clean=False, overwrite_a=True)
+    if failed:
+        raise IllConditioned("the rows' leverage is 1 to working precision")
+    smallest = float(C.diagonal().min()) ** 2
+    gate = SMALLEST_PIVOT * k
     if smallest < gate:
         raise IllConditioned(
             f"the rows' leverage is too near to 1 (pivot {smallest:.1e}, gate {gate:.0e})"
         )
-    inner = solve_triangular(C, root * (B @ error), lower=True, check_finite=False)
-    q = error + root * solve_triangular(C, inner, lower=True, trans="T", check_finite=False)
-    V = solve_triangular(C, root * W, lower=True, check_finite=False)
+    inner, _ = dpotrs(C, root * (B @ error), lower=True)
+    q = error + root * inner
+    # V^T = (S^1/2 W)^T C^-T: so LAPACK's column order is that of our rows, and nothing is copied.
+    scaled = np.multiply(root, W, order="C")
+    V = dtrsm(1.0, C, scaled.T, side=1, lower=True, trans_a=1, overwrite_b=True).T
     return Downdate(W.T @ q, V, smallest)

@@ -17,6 +17,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from engine import blocks
 from engine.objective import Array, Kind, Rows, norm
 from engine.stream import Generation, Stream, distance_to_exact
 
@@ -59,7 +60,7 @@ class PublishedError:
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Live rows sampled for the estimate: their ids, rows and base dual rows (m' x d)."""
+    """Live rows sampled for the estimate: their ids, rows and base dual rows (m' x h d)."""
 
     ids: tuple[str, ...]
     rows: Rows
@@ -89,10 +90,10 @@ def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
     what polishing left at theta_r). Cost O(k d m).
     """
     objective = generation.objective
-    s = objective.curvature(rows, generation.theta_b)
+    s = objective.curvatures(rows, generation.theta_b)
     moved = rows.X @ (stream.theta_exact - stream.theta_r)
     change = objective.error(rows, stream.theta_exact) - objective.error(rows, stream.theta_r)
-    return change - s[:, None] * moved
+    return change - s * moved
 
 
 def remainder_estimate(
@@ -113,8 +114,8 @@ def remainder_estimate(
         return norm(stream.theta_exact - stream.theta_r)
     rem = remainder(generation, stream, sentinels.rows)
     pulled = sentinels.rows.X.T @ rem
-    V = stream.V.array
-    step = sentinels.W.T @ rem + V.T @ (V @ pulled)
+    V, d = stream.V.array, len(pulled)
+    step = blocks.pull(sentinels.W, rem, d) + blocks.pull(V, blocks.push(V, pulled), d)
     sampled = len(sentinels.ids)
     slack = 1.0 if sampled >= rows_live else 1.0 + _STANDARD_ERRORS / math.sqrt(sampled)
     return slack * norm(step) * rows_live / sampled

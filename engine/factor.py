@@ -33,7 +33,8 @@ class Factor:
     Attributes
     ----------
     L
-        Lower triangular, d x d, float64.
+        Lower triangular, d x d, float64. With h blocks (h d) x d, their triangles one below the
+        other: take one out (`engine.blockwise.factor_of`) before solving.
     smallest
         A lower bound of the smallest eigenvalue of A, verified by a second factorisation.
     largest

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from engine.classes import encoded
 from engine.error import Sentinels, choose_sentinels
 from engine.errors import InvalidData, UnknownRows
 from engine.objective import Array, Kind, Rows, with_intercept
@@ -30,7 +31,7 @@ class Membership:
     rows
         All rows, zeros where deleted.
     W
-        n x d, their dual rows relative to the generation's A_b, zeros where deleted.
+        n x (h d), their dual rows relative to the generation's A_b, zeros where deleted.
     live
         (n,) which rows remain.
     """
@@ -101,11 +102,6 @@ class Membership:
         return tuple(name for name, alive in zip(self.ids, self.live, strict=True) if alive)
 
 
-def one_class(kind: Kind, rows: Rows) -> bool:
-    """Return whether a logistic model would see one class only: it has no finite intercept."""
-    return kind is Kind.LOGISTIC and len(np.unique(rows.y)) == 1
-
-
 def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
     """Return a float64 copy of ``values``.
 
@@ -132,8 +128,10 @@ def checked_rows(
     sample_weight: ArrayLike | None,
     *,
     intercept: bool,
-) -> tuple[tuple[str, ...], Rows]:
-    """Return ids and rows as the engine has them: copies, float64, the intercept appended.
+) -> tuple[tuple[str, ...], Rows, tuple[str, ...]]:
+    """Return ids, rows and class names as the engine has them.
+
+    Rows are copies, float64, the intercept appended; names as `engine.classes.encoded` has them.
 
     Raises
     ------
@@ -141,7 +139,7 @@ def checked_rows(
         Shapes, ids or numbers cannot be used.
     """
     features = numbers(X, "X", (2,))
-    targets = numbers(y, "y", (1, 2))
+    classes, targets = encoded(y) if kind is Kind.LOGISTIC else ((), numbers(y, "y", (1, 2)))
     n = len(features)
     if n == 0:
         raise InvalidData("there is no row to fit; give at least one")
@@ -159,9 +157,4 @@ def checked_rows(
     rows.check_finite()
     if not (rows.weight > 0).all():
         raise InvalidData("every sample weight must be above 0")
-    if kind is Kind.LOGISTIC:
-        if rows.y.shape[1] != 1:
-            raise InvalidData("a logistic model has one target")
-        if not np.isin(rows.y, (0.0, 1.0)).all():
-            raise InvalidData("logistic targets must be 0 or 1")
-    return names, rows
+    return names, rows, classes

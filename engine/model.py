@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engine.blockwise import precompute_blocks
+from engine.classes import one_sided, probabilities
 from engine.error import (
     SENTINELS,
     ErrorKind,
@@ -24,10 +26,9 @@ from engine.error import (
 )
 from engine.errors import InvalidData
 from engine.factor import Factor
-from engine.membership import Membership, checked_rows, numbers, one_class
+from engine.membership import Membership, checked_rows, numbers
 from engine.methods import method_named
 from engine.objective import Array, Kind, Objective, ridge_penalty
-from engine.precompute import precompute
 from engine.refresh import (
     Choice,
     Limits,
@@ -76,6 +77,7 @@ class _Fitted:
     factor: Factor
     sentinels: Sentinels
     certified: float | None
+    classes: tuple[str, ...]
     method: str | None = None
 
 
@@ -119,8 +121,10 @@ class _Model:
         X
             n x p features, finite.
         y
-            (n,) or, for a linear model, (n, m) targets; 0 or 1 for a logistic model. If all are
-            of one class, an intercept is penalised: it would be infinite.
+            (n,) or, for a linear model, (n, m) targets. Of a logistic model 0 and 1, or labels:
+            whole numbers or text. Of two other labels the second in order counts as 1; more
+            make a model of each class against the rest (`classes`), theta then (p, C). If all
+            are of one class, an intercept is penalised: it would be infinite.
         ids
             One distinct id a row; by default "0", "1", ...
         sample_weight
@@ -135,22 +139,23 @@ class _Model:
 
         Notes
         -----
-        Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers.
+        Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers; of C classes C times
+        the work and (1 + C) n d numbers.
         """
-        names, rows = checked_rows(
+        names, rows, classes = checked_rows(
             self.kind, X, y, ids, sample_weight, intercept=self.fit_intercept
         )
         penalty = ridge_penalty(
             self.ridge,
             rows.X.shape[1],
             intercept=self.fit_intercept,
-            penalise_intercept=self.penalise_intercept or one_class(self.kind, rows),
+            penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
         )
         objective = Objective(self.kind, penalty)
-        made = precompute(objective, rows)
+        made = precompute_blocks(objective, rows)
         generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
         members = Membership.of(names, rows, made.dual_rows)
-        self._flat = np.ndim(y) == 1
+        self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
         self._state = _Fitted(
             members,
             generation,
@@ -158,6 +163,7 @@ class _Model:
             made.factor,
             members.sentinels(self.seed),
             made.certificate.bound,
+            classes,
         )
         return self
 
@@ -167,8 +173,8 @@ class _Model:
         """Delete rows by id; ids deleted before are no error and change nothing.
 
         Where no update exists, the model is refitted on what remains: when every row goes, theta
-        is 0; when one class of a logistic model remains, the intercept is penalised from then on
-        (`intercept_penalised`).
+        is 0; when a class of a logistic model loses its last row, the intercept (with several
+        classes, that of each) is penalised from then on (`intercept_penalised`).
 
         Parameters
         ----------
@@ -216,7 +222,7 @@ class _Model:
         if not remain.any():
             return True
         unpenalised = bool(state.generation.objective.penalty[-1] == 0)
-        return unpenalised and one_class(self.kind, state.members.rows.take(remain))
+        return unpenalised and one_sided(self.kind, state.members.rows.take(remain))
 
     def _forget(self, state: _Fitted, ids: tuple[str, ...]) -> None:
         state.members.forget(ids)
@@ -257,9 +263,8 @@ class _Model:
         facts = facts_of(
             state.generation,
             state.stream,
-            estimate=remainder_estimate(
-                state.generation, state.stream, state.sentinels, len(state.members)
-            ),
+            rows_live=(remain := len(state.members)),
+            estimate=remainder_estimate(state.generation, state.stream, state.sentinels, remain),
             budget_relative=self.error_budget,
         )
         choice = choose(facts, self.limits, ordered)
@@ -297,11 +302,12 @@ class _Model:
         if not remain.any():
             state.members.forget(leave_out)
             state.sentinels = state.sentinels.without(frozenset(leave_out))
-            state.stream = at_rest(np.zeros_like(state.stream.theta_exact), 0.0)
+            origin = np.zeros_like(state.stream.theta_exact)
+            state.stream = at_rest(origin, 0.0, state.generation.blocks)
             return
         rows = state.members.rows.take(remain)
         generation = state.generation
-        if self.fit_intercept and one_class(self.kind, rows):
+        if self.fit_intercept and one_sided(self.kind, rows):
             penalised = Objective(self.kind, np.full(generation.objective.d, self.ridge))
             generation = replace(generation, objective=penalised)
         made = rebuild(generation, rows, state.stream.theta_exact)
@@ -327,13 +333,13 @@ class _Model:
 
     @property
     def theta(self) -> Array:
-        """Published parameters, (p,) or (p, m), a copy; the intercept is apart."""
+        """Published parameters, (p,), (p, m) or (p, C), a copy; the intercept is apart."""
         published = self._fitted.stream.published
         return self._shaped(published[:-1] if self.fit_intercept else published)
 
     @property
     def intercept(self) -> Any:
-        """Published intercept: a float, or (m,) for several targets; 0.0 without one."""
+        """Published intercept: a float, or (m,) for several outputs; 0.0 without one."""
         published = self._fitted.stream.published
         if not self.fit_intercept:
             return 0.0 if self._flat else np.zeros(published.shape[1])
@@ -341,7 +347,7 @@ class _Model:
 
     @property
     def intercept_penalised(self) -> bool:
-        """Whether the intercept is penalised: asked for, or only one class is left."""
+        """Whether the intercept is penalised: asked for, or a class has lost its last row."""
         return self.fit_intercept and bool(self._fitted.generation.objective.penalty[-1] > 0)
 
     @property
@@ -362,6 +368,10 @@ class _Model:
     def predict(self, X: ArrayLike) -> Array:
         """Return predictions: values for a linear model, probabilities for a logistic one.
 
+        Probabilities are of the label 1, or of the second of two `classes`, (n,); of more
+        classes (n, C): each class's own against the rest, divided by their sum, as scikit-learn's
+        OneVsRestClassifier has them.
+
         Raises
         ------
         InvalidData
@@ -375,7 +385,7 @@ class _Model:
         margin = features @ published[:p]
         if self.fit_intercept:
             margin = margin + published[-1]
-        return self._shaped(self._fitted.generation.objective.mean(margin))
+        return self._shaped(margin if self.kind is Kind.LINEAR else probabilities(margin))
 
 
 class LinearModel(_Model):
@@ -393,7 +403,13 @@ class LogisticModel(_Model):
     """Ridge-regularised logistic regression that can forget.
 
     Equivalent to ``sklearn.linear_model.LogisticRegression(C=1/ridge)`` refitted on the remaining
-    rows, within the error that every result carries.
+    rows, within the error that every result carries; with more than two classes, in a
+    ``sklearn.multiclass.OneVsRestClassifier``.
     """
 
     kind = Kind.LOGISTIC
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of theta's columns; empty for labels 0 and 1."""
+        return self._fitted.classes

@@ -15,23 +15,27 @@ x . theta, so sample weights never appear in the algebra of deletion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
 from engine.errors import InvalidData
 
 Array: TypeAlias = NDArray[np.float64]
 
-_SUMMED = 1024  # rows summed at once: BLAS adds them one after another
+_SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and they fit a cache
 
 
 class Kind(StrEnum):
-    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1, m = 1)."""
+    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1).
+
+    A logistic model has m = 1, or of C > 2 classes m = C: each against the rest, y one-hot.
+    """
 
     LINEAR = "linear"
     LOGISTIC = "logistic"
@@ -92,6 +96,16 @@ class Objective:
         """Length of theta, the intercept included."""
         return int(self.penalty.shape[0])
 
+    def blocks(self, m: int) -> int:
+        """Return how many blocks m outputs make: each has one Hessian (`engine.blocks`)."""
+        return 1 if self.kind is Kind.LINEAR else m
+
+    def of_block(self, c: int, h: int) -> Objective:
+        """Return the objective of block c of h: the part of the linear term that is its own."""
+        if h == 1 or self.linear is None:
+            return self
+        return replace(self, linear=self.linear[:, c : c + 1])
+
     def mean(self, margin: Array) -> Array:
         """Return the predicted mean of a margin: itself, or its sigmoid."""
         if self.kind is Kind.LINEAR:
@@ -105,23 +119,47 @@ class Objective:
         The logistic one is taken as (1 - y) sigma(u) - y sigma(-u): a row that is fitted well has
         an error far below 1, which 1 - sigma(u) would lose to cancellation.
         """
-        margin = rows.X @ theta
+        return self.error_at(rows, rows.X @ theta)
+
+    def error_at(self, rows: Rows, margin: Array) -> Array:
+        """Return `error` where the margins x . theta (k x m) are known. Cost O(k m)."""
         if self.kind is Kind.LINEAR:
             return rows.weight[:, None] * (margin - rows.y)
         error: Array = (1.0 - rows.y) * expit(margin) - rows.y * expit(-margin)
         return rows.weight[:, None] * error
 
     def curvature(self, rows: Rows, theta: Array) -> Array:
-        """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d)."""
+        """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d).
+
+        Of one block: a theta of several classes has a curvature for each (`curvatures`).
+        """
         if self.kind is Kind.LINEAR:
             return rows.weight
-        margin = rows.X @ theta[:, 0]
-        curvature: Array = rows.weight * expit(margin) * expit(-margin)
+        if theta.shape[1] != 1:
+            raise ValueError(f"theta of {theta.shape[1]} classes has as many curvatures")
+        return self.curvature_at(rows, rows.X @ theta)
+
+    def curvature_at(self, rows: Rows, margin: Array) -> Array:
+        """Return `curvature` where the margins (k x 1) are known. Cost O(k)."""
+        if self.kind is Kind.LINEAR:
+            return rows.weight
+        u = margin[:, 0]
+        curvature: Array = rows.weight * expit(u) * expit(-u)
         return curvature
+
+    def curvatures(self, rows: Rows, theta: Array) -> Array:
+        """Return the curvature in each of h blocks, shape k x h. Cost O(k d h)."""
+        h = self.blocks(theta.shape[1])
+        if h == 1:
+            return self.curvature(rows, theta)[:, None]
+        return np.column_stack([self.curvature(rows, theta[:, c : c + 1]) for c in range(h)])
 
     def value(self, rows: Rows, theta: Array) -> float:
         """Return L(theta). Cost O(n d m)."""
-        margin = rows.X @ theta
+        return self.value_at(rows, rows.X @ theta, theta)
+
+    def value_at(self, rows: Rows, margin: Array, theta: Array) -> float:
+        """Return `value` where the margins are known. Cost O((k + d) m)."""
         if self.kind is Kind.LINEAR:
             losses = 0.5 * np.sum((margin - rows.y) ** 2, axis=1)
         else:
@@ -132,8 +170,12 @@ class Objective:
 
     def gradient(self, rows: Rows, theta: Array) -> Array:
         """Return the gradient of L, shape d x m. Cost O(n d m)."""
-        gradient = _summed(rows.X, self.error(rows, theta)) + self.penalty[:, None] * theta
-        return gradient if self.linear is None else gradient + self.linear
+        total = self.penalty[:, None] * theta
+        # In blocks: rounding grows with their size and not with n, and each is read once.
+        for start in range(0, len(rows), _SUMMED):
+            block = rows.take(slice(start, start + _SUMMED))
+            total = total + block.X.T @ self.error(block, theta)
+        return total if self.linear is None else total + self.linear
 
     def error_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in sum_i x_i e_i is proportional to, with eps and a small factor.
@@ -143,12 +185,12 @@ class Objective:
         sums reach it when rows are sorted by target (measured: the root is too small by 2.5). It
         does not vanish with theta, as eps |A| |theta| would. Cost O(k d m).
         """
-        lengths = np.linalg.norm(rows.X, axis=1)[:, None]
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows.X, rows.X))[:, None]  # no copy of X
         reach = lengths * np.linalg.norm(theta, axis=0)
         if self.kind is Kind.LINEAR:
             parts = rows.weight[:, None] * (reach + np.abs(rows.y))
         else:
-            parts = np.abs(self.error(rows, theta)) + self.curvature(rows, theta)[:, None] * reach
+            parts = np.abs(self.error(rows, theta)) + self.curvatures(rows, theta) * reach
         return float(np.sum(lengths * parts))
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:
@@ -157,21 +199,19 @@ class Objective:
         return self.error_scale(rows, theta) + norm(self.penalty[:, None] * theta) + tilt
 
     def hessian(self, rows: Rows, theta: Array) -> Array:
-        """Return A = X^T S X + diag(penalty), shape d x d. Cost O(n d^2)."""
-        root = np.sqrt(self.curvature(rows, theta))
-        scaled = rows.X * root[:, None]
-        A = scaled.T @ scaled
+        """Return A = X^T S X + diag(penalty), shape d x d. Cost O(n d^2).
+
+        Half of the symmetric product, in blocks of rows: no scaled copy of X is made.
+        """
+        A = np.zeros((self.d, self.d), order="F")
+        for start in range(0, len(rows), _SUMMED):
+            block = rows.take(slice(start, start + _SUMMED))
+            root = np.sqrt(self.curvature(block, theta))
+            scaled = block.X if (root == 1.0).all() else block.X * root[:, None]
+            A = dsyrk(1.0, scaled.T, beta=1.0, c=A, lower=True, overwrite_c=True)
+        A += np.tril(A, -1).T
         A[np.diag_indices_from(A)] += self.penalty
         return A
-
-
-def _summed(X: Array, e: Array) -> Array:
-    """Return X^T e in blocks of rows: rounding then grows with their size, not with n."""
-    total = np.zeros((X.shape[1], e.shape[1]))
-    for start in range(0, len(X), _SUMMED):
-        block = slice(start, start + _SUMMED)
-        total += X[block].T @ e[block]
-    return total
 
 
 def ridge_penalty(ridge: float, d: int, *, intercept: bool, penalise_intercept: bool) -> Array:

@@ -9,13 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
+from scipy.linalg.lapack import dlauum, dtrtri
 
 from engine.certificate import Certificate, certify_at_hessian
 from engine.factor import Factor
 from engine.fit import Fit, fit
 from engine.objective import Array, Objective, Rows
 
-BLOCK_ROWS = 4096  # rows a triangular solve takes at once: keeps the extra memory small
+BLOCK_ROWS = 4096  # rows multiplied at once: keeps the extra memory small
+
+INFLATION_LIMIT = 1e3
+"""Up to this largest variance inflation factor, A_jj (A^-1)_jj, dual rows are X times A^-1.
+
+One product at the full GEMM rate. Past it they are (X L^-T) L^-1, a tenth slower. Both are scale
+invariant and equally near to the true dual rows (measured against extended precision, equal to
+triangular solves up to a factor of 4 at any condition); but W A differs from X by eps x condition
+in the one product, and by about its square root in the two.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +79,26 @@ def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
 
 
 def dual_rows(factor: Factor, X: Array) -> Array:
-    """Return W = X A^-1, n x d. Cost O(n d^2)."""
-    W = np.empty_like(X)
-    for begin in range(0, X.shape[0], BLOCK_ROWS):
-        block = slice(begin, begin + BLOCK_ROWS)
-        W[block] = factor.solve(X[block].T).T
+    """Return W = X A^-1, n x d. Cost 2 n d^2 + 2 d^3 / 3.
+
+    Triangular solves would need as many operations, but BLAS runs them at half the rate of
+    products or less; so L^-1 is formed once. See `INFLATION_LIMIT` for what that costs in digits.
+    """
+    triangle, _ = dtrtri(factor.L, lower=True)
+    A_jj = np.einsum("ij,ij->i", factor.L, factor.L)
+    inflation = A_jj * np.einsum("ij,ij->j", triangle, triangle)
+    W = np.empty(X.shape)
+    blocks = [slice(begin, begin + BLOCK_ROWS) for begin in range(0, len(X), BLOCK_ROWS)]
+    if np.max(inflation, initial=1.0) <= INFLATION_LIMIT:
+        inverse, _ = dlauum(triangle, lower=True, overwrite_c=True)
+        inverse += np.tril(inverse, -1).T
+        for block in blocks:
+            np.matmul(X[block], inverse, out=W[block])
+        return W
+    for block in blocks:
+        # A block's transpose has LAPACK's column order: L^-T L^-1 x_i for its columns x_i.
+        half = dtrmm(1.0, triangle, X[block].T, lower=True)
+        W[block] = dtrmm(1.0, triangle, half, lower=True, trans_a=True, overwrite_b=True).T
     return W
 
 

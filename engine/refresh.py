@@ -14,13 +14,18 @@ from enum import StrEnum
 
 import numpy as np
 
-from engine.compact import compacted_dual_rows, downdated_factor
+from engine import blocks
+from engine.blockwise import (
+    compacted_dual_rows,
+    downdated_factors,
+    polish_blocks,
+    precompute_blocks,
+)
+from engine.crossover import folding_seconds
 from engine.error import scale
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.objective import Array, Kind, Rows
-from engine.polish import polish
-from engine.precompute import precompute
 from engine.stream import (
     Generation,
     Stream,
@@ -52,7 +57,9 @@ class Limits:
     far_under
         A refresh must bring the error to this fraction of the budget, or less.
     fraction_of_d, floor_rows
-        Compact or rebuild once K exceeds max(d x fraction, floor).
+        Compact or rebuild once K exceeds max(d x fraction, floor), whatever it costs: V is read
+        twice, so that at d / 2 a deletion reads as much as the influence method as published.
+        Below that, compact when V has cost as much as a compact would (`engine.crossover`).
     completions
         Rebuild after this many completions in one generation.
     condition
@@ -63,19 +70,19 @@ class Limits:
     """
 
     far_under: float = 0.25
-    fraction_of_d: float = 0.25
-    floor_rows: int = 256
+    fraction_of_d: float = 0.5
+    floor_rows: int = 2048
     completions: int = 64
     condition: float = 1e12
     age_seconds: float = 30 * 86400.0
 
     def rows(self, d: int) -> int:
-        """Return K above which V is folded away."""
+        """Return K above which V is folded away whatever it costs."""
         return max(int(self.fraction_of_d * d), self.floor_rows)
 
     def hard_rows(self, d: int) -> int:
         """Return K above which a request is deferred to a rebuild without its rows."""
-        return 8 * self.rows(d)
+        return max(int(4 * self.fraction_of_d * d), 8 * self.floor_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +95,12 @@ class Facts:
 
     kind: Kind
     d: int
+    rows_live: int
     deleted_in_generation: int
     completions: int
     condition: float
     v_age_seconds: float
+    v_seconds: float  # what V has cost in this generation, by `engine.crossover`
     remaining: float  # error of theta_exact: what a completion would leave
     budget: float
     deferred: int = 0
@@ -140,8 +149,12 @@ def used_up(facts: Facts, limits: Limits) -> Choice | None:
         return Choice(Size.REBUILD, f"{facts.completions} completions in this generation")
     if facts.v_age_seconds > limits.age_seconds:
         return Choice(Size.REBUILD, "what derives from deleted rows has reached its age limit")
-    if facts.deleted_in_generation > limits.rows(facts.d):
+    too_many = facts.deleted_in_generation > limits.rows(facts.d)
+    if too_many or facts.v_seconds >= folding_seconds(
+        facts.rows_live, facts.d, facts.deleted_in_generation
+    ):
         reason = f"{facts.deleted_in_generation} rows deleted in this generation"
+        reason += "" if too_many else " have cost as much as a compact"
         quadratic_holds = facts.remaining <= limits.far_under * facts.budget
         return Choice(Size.COMPACT if quadratic_holds else Size.REBUILD, reason)
     return None
@@ -203,7 +216,7 @@ def polish_snapshot(
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polished:
     """Polish theta_exact over the snapshot's live rows until certified within ``target``."""
-    polished = polish(
+    polished = polish_blocks(
         generation.objective,
         rows,
         W,
@@ -238,6 +251,7 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
         published=now,
         V=stream.V,
         v_trace=stream.v_trace,
+        v_seconds=stream.v_seconds,
         completions=stream.completions,
     )
 
@@ -263,16 +277,20 @@ def concurrent_remainder(
         return 0.0
     at_snapshot = replace(stream, theta_exact=polished.theta_snapshot)
     used, _ = linearised_error(generation, at_snapshot, rows)
-    missed = np.abs(generation.objective.error(rows, polished.theta) - used)[:, 0]
-    lengths = np.linalg.norm(current_dual_rows(stream, rows.X, W), axis=1)
-    return concurrent * float(np.sqrt(np.mean((lengths * missed) ** 2)))
+    missed = np.abs(generation.objective.error(rows, polished.theta) - used)
+    dual = current_dual_rows(stream, rows.X, W)
+    d = rows.X.shape[1]
+    lengths = np.column_stack(
+        [np.linalg.norm(blocks.part(dual, c, d), axis=1) for c in range(generation.blocks)]
+    )
+    return concurrent * float(np.sqrt(np.mean(np.sum((lengths * missed) ** 2, axis=1))))
 
 
 def compact(
     generation: Generation, stream: Stream, factor: Factor, rows: Rows, W: Array
 ) -> NewGeneration:
     """Fold V into the factor and the live rows' dual rows; nothing is refitted."""
-    folded = downdated_factor(factor, stream)
+    folded = downdated_factors(factor, stream)
     after = Generation(
         generation.number + 1,
         generation.objective,
@@ -283,8 +301,9 @@ def compact(
     d = generation.objective.d
     kept = replace(
         stream,
-        V=GrowingRows.empty(d),
+        V=GrowingRows.empty(generation.blocks * d),
         v_trace=0.0,
+        v_seconds=0.0,
         anchor=stream.theta_exact,
         published=stream.theta_exact,
         Q=GrowingRows.empty(d),
@@ -296,7 +315,7 @@ def compact(
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:
     """Refit, refactor and make new dual rows from the live rows alone."""
     warm = start if generation.objective.kind is Kind.LOGISTIC else None
-    made = precompute(generation.objective, rows, warm)
+    made = precompute_blocks(generation.objective, rows, warm)
     after, stream = begin(
         generation.number + 1, generation.objective, made.theta, made.factor, made.certificate
     )
@@ -307,6 +326,7 @@ def facts_of(
     generation: Generation,
     stream: Stream,
     *,
+    rows_live: int,
     estimate: float,
     budget_relative: float,
     v_age_seconds: float = 0.0,
@@ -316,10 +336,12 @@ def facts_of(
     return Facts(
         kind=generation.objective.kind,
         d=generation.objective.d,
+        rows_live=rows_live,
         deleted_in_generation=len(stream.V),
         completions=stream.completions,
         condition=condition(generation, stream),
         v_age_seconds=v_age_seconds,
+        v_seconds=stream.v_seconds,
         remaining=estimate + stream.rounding + stream.carried,
         budget=budget_relative * scale(generation, stream),
         deferred=deferred,

@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine import blocks
 from engine.certificate import Certificate, roundoff_allowance
-from engine.downdate import leave_out
+from engine.crossover import step_seconds
+from engine.downdate import Downdate, leave_out
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
@@ -42,7 +44,7 @@ class Generation:
     theta_b
         d x m, where the curvatures of A_b were taken.
     smallest, largest
-        Bounds of the spectrum of A_b.
+        Bounds of the spectrum of A_b, over all blocks.
     """
 
     number: int
@@ -50,6 +52,11 @@ class Generation:
     theta_b: Array
     smallest: float
     largest: float
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks h: outputs that share one Hessian (`engine.blocks`)."""
+        return self.objective.blocks(self.theta_b.shape[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +71,17 @@ class Stream:
         theta_a, and what subscribers see.
     V, Q
         K x d and r x d; A_t^-1 = A_b^-1 + V^T V; Q spans the rows deleted since the anchor.
+        With h blocks V is K x (h d), and Q, which knows features only, is shared.
     v_trace
-        trace(V V^T), an upper bound of its norm.
+        trace(V V^T), an upper bound of its norm; with several blocks a bound of the largest.
     rounding
         Accumulated allowance for rounding in theta_exact, absolute (`_rounding_after`).
     carried
         Error of theta_r itself (what a fit or a polish left), absolute.
     completions
         Completions in this generation.
+    v_seconds
+        What V has cost in this generation (`engine.crossover`).
     """
 
     theta_exact: Array
@@ -84,6 +94,7 @@ class Stream:
     rounding: float = 0.0
     carried: float = 0.0
     completions: int = 0
+    v_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +112,21 @@ def begin(
 ) -> tuple[Generation, Stream]:
     """Begin a generation at a fresh precomputation."""
     generation = Generation(number, objective, theta, factor.smallest, factor.largest)
-    stream = at_rest(theta, certificate.left)
+    stream = at_rest(theta, certificate.left, generation.blocks)
     if objective.kind is Kind.LINEAR:  # all that a linear fit leaves is rounding
         stream = replace(stream, rounding=certificate.left, carried=0.0)
     return generation, stream
 
 
-def at_rest(theta: Array, carried: float) -> Stream:
-    """Return the stream in which nothing has been deleted since ``theta``."""
+def at_rest(theta: Array, carried: float, h: int = 1) -> Stream:
+    """Return the stream, of h blocks, in which nothing has been deleted since ``theta``."""
     d = theta.shape[0]
     return Stream(
         theta_exact=theta,
         theta_r=theta,
         anchor=theta,
         published=theta,
-        V=GrowingRows.empty(d),
+        V=GrowingRows.empty(h * d),
         Q=GrowingRows.empty(d),
         carried=carried,
     )
@@ -132,18 +143,18 @@ def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
 
 
 def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
-    """Return A_t^-1 x_i for rows with base dual rows W: W + (X V^T) V. Cost O(k K d)."""
-    V = stream.V.array
-    return W + (X @ V.T) @ V
+    """Return A_t^-1 x_i for rows with base dual rows W: W + (X V^T) V. Cost O(k K d) a block."""
+    V, d = stream.V.array, X.shape[1]
+    parts = [blocks.part(V, c, d) for c in range(blocks.count(V, d))]
+    moved = [(X @ one.T) @ one for one in parts]
+    return W + (moved[0] if len(moved) == 1 else np.hstack(moved))
 
 
 def linearised_error(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array]:
     """Return errors at theta_exact by the quadratic model, and at theta_r. Cost O(k d m)."""
     at_reference = generation.objective.error(rows, stream.theta_r)
-    s = generation.objective.curvature(rows, generation.theta_b)
-    return at_reference + s[:, None] * (
-        rows.X @ (stream.theta_exact - stream.theta_r)
-    ), at_reference
+    s = generation.objective.curvatures(rows, generation.theta_b)
+    return at_reference + s * (rows.X @ (stream.theta_exact - stream.theta_r)), at_reference
 
 
 def delete(
@@ -158,7 +169,7 @@ def delete(
     rows
         k live rows, any k >= 0.
     W
-        k x d, their dual rows relative to A_b, as stored.
+        k x d, or k x (h d), their dual rows relative to A_b, as stored.
     method
         What to publish.
 
@@ -169,7 +180,8 @@ def delete(
 
     Notes
     -----
-    Cost O(K k d + k^2 d), K rows deleted in this generation: linear in d, independent of n.
+    Cost O(K k d + k^2 d) a block, K rows deleted in this generation: linear in d, independent
+    of n.
     """
     first_v, first_q = len(stream.V), len(stream.Q)
     smallest_pivot = 1.0
@@ -184,9 +196,9 @@ def _delete_block(
     generation: Generation, stream: Stream, rows: Rows, W: Array, method: DeletionMethod
 ) -> tuple[Stream, float]:
     error, at_reference = linearised_error(generation, stream, rows)
-    curvature = generation.objective.curvature(rows, generation.theta_b)
+    curvatures = generation.objective.curvatures(rows, generation.theta_b)
     dual = current_dual_rows(stream, rows.X, W)
-    left = leave_out(rows.X, dual, error, curvature)
+    left = _leave_out(rows.X, dual, error, curvatures)
     theta_exact = stream.theta_exact + left.delta
     published = method.publish(
         Step(rows.X, W, at_reference, theta_exact),
@@ -200,10 +212,34 @@ def _delete_block(
         published=published.theta,
         V=stream.V.append(left.V),
         Q=stream.Q.append(published.basis_rows),
-        v_trace=stream.v_trace + float(np.sum(left.V**2)),
+        v_trace=stream.v_trace + _trace(left.V, rows.X.shape[1]),
+        # Of one block, as a compact is priced: h blocks cost h times as much, and so does it
+        v_seconds=stream.v_seconds + step_seconds(generation.objective.d, len(stream.V), len(rows)),
     )
     rounding = _rounding_after(generation, stream, after, rows)
     return replace(after, rounding=rounding), left.smallest_pivot
+
+
+def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
+    """Leave rows out of every block; one that refuses, refuses for all."""
+    d, h = U.shape[1], curvatures.shape[1]
+    parts = [
+        leave_out(U, blocks.part(W, c, d), blocks.outputs(error, c, h), curvatures[:, c])
+        for c in range(h)
+    ]
+    if h == 1:
+        return parts[0]
+    return Downdate(
+        np.hstack([one.delta for one in parts]),
+        np.hstack([one.V for one in parts]),
+        min(one.smallest_pivot for one in parts),
+    )
+
+
+def _trace(V: Array, d: int) -> float:
+    """Return the largest trace(V V^T) of a block."""
+    h = blocks.count(V, d)
+    return max(float(np.sum(blocks.part(V, c, d) ** 2)) for c in range(h))
 
 
 def _rounding_after(generation: Generation, before: Stream, after: Stream, rows: Rows) -> float:

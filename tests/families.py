@@ -172,6 +172,23 @@ def _weighted(rng: np.random.Generator, kind: str) -> Data:
     return replace(data, weight=rng.uniform(0.2, 5.0, N))
 
 
+def _classes(rng: np.random.Generator, kind: str) -> Data:
+    """Return four classes, one of them rare, in one-hot targets."""
+    X = rng.standard_normal((N, P))
+    data = _base(rng, "classes", kind, X)
+    pull = 1.5 * X @ rng.standard_normal((P, 4)) / np.sqrt(P) + np.array([0.5, 0.0, 0.0, -1.0])
+    drawn = np.argmax(pull + rng.gumbel(size=(N, 4)), axis=1)
+    return replace(data, y=np.eye(4)[drawn])
+
+
+def _classes_badly_scaled(rng: np.random.Generator, kind: str) -> Data:
+    """Return three classes over badly scaled features, nearly separable."""
+    data = _badly_scaled(rng, kind)
+    scaled = data.X / np.linalg.norm(data.X, axis=0) * np.sqrt(N)
+    drawn = np.argmax(4 * scaled[:, :3] + rng.gumbel(size=(N, 3)), axis=1)
+    return replace(data, name="classes_badly_scaled", y=np.eye(3)[drawn], ridge=1e-3)
+
+
 def _several_outputs(rng: np.random.Generator, kind: str) -> Data:
     return _base(rng, "several_outputs", kind, rng.standard_normal((N, P)), m=3)
 
@@ -186,6 +203,12 @@ def _near_separable(rng: np.random.Generator, kind: str) -> Data:
     X = rng.standard_normal((N, P))
     return _base(rng, "near_separable", kind, X, ridge=1e-3, strength=20.0)
 
+
+CLASSES: dict[str, Callable[[np.random.Generator, str], Data]] = {
+    "classes": _classes,
+    "classes_badly_scaled": _classes_badly_scaled,
+}
+"""Logistic families of more than two classes, which one-vs-rest models are made from."""
 
 MAKERS: dict[str, Callable[[np.random.Generator, str], Data]] = {
     "benign": _benign,
@@ -215,5 +238,7 @@ def families(kind: str) -> tuple[str, ...]:
 
 def make(name: str, kind: str, seed: int = 0) -> Data:
     """Return the family's data for one seed."""
+    if name in CLASSES:
+        return CLASSES[name](np.random.default_rng([seed, *name.encode()]), "logistic")
     rng = np.random.default_rng([seed, sorted(MAKERS).index(name)])
     return MAKERS[name](rng, kind)

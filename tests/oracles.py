@@ -95,7 +95,10 @@ def retrain_logistic(X: Array, y: Array, weight: Array, penalty: Array) -> Array
 
 
 def retrain_wide(kind: str, X: Array, y: Array, weight: Array, penalty: Array) -> Wide:
-    """Return the minimiser for either kind."""
+    """Return the minimiser for either kind; of several classes, each against the rest."""
+    if kind == "logistic" and y.ndim == 2 and y.shape[1] > 1:
+        columns = [y[:, c] for c in range(y.shape[1])]
+        return np.hstack([retrain_logistic_wide(X, one, weight, penalty) for one in columns])
     train = retrain_linear_wide if kind == "linear" else retrain_logistic_wide
     return train(X, y, weight, penalty)
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.blockwise import precompute_blocks
 from engine.methods import method_named
 from engine.objective import Kind, Objective, Rows
-from engine.precompute import Precomputation, precompute
+from engine.precompute import Precomputation
 from engine.stream import Generation, Stream, begin, delete
 from tests.families import Array, Data, Index, make
 from tests.oracles import Wide, retrain_wide
@@ -56,7 +57,7 @@ def start(data: Data) -> Started:
     """Precompute and begin."""
     objective = Objective(Kind(data.kind), data.penalty)
     rows = Rows(data.design, data.y, data.weight)
-    made = precompute(objective, rows)
+    made = precompute_blocks(objective, rows)
     generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
     return Started(data, objective, rows, made, generation, stream)
 

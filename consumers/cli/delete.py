@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from consumers import cloudevents, topics
 from consumers.cli.options import WaitSeconds, global_options
-from consumers.cli.output import Output, number, prepare
+from consumers.cli.output import Output, counted, number, prepare
 from consumers.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
@@ -79,13 +79,19 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
     settings, out = prepare(ctx)
     request = _request(given)
     with open_runtime(settings) as runtime:
-        runtime.store()  # refuses a store that is not there before anything is sent
+        store = runtime.store()  # refuses a store that is not there before anything is sent
         reader = runtime.log.reader()
         try:
             partition = _receipts(reader, request.model_id)
             begin = reader.bounds(partition).end
             _send(runtime, request)
             if given["wait"] is None:
+                if request.model_id not in store.model_ids():
+                    click.echo(
+                        f"lethe: warning: model {request.model_id!r} is not registered in this "
+                        "store: the request will be rejected; `lethe status` lists the models",
+                        err=True,
+                    )
                 out.document({"request_id": request.request_id, "model_id": request.model_id})
                 out.line(f"request {request.request_id} sent")
                 return 0
@@ -227,7 +233,8 @@ def _sentence(receipt: Receipt) -> str:
         parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
     if receipt.final and receipt.status != "REJECTED":
         unknown = f", {receipt.rows_unknown} unknown" if receipt.rows_unknown else ""
-        parts.append(f"{receipt.rows_deleted} rows deleted{unknown}, version {receipt.version}")
+        deleted = f"{counted(receipt.rows_deleted, 'row')} deleted{unknown}"
+        parts.append(f"{deleted}, version {receipt.version}")
     if receipt.final and receipt.error is not None:
         error = receipt.error
         parts.append(f"error {number(error.relative)} of a budget of {number(error.budget)}")

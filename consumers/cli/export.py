@@ -37,8 +37,9 @@ Tensors = dict[str, Array]
 def export(ctx: click.Context, /, *, model: str, path: Path) -> None:
     """Write the newest parameters of MODEL to FILE, their digest checked before.
 
-    The file has theta (features in order), the intercept apart, feature and target names,
-    version and digests. In .safetensors the names are JSON in the metadata; .npz needs no pickle.
+    The file has theta (features in order), the intercept apart, feature and target names, the
+    names of classes if the model has some, version and digests. In .safetensors the names are
+    JSON in the metadata; .npz needs no pickle.
     An existing file is replaced in one step, so readers see the old one or the new one.
 
     \b
@@ -73,6 +74,7 @@ def _facts(event: Parameters) -> dict[str, Any]:
         "fit_intercept": event.fit_intercept,
         "feature_names": list(event.feature_names),
         "target_names": list(event.target_names),
+        **({"classes": list(event.classes)} if event.classes else {}),
     }
 
 

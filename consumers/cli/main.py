@@ -113,10 +113,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         answer = lethe.main(given, prog_name="lethe", standalone_mode=False)
     except click.ClickException as error:
-        if isinstance(error, click.UsageError):
-            error.show()
-        else:
-            _say(error.format_message())
+        _say(_one_line(error))
         return _fail(as_json, error.exit_code, "USAGE", error.format_message())
     except (click.Abort, KeyboardInterrupt):
         return _fail(as_json, INTERRUPTED, "INTERRUPTED", "interrupted")
@@ -140,6 +137,15 @@ def _explain(error: Exception, as_json: bool) -> int:
     )
     _say(message)
     return _fail(as_json, BUG, "BUG", message)
+
+
+def _one_line(error: click.ClickException) -> str:
+    """Return a usage error as what is wrong, and where the right usage is told."""
+    message = " ".join(error.format_message().split())
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return message
+    return f"{message.rstrip('.')}; see `{context.command_path} --help`"
 
 
 def _say(message: str) -> None:

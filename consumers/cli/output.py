@@ -7,6 +7,7 @@ progress is a log line a stage. The object is passed to those who print.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -23,12 +24,13 @@ from rich.text import Text
 
 from consumers.cli.options import Flags
 from consumers.progress import Progress
-from consumers.settings import Settings, load_settings
+from consumers.settings import Settings, load_settings, unknown_variables
 from consumers.telemetry import configure_logging, logger
 from engine.store.connection import connect
 
 _SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
 _SAY_EVERY = 5.0  # seconds between such lines
+_CLASSES_SHOWN = 12
 
 
 class Output:
@@ -165,6 +167,8 @@ def prepare(ctx: click.Context) -> tuple[Settings, Output]:
     """
     flags = ctx.ensure_object(Flags)
     settings = load_settings(flags.settings)
+    for name in unknown_variables(os.environ):
+        click.echo(f"lethe: warning: {name} is no setting of Lethe and is ignored", err=True)
     configure_logging(settings.log_level, settings.log_format)
     if settings.redis_url is not None:
         _check_address(settings.redis_url.get_secret_value())
@@ -180,9 +184,22 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, whose plural ends in s: 1 row, 2 rows."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def duration(seconds: float) -> str:
     """Return a span of time as options write it: 7d, 36h, 90s."""
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"
     return f"{seconds:g}s"
+
+
+def classes_line(names: Sequence[str], counts: Sequence[int]) -> str:
+    """Return the classes with their rows, the first dozen of them."""
+    pairs = list(zip(names, counts, strict=True))
+    shown = ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in pairs[:_CLASSES_SHOWN])
+    more = ", ..." if len(pairs) > _CLASSES_SHOWN else ""
+    return f"{len(pairs)} classes: {shown}{more}"

@@ -10,7 +10,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from consumers.cli.options import Duration, Limit, global_options
-from consumers.cli.output import duration, number, prepare
+from consumers.cli.output import classes_line, duration, number, prepare
 from consumers.events import Id
 from consumers.fitness import fit_warnings
 from consumers.registration import Registered, register as register_model
@@ -36,7 +36,8 @@ from engine.store.head import LimitsRecord, ModelConfig
 )  # fmt: skip
 @click.option(
     "--target", "targets", required=True, multiple=True, metavar="COL",
-    help="Column to predict; 0 or 1 for a logistic model. May be repeated for a linear one.",
+    help="Column to predict. Of a logistic model 0 or 1, or classes (text or whole numbers): more "
+    "than two are fitted each against the rest. May be repeated for a linear model.",
 )  # fmt: skip
 @click.option("--kind", required=True, type=click.Choice(["linear", "logistic"]), help="The loss.")
 @click.option(
@@ -68,9 +69,9 @@ from engine.store.head import LimitsRecord, ModelConfig
     "--limit", "limits", type=Limit(), multiple=True, metavar="NAME=VALUE",
     help="A limit of the refresh policy; may be repeated. far_under: fraction of the budget that a "
     "refresh must reach (0.25). fraction_of_d, floor_rows: compact or rebuild after "
-    "max(d x fraction, floor) deleted rows (0.25, 256). completions: rebuild after so many (64). "
-    "condition: rebuild above this condition number (1e12). age_seconds: rebuild when what derives "
-    "from deleted rows is older (2592000).",
+    "max(d x fraction, floor) deleted rows (0.5, 2048), or once they have cost as much as a "
+    "compact. completions: rebuild after so many (64). condition: rebuild above this condition "
+    "number (1e12). age_seconds: rebuild when what derives from deleted rows is older (2592000).",
 )  # fmt: skip
 @click.option(
     "--replace", is_flag=True,
@@ -109,6 +110,7 @@ def register(ctx: click.Context, /, **given: Any) -> None:
             fit_intercept=not given["no_intercept"],
             feature_names=read.data.feature_names,
             target_names=read.data.target_names,
+            class_names=read.data.class_names,
             error_budget=given["error_budget"],
             refresh_every_seconds=given["refresh_every"],
             limits=limits,
@@ -185,6 +187,8 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "features": list(config.feature_names),
         "columns_left_out": list(read.left_out),
         "targets": list(config.target_names),
+        "classes": list(config.class_names),
+        "class_counts": meta.class_counts,
         "subjects": len(read.data.subjects),
         "fit_intercept": config.fit_intercept,
         "error": meta.error.model_dump(mode="json"),
@@ -199,6 +203,8 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         f"{config.method}, {meta.rows_live} rows, {len(config.feature_names)} features{intercept}",
         f"error {number(meta.error.relative)} of a budget of {number(config.error_budget)}",
     ]
+    if config.class_names and meta.class_counts is not None:
+        lines.append(classes_line(config.class_names, meta.class_counts))
     if read.data.subjects:
         lines.append(f"{len(read.data.subjects)} subjects")
     if config.refresh_every_seconds is not None:
@@ -208,5 +214,6 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     if done.left_out:
         lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
     if meta.status == "INTERCEPT_PENALISED":
-        lines.append("all targets are alike: the intercept is penalised like the features")
+        what = "a class has no rows" if config.blocks > 1 else "all targets are alike"
+        lines.append(f"{what}: the intercept is penalised like the features")
     return lines

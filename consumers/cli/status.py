@@ -9,7 +9,7 @@ import click
 
 from consumers import topics
 from consumers.cli.options import global_options
-from consumers.cli.output import Output, duration, number, prepare
+from consumers.cli.output import Output, classes_line, duration, number, prepare
 from consumers.drained import Lag, lags, stuck
 from consumers.events import rfc3339
 from consumers.refresh_order import is_stuck
@@ -84,6 +84,9 @@ def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
         "rows_deleted": meta.rows_deleted,
         "rows_deleted_in_generation": meta.K,
         "features": len(config.feature_names),
+        "targets": list(config.target_names),
+        "classes": list(config.class_names),
+        "class_counts": meta.class_counts,
         "fit_intercept": config.fit_intercept,
         "error": meta.error.model_dump(mode="json"),
         "pending_refresh": None
@@ -99,6 +102,13 @@ def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
         "refresh_every_seconds": config.refresh_every_seconds,
         "outbox": Outbox(store.client).depth([state.keys]),
     }
+
+
+def _outputs(m: dict[str, Any]) -> dict[str, str]:
+    """Return what there is to say of several targets or of named classes."""
+    if m["classes"]:
+        return {"target": f"{m['targets'][0]}, {classes_line(m['classes'], m['class_counts'])}"}
+    return {"targets": ", ".join(m["targets"])} if len(m["targets"]) > 1 else {}
 
 
 def _partitions(waiting: Sequence[Lag]) -> list[dict[str, Any]]:
@@ -122,7 +132,7 @@ def _all(out: Output, models: Sequence[dict[str, Any]]) -> None:
         [
             (
                 m["model_id"],
-                m["kind"],
+                m["kind"] + (f", {len(m['classes'])} classes" if m["classes"] else ""),
                 m["method"],
                 str(m["version"]),
                 str(m["rows_live"]),
@@ -156,6 +166,7 @@ def _one(out: Output, m: dict[str, Any]) -> None:
             "rows": f"{m['rows_live']} live, {m['rows_deleted']} deleted "
             f"({m['rows_deleted_in_generation']} in this generation)",
             "features": f"{m['features']}{' and an intercept' * m['fit_intercept']}",
+            **_outputs(m),
             "error": f"{number(error['relative'])} of a budget of {number(error['budget'])} "
             f"({error['kind']}, absolute {number(error['value'])}, bound {number(error['bound'])})",
             "refreshed": m["refreshed_at"]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from consumers.cli.options import global_options
-from consumers.cli.output import Output, number, prepare
+from consumers.cli.output import Output, counted, number, prepare
 from consumers.events import Version
 from consumers.history import history
 from consumers.runtime import open_runtime
@@ -44,6 +44,9 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
         try:
             found = history(reader, model, follow=follow)
             if follow:
+                if model not in runtime.store().model_ids():
+                    text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
+                    click.echo(text, err=True)
                 _follow(out, found)
                 return
             shown = list(found)
@@ -55,7 +58,7 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
         )
     out.document({"model_id": model, "versions": [v.model_dump(mode="json") for v in shown]})
     out.table(_COLUMNS, [_cells(version) for version in shown])
-    out.line(f"{len(shown)} versions, every link checked")
+    out.line(f"{counted(len(shown), 'version')}, every link checked")
 
 
 def _follow(out: Output, found: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine import blocks
 from engine.methods.method import Published, Step
 from engine.objective import Array
 
@@ -19,4 +20,5 @@ class Influence:
     def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
         """Return the published theta moved by W^T e. Cost O(k d m)."""
         del anchor
-        return Published(published + step.W_base.T @ step.error_at_reference, Q[:0])
+        moved = blocks.pull(step.W_base, step.error_at_reference, len(published))
+        return Published(published + moved, Q[:0])

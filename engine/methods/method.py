@@ -17,7 +17,7 @@ class Step:
     U
         k x d, the deleted rows.
     W_base
-        k x d, their dual rows relative to the generation's A_b.
+        k x (h d), their dual rows relative to the generation's A_b in each of h blocks.
     error_at_reference
         k x m, their errors at the reference point theta_r.
     theta_exact

@@ -2,7 +2,9 @@
 
 Arrays are raw little-endian float64, row major. A row record is
 
-    codec (1 byte) | incarnation (uint32) | weight (float64) | x (d) | y (m) | w (d), float64
+    codec (1 byte) | incarnation (uint32) | weight (float64) | x (d) | y (m) | w (h d), float64
+
+with h blocks (`engine.blocks`): 1, or the number of classes if there are more than two.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def pack_signed_row(row: Array, sign: int = -1) -> bytes:
 
 
 def unpack_signed_rows(rows: list[bytes], d: int, what: str) -> Array:
-    """Return stored rows of V as a K x d matrix; only deletions (-1) are known so far."""
+    """Return stored rows of V as a matrix of d columns; only deletions (-1) are known so far."""
     if any(not row or _SIGN.unpack_from(row)[0] != -1 for row in rows):
         raise CorruptState(f"{what}: a row that is no deletion; upgrade this worker")
     return unpack(b"".join(row[1:] for row in rows), (len(rows), d), what)
@@ -63,7 +65,7 @@ def unpack_signed_rows(rows: list[bytes], d: int, what: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class RowRecords:
-    """k decoded row records: features (k x d), targets (k x m), weights (k,), dual rows (k x d)."""
+    """k decoded row records: features k x d, targets k x m, weights (k,), dual rows k x (h d)."""
 
     X: Array
     y: Array
@@ -71,9 +73,9 @@ class RowRecords:
     W: Array
 
 
-def row_size(d: int, m: int) -> int:
-    """Return the length of a row record in bytes: 13 + 8 (2 d + m)."""
-    return _ROW_HEADER.size + 8 * (2 * d + m)
+def row_size(d: int, m: int, h: int = 1) -> int:
+    """Return the length of a row record in bytes: 13 + 8 (d + m + h d)."""
+    return _ROW_HEADER.size + 8 * (d + m + h * d)
 
 
 def pack_row(x: Array, y: Array, weight: float, w: Array, incarnation: int = 0) -> bytes:
@@ -81,8 +83,8 @@ def pack_row(x: Array, y: Array, weight: float, w: Array, incarnation: int = 0) 
     return _ROW_HEADER.pack(DENSE, incarnation, weight) + pack(x) + pack(y) + pack(w)
 
 
-def unpack_rows(records: list[bytes], d: int, m: int, what: str) -> RowRecords:
-    """Return row records as matrices.
+def unpack_rows(records: list[bytes], d: int, m: int, what: str, h: int = 1) -> RowRecords:
+    """Return row records, of h blocks, as matrices.
 
     Raises
     ------
@@ -90,14 +92,14 @@ def unpack_rows(records: list[bytes], d: int, m: int, what: str) -> RowRecords:
         A record has another length or codec, a weight that is not positive, or a number that is
         not finite.
     """
-    size = row_size(d, m)
+    size = row_size(d, m, h)
     if any(len(record) != size or record[0] != DENSE for record in records):
         raise CorruptState(f"{what}: a row record is not {size} bytes of codec {DENSE}")
     weights = [_ROW_HEADER.unpack_from(record)[2] for record in records]
     if not all(0 < weight < np.inf for weight in weights):
         raise CorruptState(f"{what}: a row's weight is no positive number")
     body = b"".join(record[_ROW_HEADER.size :] for record in records)
-    values = unpack(body, (len(records), 2 * d + m), what)
+    values = unpack(body, (len(records), d + m + h * d), what)
     return RowRecords(
         X=np.ascontiguousarray(values[:, :d]),
         y=np.ascontiguousarray(values[:, d : d + m]),

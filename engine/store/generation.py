@@ -75,10 +75,11 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         theta_r=theta("theta_r"),
         anchor=theta("anchor"),
         published=theta("published"),
-        V=GrowingRows.of(codec.unpack_signed_rows(V, config.d, f"{what}, V")),
+        V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
         Q=GrowingRows.of(codec.unpack(b"".join(Q), (len(Q), config.d), f"{what}, Q")),
         v_trace=meta.v_trace,
         rounding=meta.rounding,
         carried=meta.carried,
         completions=meta.completions,
+        v_seconds=meta.v_seconds,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -11,8 +12,12 @@ from engine.errors import CorruptState, FormatTooNew
 from engine.objective import Kind
 from engine.refresh import Limits
 
-FORMAT = 1
-"""Version of the stored format: layout, script and events together."""
+FORMAT = 2
+"""Version of the stored format: layout, script and events together. A program knows all up to it.
+
+A model of several classes is stored in format 2; a program that knows format 1 would take its
+arrays for damaged ones. All others are stored in format 1, byte for byte as before.
+"""
 
 Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -66,6 +71,7 @@ class ModelConfig(_Stored):
     fit_intercept: bool
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
     error_budget: Finite
     refresh_every_seconds: float | None = None
     limits: LimitsRecord = LimitsRecord()
@@ -77,8 +83,23 @@ class ModelConfig(_Stored):
 
     @property
     def m(self) -> int:
-        """Number of outputs."""
-        return len(self.target_names)
+        """Number of outputs: one a target, or one a class if there are more than two."""
+        return outputs(self.target_names, self.class_names)
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks: outputs that share one Hessian (`engine.blocks`)."""
+        return 1 if self.kind is Kind.LINEAR else self.m
+
+    @property
+    def format(self) -> int:
+        """Version of the format that the model is stored in."""
+        return 1 if self.blocks == 1 else FORMAT
+
+
+def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:
+    """Return the number of columns of theta: two classes are told apart by one."""
+    return len(class_names) if len(class_names) > 2 else len(target_names)
 
 
 class Meta(_Stored):
@@ -93,13 +114,14 @@ class Meta(_Stored):
     rows_live: int
     rows_deleted: int
     deletions_logged: int
-    class_counts: tuple[int, int] | None = None
+    class_counts: tuple[int, ...] | None = None
     K: int
     r: int
     v_trace: float
     rounding: float
     carried: float
     completions: int
+    v_seconds: float = 0.0
     first_deletion_at: datetime | None = None
     error: ErrorRecord
     certified: float | None = None

@@ -58,7 +58,7 @@ class JobResult(BaseModel):
     staged_key: str | None = None
     generation: int = 0
     rows: int = 0
-    class_counts: tuple[int, int] | None = None
+    class_counts: tuple[int, ...] | None = None
     stream: dict[str, float] = {}
     status: Status = "ACTIVE"
     resolved: tuple[str, ...] = ()

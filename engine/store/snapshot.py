@@ -34,7 +34,7 @@ class Snapshot:
     ids
         Live row ids.
     rows, W
-        The rows and their dual rows relative to A_b, n x d.
+        The rows and their dual rows relative to A_b, n x d (with h blocks, n x (h d)).
     """
 
     state: ModelState
@@ -101,15 +101,16 @@ def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:
     config = state.meta.config
     ids = tuple(records)
     what = f"model {config.model_id!r}, rows"
-    decoded = codec.unpack_rows([records[row] for row in ids], config.d, config.m, what)
+    found = [records[row] for row in ids]
+    decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
     return Snapshot(state, ids, Rows(decoded.X, decoded.y, decoded.weight), decoded.W)
 
 
 def load_factor(store: ModelStore, state: ModelState) -> Factor:
-    """Read the factored Hessian of the live generation. Cost O(d^2) bytes."""
-    d = state.meta.config.d
+    """Read the factored Hessian of the live generation, stacked. Cost O(h d^2) bytes."""
+    d, h = state.meta.config.d, state.meta.config.blocks
     with reachable(store.client):
         data = store.client.get(state.generation_keys.factor)
     raw = data if isinstance(data, bytes) else None
-    L = codec.unpack(raw, (d, d), f"model {state.model_id!r}, factor")
-    return Factor(np.tril(L), state.generation.smallest, state.generation.largest)
+    L = codec.unpack(raw, (h, d, d), f"model {state.model_id!r}, factor")
+    return Factor(np.tril(L).reshape(h * d, d), state.generation.smallest, state.generation.largest)

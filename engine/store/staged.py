@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from engine.classes import class_counts
 from engine.error import Sentinels
 from engine.growing import GrowingRows
 from engine.methods import method_named
-from engine.objective import Array, Rows
+from engine.objective import Array, Kind, Rows
 from engine.store import codec
 from engine.store.connection import reachable
 from engine.store.generation import read_fixed
@@ -37,19 +36,19 @@ class Staged:
 class CaughtUp:
     """A staged generation after it learnt of later deletions.
 
-    ``rows`` are those of them that it held, ``ones`` how many had target 1.
+    ``rows`` are those of them that it held, ``gone`` how many of them each class had.
     """
 
     staged: Staged
     deletion: Deletion | None
     rows: tuple[str, ...]
-    ones: int
+    gone: tuple[int, ...]
 
-    def class_counts(self, before: tuple[int, int] | None) -> tuple[int, int] | None:
-        """Return the counts of targets 0 and 1 without the rows that it learnt of."""
-        if before is None:
-            return None
-        return before[0] - (len(self.rows) - self.ones), before[1] - self.ones
+    def class_counts(self, before: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Return the counts of rows by class without the rows that it learnt of."""
+        if before is None or not self.rows:
+            return before
+        return tuple(count - gone for count, gone in zip(before, self.gone, strict=True))
 
 
 def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
@@ -59,6 +58,7 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
         "rounding": stream.rounding,
         "carried": stream.carried,
         "completions": float(stream.completions),
+        "v_seconds": stream.v_seconds,
     }
     return scalars, {name: getattr(stream, name) for name in THETAS}
 
@@ -88,12 +88,13 @@ def read_staged(
     thetas = {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in THETAS}
     stream = Stream(
         **thetas,
-        V=GrowingRows.of(codec.unpack_signed_rows(V, config.d, what)),
+        V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
         Q=GrowingRows.of(codec.unpack(b"".join(Q), (len(Q), config.d), what)),
         v_trace=result.stream["v_trace"],
         rounding=result.stream["rounding"],
         carried=result.stream["carried"],
         completions=int(result.stream["completions"]),
+        v_seconds=result.stream.get("v_seconds", 0.0),
     )
     sentinels = store.sentinels(where, meta, sentinel_ids)
     return Staged(where, generation, stream, sentinels)
@@ -110,10 +111,11 @@ def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[st
     records = store.row_records(staged.keys, row_ids)
     held = tuple(row for row in row_ids if row in records)
     if not held:
-        return CaughtUp(staged, None, (), 0)
+        return CaughtUp(staged, None, (), ())
     config = meta.config
     what = f"model {config.model_id!r}, staged rows"
-    decoded = codec.unpack_rows([records[row] for row in held], config.d, config.m, what)
+    found = [records[row] for row in held]
+    decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
     done = delete(
         staged.generation,
         staged.stream,
@@ -122,4 +124,5 @@ def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[st
         method_named(config.method),
     )
     after = replace(staged, stream=done.stream, sentinels=staged.sentinels.without(frozenset(held)))
-    return CaughtUp(after, done, held, int(np.sum(decoded.y)))
+    gone = class_counts(decoded.y) if config.kind is Kind.LOGISTIC else ()
+    return CaughtUp(after, done, held, gone)

@@ -42,7 +42,10 @@ def stage_generation(
     sentinel_ids: Sequence[str],
     on_rows: Progress = lambda _: None,
 ) -> None:
-    """Write a generation: fixed part, factor, V, Q and row records. Cost O(n d + d^2) bytes."""
+    """Write a generation: fixed part, factor, V, Q and row records.
+
+    ``L`` is stacked and ``W`` wide where there are several blocks. Cost O(n d + d^2) bytes each.
+    """
     with reachable(client):
         fixed: Fields = generation_info(generation, sentinel_ids)
         pipeline = client.pipeline(transaction=True)
@@ -51,7 +54,8 @@ def stage_generation(
         pipeline.set(where.factor, codec.pack(L), ex=TIME_TO_LIVE)
         pipeline.execute()
         stage_stream(client, where, stream)
-        per_chunk = max(1, min(CHUNK, _CHUNK_BYTES // codec.row_size(rows.X.shape[1], 1)))
+        per_row = codec.row_size(rows.X.shape[1], rows.y.shape[1], generation.blocks)
+        per_chunk = max(1, min(CHUNK, _CHUNK_BYTES // per_row))
         for start in range(0, len(ids), per_chunk):
             end = min(start + per_chunk, len(ids))
             pipeline = client.pipeline(transaction=True)

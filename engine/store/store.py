@@ -176,7 +176,8 @@ class ModelStore:
         kept = tuple(row for row in ids if row in records)
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
-        rows = codec.unpack_rows([records[row] for row in kept], config.d, config.m, what)
+        found = [records[row] for row in kept]
+        rows = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
         return Sentinels(kept, Rows(rows.X, rows.y, rows.weight), rows.W)
 
     # -- looking up ---------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_help_answers_at_once() -> None:
 def test_wrong_usage_is_2_and_says_how(lethe: Lethe) -> None:
     answer = lethe("refresh", "--json", code=2)
 
-    assert "Usage: lethe refresh" in answer.err
+    assert one_line(answer) == "lethe: give a MODEL, or --due; see `lethe refresh --help`"
     assert answer.document == {"error": {"code": "USAGE", "message": "give a MODEL, or --due"}}
 
 

@@ -41,10 +41,10 @@ DRAIN_SECONDS = 30.0
 __all__ = ["Clock", "Platform", "config_of", "row_ids", "store_at", "training_data"]
 
 
-def store_at(url: str) -> ModelStore:
+def store_at(url: str, *, relaxed: bool = False) -> ModelStore:
     """Return a store with connections of its own."""
     client = connect(url)
-    return ModelStore(client, Barrier(client, relaxed=False))
+    return ModelStore(client, Barrier(client, relaxed=relaxed))
 
 
 def row_ids(data: Data) -> tuple[str, ...]:
@@ -66,9 +66,21 @@ def training_data(
         data.X[index],
         data.y[index],
         tuple(f"x{j}" for j in range(data.X.shape[1])),
-        tuple(f"y{j}" for j in range(data.y.shape[1])),
+        target_names(data),
         owners,
+        class_names(data),
     )
+
+
+def target_names(data: Data) -> tuple[str, ...]:
+    """Return the names of a family's targets: one for all of its classes."""
+    return ("y0",) if class_names(data) else tuple(f"y{j}" for j in range(data.y.shape[1]))
+
+
+def class_names(data: Data) -> tuple[str, ...]:
+    """Return the names of a family's classes, if it has more than two."""
+    several = data.kind == "logistic" and data.y.shape[1] > 1
+    return tuple(f"class {c}" for c in range(data.y.shape[1])) if several else ()
 
 
 def config_of(
@@ -82,7 +94,8 @@ def config_of(
         ridge=data.ridge,
         fit_intercept=data.intercept,
         feature_names=tuple(f"x{j}" for j in range(data.X.shape[1])),
-        target_names=tuple(f"y{j}" for j in range(data.y.shape[1])),
+        target_names=target_names(data),
+        class_names=class_names(data),
         error_budget=budget,
         limits=limits,
     )
@@ -107,6 +120,8 @@ class Platform:
     ----------
     log, url, bootstrap
         Where requests go, where the state is, and the address of Kafka where there is one.
+    relaxed
+        Whether the store may lose acknowledged writes.
     data
         By model id: what it was registered with last.
     asked
@@ -117,11 +132,12 @@ class Platform:
     url: str
     partitions: int = 2
     bootstrap: str = ""
+    relaxed: bool = False
     data: dict[str, Data] = field(default_factory=dict)
     asked: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = store_at(self.url)
+        self.store = store_at(self.url, relaxed=self.relaxed)
         self.log.ensure_topics(topics.specs(self.partitions))
         self.producer, self.reader = self.log.producer(), self.log.reader()
         self._count = Clock()
@@ -207,13 +223,14 @@ class Platform:
 
     def deletion_worker(self, store: ModelStore | None = None, **options: Any) -> DeletionWorker:
         """Return a new worker of the group, closed with the platform."""
-        worker = DeletionWorker(self.log, store or store_at(self.url), **options)
+        store = store or store_at(self.url, relaxed=self.relaxed)
+        worker = DeletionWorker(self.log, store, **options)
         self._workers.append(worker)
         return worker
 
     def refresh_worker(self, **options: Any) -> RefreshWorker:
         """Return a new refresh worker, closed with the platform."""
-        worker = RefreshWorker(self.log, store_at(self.url), **options)
+        worker = RefreshWorker(self.log, store_at(self.url, relaxed=self.relaxed), **options)
         self._workers.append(worker)
         return worker
 

@@ -97,6 +97,36 @@ def test_the_digest_of_several_targets_is_row_major_with_the_intercepts_last() -
     assert found == expected
 
 
+def test_the_digest_covers_the_names_of_classes_where_there_are_some() -> None:
+    theta = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    layout = (
+        b'{"classes":["p","q","r"],"feature_names":["a"],"fit_intercept":true,"shape":[1,3],'
+        b'"target_names":["y"]}'
+    )
+    expected = hashlib.sha256(
+        b"lethe.parameters.v1\n" + layout + b"\n" + struct.pack("<6d", *range(1, 7))
+    ).hexdigest()
+    classes = ["p", "q", "r"]
+    found = chain.parameters_digest(theta, ["a"], ["y"], fit_intercept=True, classes=classes)
+    assert found == expected
+
+
+def test_an_event_without_classes_has_no_such_member_and_the_same_bytes_as_ever() -> None:
+    event = Parameters.model_validate_json(documented("parameters-0"))
+    assert json.loads(event.value()) == json.loads(documented("parameters-0"))
+    assert (
+        event.value() == documented("parameters-0").replace(": ", ":").replace(", ", ",").encode()
+    )
+    named = event.model_copy(update={"classes": ("no", "yes")})
+    assert json.loads(named.value())["classes"] == ["no", "yes"]
+    assert Parameters.model_validate_json(named.value()) == named
+    # Whoever swaps the names of two classes is found out
+    theta = chain.theta_of(event)
+    version = Version.model_validate_json(documented("version-0"))
+    with pytest.raises(BrokenChain, match="not those of the version"):
+        chain.check_parameters(named, version, theta)
+
+
 # -- histories ------------------------------------------------------------------------------------
 
 

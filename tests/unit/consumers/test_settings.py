@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.settings import load_settings
+from consumers.settings import load_settings, unknown_variables
 from engine.errors import InvalidData
 from engine.store.connection import without_secrets
 
@@ -58,3 +58,9 @@ def test_a_password_is_never_printed() -> None:
 )
 def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
     assert without_secrets(url) == shown
+
+
+def test_a_misspelt_variable_is_found() -> None:
+    environment = {"LETHE_REDIS": "x", "LETHE_REDIS_URL": "x", "LETHE_TEST_KAFKA": "x", "HOME": "x"}
+
+    assert unknown_variables(environment) == ("LETHE_REDIS",)

@@ -66,6 +66,42 @@ class TestWhatIsRead:
             np.testing.assert_array_equal([[1.5, 1.0], [-2000.0, 0.0]], data.X)
             np.testing.assert_array_equal([[2.0], [3.0]], data.y)
 
+    @pytest.mark.parametrize(
+        ("values", "names", "targets"),
+        [
+            (["b", " a", "c"], ("a", "b", "c"), [[0, 1, 0], [1, 0, 0], [0, 0, 1]]),
+            (["10", "9.0", "+1e2"], ("9", "10", "100"), [[0, 1, 0], [1, 0, 0], [0, 0, 1]]),
+            (["yes", "no", "no"], ("no", "yes"), [[1], [0], [0]]),
+            (["1", "2", "2"], ("1", "2"), [[0], [1], [1]]),
+            (["true", "False", "true"], (), [[1], [0], [1]]),
+            (["1", "0", "1"], (), [[1], [0], [1]]),
+        ],
+    )
+    def test_a_logistic_target_is_0_and_1_or_classes(
+        self,
+        csv: Callable[[str], Path],
+        values: list[str],
+        names: tuple[str, ...],
+        targets: list[list[int]],
+    ) -> None:
+        lines = "".join(f"{i},{i},{value}\n" for i, value in enumerate(values))
+
+        data = read(csv(f"id,a,y\n{lines}"), kind=Kind.LOGISTIC).data
+
+        assert data.class_names == names
+        assert data.target_names == ("y",)
+        assert data.y.tolist() == targets
+
+    @pytest.mark.parametrize(
+        "column", [pa.array(["b", "a", "c"]).dictionary_encode(), pa.array(["b", "a", "c"])]
+    )
+    def test_classes_of_a_parquet_file(
+        self, parquet: Callable[[Mapping[str, Any]], Path], column: Any
+    ) -> None:
+        path = parquet({"id": [1, 2, 3], "a": [1.0, 2.0, 3.0], "y": column})
+
+        assert read(path, kind=Kind.LOGISTIC).data.class_names == ("a", "b", "c")
+
     def test_features_default_to_the_other_numeric_columns(
         self, csv: Callable[[str], Path]
     ) -> None:
@@ -177,11 +213,53 @@ class TestRefusals:
         for part in ("rows.parquet", *expected):
             assert part in message
 
-    def test_of_a_logistic_target_that_is_not_0_or_1(self, csv: Callable[[str], Path]) -> None:
-        message = refusal(csv("id,a,y\n1,2,1\n2,2,2\n"), kind=Kind.LOGISTIC)
+    def test_of_a_logistic_target_that_is_a_fraction(self, csv: Callable[[str], Path]) -> None:
+        message = refusal(csv("id,a,y\n1,2,1\n2,2,2.5\n"), kind=Kind.LOGISTIC)
 
         assert "line 3" in message
-        assert "must be 0 or 1, not 2" in message
+        assert "not 2.5; is it a regression target?" in message
+
+    @pytest.mark.parametrize(
+        ("values", "expected"),
+        [
+            (["0.5", "1.5", "2.5"], "line 2, column 'y': the target of a logistic model must be"),
+            (["a", "b", " "], "line 4, column 'y': the value is missing"),
+            (["1", "2", "x"], "line 4, column 'y': holds text, other lines hold numbers"),
+            (["1", "", "2"], "line 3, column 'y': the value is missing"),
+            (["1", "2", "nan"], "line 4, column 'y': the value is not finite"),
+            (["a", "a", "a"], "all labels are 'a': there is nothing to tell apart"),
+            (
+                [str(i) for i in range(101)],
+                "101 different values, and a logistic model at most",
+            ),
+            (["a", "b" * 129, "c"], "line 3, column 'y': 129 characters"),
+        ],
+    )
+    def test_of_a_column_that_holds_no_classes(
+        self, csv: Callable[[str], Path], values: list[str], expected: str
+    ) -> None:
+        lines = "".join(f"{i},{i % 7},{value}\n" for i, value in enumerate(values))
+
+        message = refusal(csv(f"id,a,y\n{lines}"), kind=Kind.LOGISTIC)
+
+        assert expected in message
+        assert "\n" not in message
+
+    def test_of_classes_that_are_missing_in_a_parquet_file(
+        self, parquet: Callable[[Mapping[str, Any]], Path]
+    ) -> None:
+        path = parquet({"id": [1, 2, 3], "a": [1.0, 2.0, 3.0], "y": ["a", None, "b"]})
+
+        assert "row 2, column 'y': the value is missing" in refusal(path, kind=Kind.LOGISTIC)
+
+    def test_of_more_numbers_than_fit_with_the_dual_rows_of_each_class(
+        self, csv: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(table, "MAX_NUMBERS", 5)
+
+        message = refusal(csv("id,a,y\n1,1,a\n2,2,b\n3,3,c\n"), kind=Kind.LOGISTIC)
+
+        assert "3 rows of 1 features and 3 classes" in message
 
     def test_of_two_targets_of_a_logistic_model(self, csv: Callable[[str], Path]) -> None:
         columns = Columns("id", ("y", "a"))

@@ -9,7 +9,7 @@ from consumers.verify import refit
 from engine.errors import NotConverged
 from engine.fit import fit
 from engine.objective import Array, Kind, Objective, Rows, norm
-from tests.oracles import retrain_linear_wide, retrain_logistic
+from tests.oracles import retrain, retrain_linear_wide, retrain_logistic
 
 
 def rows(kind: Kind, *, scales: Array, n: int, m: int = 1, seed: int = 3) -> tuple[Rows, Array]:
@@ -49,6 +49,18 @@ def test_a_logistic_refit_is_that_of_other_code(scales: Array, n: int) -> None:
 
     truth = retrain_logistic(given.X, given.y, given.weight, penalty)
     assert norm(oracle.theta - truth.reshape(oracle.theta.shape)) <= 1e-9 * norm(oracle.theta)
+    assert oracle.residual <= 1e-9 * norm(oracle.theta)
+
+
+def test_classes_are_refitted_one_by_one() -> None:
+    given, penalty = rows(Kind.LOGISTIC, scales=np.ones(4), n=200)
+    labels = np.random.default_rng(8).integers(0, 3, 200)
+    several = Rows(given.X, np.eye(3)[labels], given.weight)
+
+    oracle = refit(Kind.LOGISTIC, penalty, several)
+
+    truth = retrain("logistic", several.X, several.y, several.weight, penalty)
+    assert norm(oracle.theta - truth) <= oracle.residual + 1e-12 * norm(truth)
     assert oracle.residual <= 1e-9 * norm(oracle.theta)
 
 

@@ -107,3 +107,27 @@ def test_a_number_that_is_not_finite_is_refused() -> None:
     U = np.array([[1.0, np.nan]])
     with pytest.raises(IllConditioned, match="leverage"):
         leave_out(U, U, np.ones((1, 1)), np.ones(1))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("where", ["row", "dual row", "curvature"])
+def test_one_such_number_anywhere_is_refused(value: float, k: int, where: str) -> None:
+    U, s, A, e = _brute_force(k, 5, seed=0)
+    s = np.ones(k)
+    W = _solved(A, U.T).T
+    {"row": U, "dual row": W, "curvature": s[:, None]}[where][-1, 0] = value
+    with np.errstate(invalid="ignore"), pytest.raises(IllConditioned, match="leverage"):
+        leave_out(U, W, e, s)
+
+
+def test_what_it_is_given_stays_as_it_is_in_any_memory_order() -> None:
+    U, s, A, e = _brute_force(6, 5, seed=1)
+    W = _solved(A, U.T).T
+    plain = leave_out(U, np.ascontiguousarray(W), e, s)
+    for given in (np.asfortranarray(W), np.repeat(W, 2, axis=0)[::2]):
+        before = given.copy()
+        left = leave_out(np.asfortranarray(U), given, e, s)
+        assert np.array_equal(given, before)
+        np.testing.assert_allclose(left.V, plain.V, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(left.delta, plain.delta, rtol=1e-13, atol=1e-15)

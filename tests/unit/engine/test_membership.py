@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.classes import one_sided
 from engine.errors import InvalidData, UnknownRows
-from engine.membership import Membership, checked_rows, numbers, one_class
+from engine.membership import Membership, checked_rows, numbers
 from engine.objective import Kind, Rows
 
 
@@ -60,7 +61,7 @@ def test_numbers_are_copied_and_their_dimensions_checked() -> None:
 
 
 def test_ids_default_to_places_and_the_intercept_is_appended() -> None:
-    ids, rows = checked_rows(Kind.LINEAR, [[5.0], [6.0]], [1, 2], None, None, intercept=True)
+    ids, rows, _ = checked_rows(Kind.LINEAR, [[5.0], [6.0]], [1, 2], None, None, intercept=True)
     assert ids == ("0", "1")
     assert rows.X.tolist() == [[5.0, 1.0], [6.0, 1.0]]
     assert rows.y.tolist() == [[1.0], [2.0]]
@@ -68,5 +69,5 @@ def test_ids_default_to_places_and_the_intercept_is_appended() -> None:
 
 def test_one_class_is_a_matter_of_logistic_models_only() -> None:
     rows = Rows(np.ones((2, 1)), np.ones((2, 1)), np.ones(2))
-    assert one_class(Kind.LOGISTIC, rows)
-    assert not one_class(Kind.LINEAR, rows)
+    assert one_sided(Kind.LOGISTIC, rows)
+    assert not one_sided(Kind.LINEAR, rows)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.crossover import folding_seconds, step_seconds
 from engine.error import remainder
 from engine.methods import method_named
 from engine.objective import Kind, norm
@@ -32,10 +33,12 @@ LIMITS = Limits()
 LINEAR = Facts(
     kind=Kind.LINEAR,
     d=2000,
+    rows_live=20_000,
     deleted_in_generation=10,
     completions=0,
     condition=1e6,
     v_age_seconds=0.0,
+    v_seconds=0.0,
     remaining=0.0,
     budget=0.01,
 )
@@ -54,13 +57,13 @@ MANY = LIMITS.rows(2000) + 1
         (replace(LINEAR, remaining=0.0026), None, Size.REBUILD, "rounding"),
         # A generation that is used up.
         (replace(LINEAR, deleted_in_generation=MANY - 1), None, Size.COMPLETE, "far under"),
-        (replace(LINEAR, deleted_in_generation=MANY), None, Size.COMPACT, "501 rows deleted"),
-        (replace(LOGISTIC, deleted_in_generation=MANY), None, Size.COMPACT, "501 rows deleted"),
+        (replace(LINEAR, deleted_in_generation=MANY), None, Size.COMPACT, "2049 rows deleted"),
+        (replace(LOGISTIC, deleted_in_generation=MANY), None, Size.COMPACT, "2049 rows deleted"),
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
             None,
             Size.REBUILD,
-            "501 rows",
+            "2049 rows",
         ),
         (replace(LINEAR, completions=64), None, Size.REBUILD, "64 completions"),
         (replace(LINEAR, completions=63), None, Size.COMPLETE, "far under"),
@@ -74,7 +77,7 @@ MANY = LIMITS.rows(2000) + 1
         (LINEAR, Size.COMPACT, Size.COMPACT, "ordered"),
         (LOGISTIC, Size.POLISH, Size.POLISH, "ordered"),
         (LINEAR, Size.REBUILD, Size.REBUILD, "ordered"),
-        (replace(LINEAR, deleted_in_generation=MANY), Size.COMPLETE, Size.COMPACT, "501"),
+        (replace(LINEAR, deleted_in_generation=MANY), Size.COMPLETE, Size.COMPACT, "2049"),
         (replace(LINEAR, completions=64), Size.COMPLETE, Size.REBUILD, "completions"),
         (replace(LINEAR, completions=64), Size.REBUILD, Size.REBUILD, "ordered"),
         (replace(LINEAR, deferred=1), Size.COMPLETE, Size.REBUILD, "deferred"),
@@ -89,14 +92,42 @@ def test_the_policy_chooses_the_smallest_size_that_does(
 
 
 def test_limits_on_rows_follow_d_with_a_floor() -> None:
-    assert (LIMITS.rows(10), LIMITS.rows(4000)) == (256, 1000)
-    assert LIMITS.hard_rows(4000) == 8000
+    assert (LIMITS.rows(10), LIMITS.rows(6000)) == (2048, 3000)
+    assert (LIMITS.hard_rows(4000), LIMITS.hard_rows(8000)) == (16_384, 16_384)
+    few = Limits(fraction_of_d=0.0, floor_rows=3)
+    assert (few.rows(100), few.hard_rows(100)) == (3, 24)
+
+
+def test_v_is_folded_away_once_it_has_cost_as_much_as_that_would() -> None:
+    price = folding_seconds(LINEAR.rows_live, LINEAR.d, LINEAR.deleted_in_generation)
+    waits = choose(replace(LINEAR, v_seconds=0.999 * price), LIMITS)
+    folds = choose(replace(LINEAR, v_seconds=price), LIMITS)
+    assert waits.size is Size.COMPLETE
+    assert folds.size is Size.COMPACT
+    assert folds.reason == "10 rows deleted in this generation have cost as much as a compact"
+    # The more rows live, the dearer a compact.
+    assert choose(replace(LINEAR, v_seconds=price, rows_live=40_000), LIMITS).size is Size.COMPLETE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_v_costs_is_counted_and_begins_anew_with_a_generation(kind: str) -> None:
+    state = started("benign", kind)
+    d = state.objective.d
+    stream = state.delete_in([4, 3, 2], "pru")
+    assert stream.v_seconds == pytest.approx(step_seconds(d, 4, 3) + step_seconds(d, 7, 2))
+    facts = facts_of(state.generation, stream, rows_live=111, estimate=0.0, budget_relative=0.01)
+    assert (facts.v_seconds, facts.rows_live) == (stream.v_seconds, 111)
+    rows, W = state.live_rows(9)
+    assert complete(stream).v_seconds == stream.v_seconds
+    compacted = compact(state.generation, stream, state.made.factor, rows, W)
+    assert compacted.stream.v_seconds == 0.0
+    assert rebuild(state.generation, rows, stream.theta_exact).stream.v_seconds == 0.0
 
 
 def test_the_facts_budget_is_relative_to_what_the_published_error_is_relative_to() -> None:
     state = started("benign", "linear")
     gone = replace(state.stream, published=np.zeros_like(state.stream.published))
-    facts = facts_of(state.generation, gone, estimate=0.0, budget_relative=0.01)
+    facts = facts_of(state.generation, gone, rows_live=120, estimate=0.0, budget_relative=0.01)
     assert facts.budget == pytest.approx(0.01 * 1e-3 * np.linalg.norm(state.generation.theta_b))
 
 
@@ -109,7 +140,8 @@ def test_only_what_a_fit_has_just_left_is_fresh(kind: str) -> None:
     compacted = compact(state.generation, stream, state.made.factor, rows, W)
 
     def fresh(generation: Generation, stream: Stream) -> bool:
-        return facts_of(generation, stream, estimate=0.0, budget_relative=0.01).fresh
+        facts = facts_of(generation, stream, rows_live=112, estimate=0.0, budget_relative=0.01)
+        return facts.fresh
 
     assert fresh(state.generation, state.stream)
     assert fresh(rebuilt.generation, rebuilt.stream)

@@ -1,0 +1,161 @@
+"""Precomputation, polish and compacting of every block, one after another (`engine.blocks`).
+
+Certificates of blocks are of parts of one vector, theta: they add up as the root of the sum of
+squares. With one block each function is the one that it is named after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine import blocks, compact
+from engine.certificate import Certificate
+from engine.factor import Factor
+from engine.growing import GrowingRows
+from engine.objective import Array, Objective, Rows
+from engine.polish import Polish, polish
+from engine.precompute import Precomputation, precompute
+from engine.stream import Stream
+
+
+def rows_of(rows: Rows, c: int, h: int) -> Rows:
+    """Return rows with the targets of block c alone; features are shared, not copied."""
+    return rows if h == 1 else Rows(rows.X, blocks.outputs(rows.y, c, h), rows.weight)
+
+
+def stacked(factors: Sequence[Factor]) -> Factor:
+    """Return one factor of all blocks: triangles one below the other, bounds over all of them."""
+    if len(factors) == 1:
+        return factors[0]
+    return Factor(
+        np.vstack([factor.L for factor in factors]),
+        min(factor.smallest for factor in factors),
+        max(factor.largest for factor in factors),
+    )
+
+
+def factor_of(factor: Factor, c: int) -> Factor:
+    """Return block c of a stacked factor; its bounds are those over all blocks."""
+    d = factor.L.shape[1]
+    if len(factor.L) == d:
+        return factor
+    return Factor(factor.L[c * d : (c + 1) * d], factor.smallest, factor.largest)
+
+
+def together(parts: Sequence[Certificate]) -> Certificate:
+    """Return the certificate of all blocks; without a bound if one of them has none."""
+    if len(parts) == 1:
+        return parts[0]
+    left = math.hypot(*(one.left for one in parts))
+    argument = " and ".join(sorted({one.argument for one in parts}))
+    if any(one.bound is None for one in parts):
+        return Certificate(None, argument, left)
+    return Certificate(left, argument, math.hypot(*(one.estimate for one in parts)))
+
+
+def precompute_blocks(
+    objective: Objective, rows: Rows, start: Array | None = None
+) -> Precomputation:
+    """Fit and precompute every block; factors are stacked, dual rows lie side by side.
+
+    Cost O(n d^2) and n d numbers a block.
+
+    Raises
+    ------
+    InvalidData, IllConditioned, NotConverged
+        As `engine.fit.fit`.
+    """
+    h = objective.blocks(rows.y.shape[1])
+    if h == 1:
+        return precompute(objective, rows, start)
+    d = objective.d
+    W = np.empty((len(rows), h * d))
+    thetas, factors, certificates = [], [], []
+    for c in range(h):
+        begin = None if start is None else blocks.outputs(start, c, h)
+        made = precompute(objective.of_block(c, h), rows_of(rows, c, h), begin)
+        blocks.part(W, c, d)[:] = made.dual_rows
+        thetas.append(made.theta)
+        factors.append(made.factor)
+        certificates.append(made.certificate)
+    return Precomputation(np.hstack(thetas), stacked(factors), W, together(certificates))
+
+
+def polish_blocks(
+    objective: Objective,
+    rows: Rows,
+    W: Array,
+    *,
+    factor: Factor,
+    V: Array,
+    theta: Array,
+    theta_b: Array,
+    target: float,
+    on_pass: Callable[[int], None] = lambda _: None,
+) -> Polish:
+    """Polish every block to its share of the target, target / sqrt(h); see `engine.polish`.
+
+    The limit of passes is each block's own; a pass costs O(n d), and all are counted.
+    """
+    h, d = objective.blocks(theta.shape[1]), objective.d
+    done: list[Polish] = []
+    for c in range(h):
+        done.append(
+            polish(
+                objective.of_block(c, h),
+                rows_of(rows, c, h),
+                blocks.part(W, c, d),
+                factor=factor_of(factor, c),
+                V=blocks.part(V, c, d),
+                theta=blocks.outputs(theta, c, h),
+                theta_b=blocks.outputs(theta_b, c, h),
+                target=target / math.sqrt(h),
+                on_pass=_counted_on(on_pass, sum(one.passes for one in done)),
+            )
+        )
+    if h == 1:
+        return done[0]
+    return Polish(
+        np.hstack([one.theta for one in done]),
+        together([one.certificate for one in done]),
+        sum(one.passes for one in done),
+    )
+
+
+def _counted_on(on_pass: Callable[[int], None], before: int) -> Callable[[int], None]:
+    return lambda passes: on_pass(before + passes)
+
+
+def downdated_factors(factor: Factor, stream: Stream) -> Factor:
+    """Return the stacked factor of A_t. Cost O(K d^2 + d^3) a block."""
+    d = factor.L.shape[1]
+    return stacked(
+        [
+            compact.downdated_factor(factor_of(factor, c), _of_block(stream, c, d))
+            for c in range(blocks.count(stream.V.array, d))
+        ]
+    )
+
+
+def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
+    """Return dual rows relative to A_t for live rows X. Cost O(n K d) a block."""
+    d = X.shape[1]
+    if blocks.count(W, d) == 1:
+        return compact.compacted_dual_rows(stream, X, W)
+    compacted = np.empty_like(W)
+    for c in range(blocks.count(W, d)):
+        now = compact.compacted_dual_rows(_of_block(stream, c, d), X, blocks.part(W, c, d))
+        blocks.part(compacted, c, d)[:] = now
+    return compacted
+
+
+def _of_block(stream: Stream, c: int, d: int) -> Stream:
+    """Return a stream with V of one block: what compacting looks at."""
+    V = stream.V.array
+    if blocks.count(V, d) == 1:
+        return stream
+    return replace(stream, V=GrowingRows.of(blocks.part(V, c, d)))

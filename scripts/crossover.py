@@ -1,0 +1,226 @@
+"""Measure what V costs as it grows and what folding it away costs, on this machine.
+
+    .venv/bin/python scripts/crossover.py            # the tables of docs/guards.md
+    .venv/bin/python scripts/crossover.py --sizes 250,1000
+
+Prints, as Markdown: the time per deletion against K, the constants that `engine.crossover` should
+have on this machine beside those that it has, and what the rule costs against fixed thresholds on
+several streams. One BLAS thread; takes about a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import redis
+from threadpoolctl import threadpool_limits
+
+from consumers.embedded import EmbeddedValkey
+from engine import crossover
+from engine.compact import compacted_dual_rows, downdated_factor
+from engine.error import Sentinels, remainder_estimate
+from engine.factor import Factor
+from engine.growing import GrowingRows
+from engine.objective import Kind, Objective, Rows
+from engine.refresh import Limits
+from engine.store import codec
+from engine.store.keys import SHARDS, ModelKeys
+from engine.store.staging import stage_generation
+from engine.stream import Generation, Stream, at_rest, current_dual_rows
+
+REPEATS = 15
+BATCHES = (1, 16, 256)
+
+
+def seconds(call: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Return the median time of a call."""
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def made_stream(rng: np.random.Generator, d: int, K: int) -> Stream:
+    """Return a stream with K rows in V."""
+    V = GrowingRows.of(rng.standard_normal((K, d)) * 1e-3)
+    return replace(at_rest(np.zeros((d, 1)), 0.0), V=V)
+
+
+def cost_of_v(rng: np.random.Generator, sizes: list[int]) -> float:
+    """Print the time per deletion that V adds; return the median of ns per number, k = 1."""
+    print("\n| d | K | " + " | ".join(f"us a row, k = {k}" for k in BATCHES), end="")
+    print(" | ns a number, k = 1 | estimate, us a commit |")
+    print("|---" * (len(BATCHES) + 4) + "|")
+    found = []
+    for d in sizes:
+        objective = Objective(Kind.LOGISTIC, np.ones(d))
+        generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0)
+        for K in (d // 16, d // 4, d // 2, d):
+            stream = made_stream(rng, d, K)
+            times = []
+            for k in BATCHES:
+                X = rng.standard_normal((k, d))
+                W = X / d
+                one = seconds(lambda X=X, W=W, s=stream: current_dual_rows(s, X, W))
+                empty = seconds(
+                    lambda X=X, W=W, d=d: current_dual_rows(at_rest(np.zeros((d, 1)), 0.0), X, W)
+                )
+                times.append((one - empty) / k)
+            sample = Rows(rng.standard_normal((256, d)), np.ones((256, 1)), np.ones(256))
+            sentinels = Sentinels(tuple(map(str, range(256))), sample, sample.X / d)
+            without = replace(stream, V=GrowingRows.empty(d))
+
+            def estimated(s: Stream, g: Generation = generation, m: Sentinels = sentinels) -> float:
+                return seconds(lambda: remainder_estimate(g, s, m, 10_000))
+
+            estimate = estimated(stream) - estimated(without)
+            a_number = times[0] / (K * d)
+            found.append(a_number)
+            shown = " | ".join(f"{1e6 * t:.1f}" for t in times)
+            print(f"| {d} | {K} | {shown} | {1e9 * a_number:.2f} | {1e6 * estimate:.0f} |")
+    return statistics.median(found)
+
+
+def cost_of_folding(rng: np.random.Generator, shapes: list[tuple[int, int, int]]) -> float:
+    """Print the time of a compact's arithmetic; return seconds per multiplication."""
+    print("\n| n | d | K | factor, s | dual rows, s | model, s |")
+    print("|---|---|---|---|---|---|")
+    found = []
+    for n, d, K in shapes:
+        X = rng.standard_normal((n, d))
+        stream = made_stream(rng, d, K)
+        factor = Factor(np.linalg.cholesky(X.T @ X / n + np.eye(d)), 1.0, 10.0)
+        a = seconds(lambda f=factor, s=stream: downdated_factor(f, s), 3)
+        b = seconds(lambda X=X, s=stream: compacted_dual_rows(s, X, X), 3)
+        work = crossover.folding_multiplications(n, d, K)
+        found.append((a + b) / work)
+        model = crossover.SECONDS_PER_MULTIPLICATION * work
+        print(f"| {n} | {d} | {K} | {a:.3f} | {b:.3f} | {model:.3f} |")
+    return statistics.median(found)
+
+
+def cost_of_storing(rng: np.random.Generator, n: int, d: int) -> float:
+    """Print the time of reading and staging n rows; return seconds per number (2 n d of them)."""
+    with tempfile.TemporaryDirectory() as directory, EmbeddedValkey(directory) as server:
+        client = redis.Redis.from_url(server.url)
+        where = ModelKeys.of_model("m").generation("0")
+        objective = Objective(Kind.LINEAR, np.ones(d))
+        generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0)
+        X = rng.standard_normal((n, d))
+        rows, ids = Rows(X, np.ones((n, 1)), np.ones(n)), [str(i) for i in range(n)]
+
+        L = np.eye(d)
+
+        def write() -> None:
+            stage_generation(
+                client,
+                where,
+                generation=generation,
+                stream=at_rest(np.zeros((d, 1)), 0.0),
+                L=L,
+                ids=ids,
+                rows=rows,
+                W=X,
+                sentinel_ids=[],
+            )
+
+        def read() -> None:
+            records: list[bytes] = []
+            for shard in range(SHARDS):
+                records += client.hvals(where.rows(shard))
+            codec.unpack_rows(records, d, 1, "rows")
+
+        written, got = seconds(write, 3), seconds(read, 3)
+    print(f"\nStore, n = {n}, d = {d}: {written:.3f} s to stage, {got:.3f} s to read back.")
+    return (written + got) / (2 * n * d)
+
+
+Rule = Callable[[int, int, int, float], bool]
+"""Whether to fold, from n, d, K, and what V has cost."""
+
+LIMITS = Limits()
+RULES: dict[str, Rule] = {
+    "the rule": lambda n, d, K, spent: (
+        LIMITS.rows(d) < K or spent >= crossover.folding_seconds(n, d, K)
+    ),
+    "K > max(d/4, 256)": lambda _n, d, K, _spent: max(d / 4, 256) < K,
+    "K > d": lambda _n, d, K, _spent: d < K,
+    "K > 64": lambda _n, _d, K, _spent: K > 64,
+}
+
+
+def stream_cost(rule: Rule, n: int, d: int, deletions: int, k: int) -> float:
+    """Return the seconds that a stream of deletions costs by the model: V, and folding it away."""
+    total, spent, K = 0.0, 0.0, 0
+    for done in range(0, deletions, k):
+        step = crossover.step_seconds(d, K, k)
+        total, spent, K = total + step, spent + step, K + k
+        if rule(n - done, d, K, spent):
+            total += crossover.folding_seconds(n - done, d, K)
+            spent, K = 0.0, 0
+    return total
+
+
+def rule_against_thresholds(deletions: int) -> None:
+    """Print what the rule costs, as a multiple of the best fixed threshold in hindsight."""
+    print(
+        "\n| n | d | deletions | k | best fixed threshold | price of the ceiling | "
+        + " | ".join(RULES)
+        + " |"
+    )
+    print("|---" * (6 + len(RULES)) + "|")
+    for n, d in ((1_000, 250), (10_000, 250), (10_000, 1000), (30_000, 1000), (30_000, 3000)):
+        for gone in (deletions // 10, deletions):
+            for k in (1, 16):
+                length = min(gone, n - 1)
+                most = LIMITS.rows(d)
+                thresholds = {int(32 * 1.25**i) for i in range(26)} | {most, length + 1}
+                every = {
+                    t: stream_cost(lambda _n, _d, K, _s, t=t: t < K, n, d, length, k)
+                    for t in thresholds
+                }
+                allowed = {t: cost for t, cost in every.items() if min(t, length) <= most}
+                at = min(allowed, key=lambda t: allowed[t])
+                best = allowed[at]
+                costs = [stream_cost(rule, n, d, length, k) / best for rule in RULES.values()]
+                shown = " | ".join(f"{cost:.2f}" for cost in costs)
+                where = "never" if at > length else f"K > {at}"
+                price = best / min(every.values())
+                found = f"{where}: {best:.3g} s | {price:.2f}"
+                print(f"| {n} | {d} | {length} | {k} | {found} | {shown} |")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="250,1000,3000", help="values of d")
+    parser.add_argument("--model-only", action="store_true", help="only the table of streams")
+    chosen = parser.parse_args()
+    sizes = [int(size) for size in chosen.sizes.split(",")]
+    rng = np.random.default_rng(0)
+    with threadpool_limits(1):
+        if not chosen.model_only:
+            v = cost_of_v(rng, sizes)
+            shapes = [(8 * d, d, K) for d in sizes if d <= 2000 for K in (d // 4, d)]
+            fold = cost_of_folding(rng, shapes)
+            store = cost_of_storing(rng, 8_000, 250)
+            print("\n| constant | here | in engine/crossover.py |\n|---|---|---|")
+            for name, here, used in (
+                ("seconds per number of V", v, crossover.SECONDS_PER_V),
+                ("seconds per multiplication", fold, crossover.SECONDS_PER_MULTIPLICATION),
+                ("seconds per stored number", store, crossover.SECONDS_PER_STORED),
+            ):
+                print(f"| {name} | {here:.1e} | {used:.1e} |")
+        rule_against_thresholds(5_000)
+
+
+if __name__ == "__main__":
+    main()

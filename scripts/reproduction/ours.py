@@ -1,0 +1,71 @@
+"""What this project does in place of the published algorithms: from dual rows, by the engine.
+
+Inputs are those of `reproduction.published`; the precomputation is the dual rows W = X A^-1.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from engine.downdate import leave_out
+from engine.methods import Exact, ProjectiveResidualUpdate
+from engine.methods.method import DeletionMethod, Step
+
+Array: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.intp]
+
+_EXACT = Exact()
+_PRU = ProjectiveResidualUpdate()
+
+
+def exact_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:
+    """Return the exact leave-k-out answer: the product's kernel, `engine.downdate.leave_out`.
+
+    Its result includes the rows of V that the next batch needs. Cost O(k^2 d + k^3).
+    """
+    return _delete(_EXACT, X, y, theta, deleted, W)
+
+
+def pru_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:
+    """Return the projective residual update as the product makes it: vectorised, rank-revealing.
+
+    The exact step projected onto the span of the deleted rows. Cost O(k^2 d).
+    """
+    return _delete(_PRU, X, y, theta, deleted, W)
+
+
+def _delete(
+    method: DeletionMethod, X: Array, y: Array, theta: Array, deleted: Index, W: Array
+) -> Array:
+    U, dual = X[deleted], W[deleted]
+    error = (U @ theta - y[deleted])[:, None]
+    anchor = theta[:, None]
+    moved = anchor + leave_out(U, dual, error, np.ones(len(U))).delta
+    step = Step(U, dual, error, moved)
+    none = np.empty((0, len(theta)))
+    return method.publish(step, anchor=anchor, published=anchor, Q=none).theta[:, 0]
+
+
+def pru_by_gram_matrix(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:
+    """Return the projective residual update by the Gram matrix of the deleted rows.
+
+    The least work for a projection, and no answer when rows are dependent (LinAlgError), so the
+    product does not use it. It is here to be fair to the PRU in a table of times. Cost O(k^2 d).
+    """
+    U, dual = X[deleted], W[deleted]
+    B = U @ dual.T
+    error = U @ theta - y[deleted]
+    q = cho_solve(cho_factor(np.eye(len(U)) - B, check_finite=False), error, check_finite=False)
+    gram = cho_factor(U @ U.T, check_finite=False)
+    projected: Array = theta + U.T @ cho_solve(gram, B @ q, check_finite=False)
+    return projected
+
+
+def influence_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:
+    """Return the influence method's answer, theta + W^T e. Cost O(k d) in place of O(d^2)."""
+    moved: Array = theta + W[deleted].T @ (X[deleted] @ theta - y[deleted])
+    return moved

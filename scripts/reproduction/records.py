@@ -1,0 +1,162 @@
+"""Records: what one figure of a table comes to, and the file that a run resumes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+FORMAT = 1
+
+
+class Record(BaseModel):
+    """One figure: one method and metric in one cell of one table.
+
+    Attributes
+    ----------
+    table
+        The experiment's name, for example ``table3``.
+    d, n, k
+        Columns, rows, and rows deleted.
+    p, outlier
+        Share of nonzero entries; factor that the deleted rows were multiplied by. None where the
+        experiment has none.
+    method, metric
+        Who, and what was measured (with its unit where it has one).
+    value
+        The figure, as the paper takes it: mean for linear tables, median for logistic and times.
+    spread
+        Lower and upper quartile of the samples; None for a figure derived from others.
+    paper
+        The figure that the paper prints there; None where it prints none.
+
+    Beyond the list of the issue:
+
+    paper_spread
+        The quartiles that the paper prints (logistic only).
+    ridge
+        Ridge strength.
+    samples
+        Trials, or timed repetitions.
+    cell
+        The cell of the run that made it; filled in by `Results`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    table: str
+    d: int
+    n: int
+    k: int
+    p: float | None = None
+    outlier: float | None = None
+    method: str
+    metric: str
+    value: float
+    spread: tuple[float, float] | None = None
+    paper: float | None = None
+    paper_spread: tuple[float, float] | None = None
+    ridge: float
+    samples: int
+    cell: str = ""
+
+
+def quartiles(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the lower and upper quartile."""
+    low, high = np.percentile(np.asarray(samples, dtype=np.float64), [25, 75])
+    return float(low), float(high)
+
+
+class CellRun(BaseModel):
+    """How a cell was run: what must be equal for its records to count as present."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str
+    plan: dict[str, Any]
+    seed: int
+    seconds: float
+
+
+class Document(BaseModel):
+    """results/paper.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: int = FORMAT
+    quick: bool
+    machines: dict[str, dict[str, str]] = {}
+    cells: dict[str, CellRun] = {}
+    records: list[Record] = []
+
+
+class Results:
+    """The records of a run, in a file that is replaced as a whole after each cell."""
+
+    def __init__(self, path: Path, document: Document) -> None:
+        self.path = path
+        self.document = document
+
+    @classmethod
+    def open(cls, path: Path, *, quick: bool) -> Self:
+        """Read the file, or begin an empty one.
+
+        A file of another format, or of the other size of run, is not resumed: ValueError.
+        """
+        if not path.exists():
+            return cls(path, Document(quick=quick))
+        try:
+            document = Document.model_validate_json(path.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise ValueError(f"{path.name} is not a results file: {error}") from error
+        if document.format != FORMAT or document.quick != quick:
+            raise ValueError(f"{path.name} holds another kind of run; name another file")
+        return cls(path, document)
+
+    def has(self, key: str, plan: Mapping[str, Any], seed: int) -> bool:
+        """Say whether the cell is present, made by the same plan and seed."""
+        run = self.document.cells.get(key)
+        same = json.loads(json.dumps(dict(plan)))
+        return run is not None and run.plan == same and run.seed == seed
+
+    def put(
+        self,
+        key: str,
+        run: CellRun,
+        records: Sequence[Record],
+        machine: Mapping[str, str],
+    ) -> None:
+        """Replace the cell's records and write the file."""
+        self.drop(key)
+        document = self.document
+        plan = json.loads(json.dumps(run.plan))
+        document.cells[key] = run.model_copy(update={"plan": plan})
+        document.records += [record.model_copy(update={"cell": key}) for record in records]
+        document.machines[run.table] = dict(machine)
+        self.write()
+
+    def drop(self, key: str) -> None:
+        """Forget a cell."""
+        self.document.cells.pop(key, None)
+        self.document.records = [r for r in self.document.records if r.cell != key]
+
+    def drop_table(self, table: str) -> None:
+        """Forget all cells of a table."""
+        for key in [key for key, run in self.document.cells.items() if run.table == table]:
+            self.drop(key)
+
+    def of(self, table: str) -> list[Record]:
+        """Return the records of a table."""
+        return [record for record in self.document.records if record.table == table]
+
+    def write(self) -> None:
+        """Write the file: a new one beside it, then renamed over it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_suffix(".tmp")
+        text = json.dumps(self.document.model_dump(mode="json"), indent=1, allow_nan=False)
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(self.path)

@@ -1,0 +1,102 @@
+"""What the study must show: each a figure, its limit, and whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams import divergence, endurance, order, over_time
+from streams.records import Record, where
+
+_SAME = 1e-8  # two routes to one answer, on data of condition 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One promise, what was measured, and the limit it was held to."""
+
+    promise: str
+    figure: float
+    limit: float
+    passed: bool
+
+    def line(self) -> str:
+        """Return the outcome as one line."""
+        word = "PASS" if self.passed else "FAIL"
+        return f"{word}  {self.promise}: {self.figure:.3g} (limit {self.limit:g})"
+
+
+def _at_most(promise: str, figures: Sequence[float], limit: float) -> Outcome:
+    largest = max(figures)
+    return Outcome(promise, largest, limit, largest <= limit)
+
+
+def checked(records: Sequence[Record]) -> list[Outcome]:
+    """Return every outcome."""
+    return [*_endured(records), *_identities(records), *_bounds(records), _diverges(records)]
+
+
+def _endured(records: Sequence[Record]) -> list[Outcome]:
+    outcomes = []
+    for family in endurance.FAMILIES:
+        for method, how in (
+            ("exact, refreshed", "compacted by the policy"),
+            ("exact", "one generation, nothing compacted"),
+        ):
+            found = where(records, part=endurance.PART, data=family, method=method)
+            last = found[-1]
+            what = f"{last['deleted']} single deletions, d = {last['d']}, {family}, {how}"
+            outcomes.append(
+                _at_most(
+                    f"{what}: error to retraining",
+                    [record["true"] for record in found],
+                    endurance.LIMIT,
+                )
+            )
+            if method != "exact":
+                outcomes.append(
+                    _at_most(f"{what}: refreshes for the error", [last["for_error"]], 0)
+                )
+    return outcomes
+
+
+def _identities(records: Sequence[Record]) -> list[Outcome]:
+    streamed = where(records, part=over_time.PART, method="pru")
+    outcomes = [
+        _at_most(
+            f"streaming PRU is the one-shot PRU of the union, {kind}: relative difference",
+            [record["difference"] for record in streamed if record["kind"] == kind],
+            _SAME,
+        )
+        for kind in ("linear", "logistic")
+    ]
+    for kind in ("linear", "logistic"):
+        found = [
+            record["difference"]
+            for record in where(records, part=order.PART, kind=kind)
+            if record["method"] != "naive"
+        ]
+        outcomes.append(
+            _at_most(f"any order and any batches, {kind}: relative difference", found, _SAME)
+        )
+    return outcomes
+
+
+def _bounds(records: Sequence[Record]) -> list[Outcome]:
+    """Return whether true bounds were ever below the error; estimates make no such promise."""
+    bounded = [record for record in records if record.get("bound") is not None]
+    broken = [record for record in bounded if record["true"] > record["bound"]]
+    return [
+        Outcome(
+            f"published bounds below the true error, of {len(bounded)}",
+            float(len(broken)),
+            0.0,
+            not broken,
+        )
+    ]
+
+
+def _diverges(records: Sequence[Record]) -> Outcome:
+    largest = max(record["true"] for record in where(records, part=divergence.PART))
+    promise = "the paper's formula repeated is worse than theta = 0 somewhere: relative error"
+    return Outcome(promise, largest, 1.0, largest > 1.0)

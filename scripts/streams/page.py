@@ -1,0 +1,191 @@
+"""docs/stream.md: the prose of page.md with the figures of a run filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from streams import cost, divergence, endurance, order, over_time, tables, trace
+from streams.checks import checked
+from streams.divergence import Plan
+from streams.figures import FIGURES, middle_batch
+from streams.followed import BUDGET, LIMITS
+from streams.records import Record, where
+from streams.tables import digits, last
+
+_TEMPLATE = Path(__file__).with_name("page.md")
+
+
+def page(run: Mapping[str, Any]) -> str:
+    """Return the page of a run."""
+    records: Sequence[Record] = run["records"]
+    k = middle_batch(records)
+    long = where(records, part=over_time.PART)
+    lasting = where(records, part=endurance.PART)
+    traced = where(records, part=trace.PART)
+    filled = {
+        "command": run["command"],
+        "seed": run["seed"],
+        "machine": tables.table(["machine", ""], run["machine"].items()),
+        "most": f"{last(long)['deleted']:,}",
+        "batch_sizes": _listed(sorted({record["k"] for record in long} - {None})),
+        "n": f"{long[0]['n']:,}",
+        "d": long[0]["d"],
+        "k": k,
+        "budget": f"{BUDGET:g}",
+        "answer": answer(records, k),
+        "checks": "\n".join(f"    {outcome.line()}" for outcome in checked(records)),
+        "final_table": tables.final(records, k),
+        "worst_table": tables.worst(records, k),
+        "union_difference": digits(
+            max(r["difference"] for r in long if r["method"] == "pru" and "difference" in r)
+        ),
+        "batch_table": tables.batches(records),
+        "ways": where(records, part=order.PART)[0]["ways"],
+        "order_table": tables.orders(records),
+        "allowance": _allowance(records),
+        "trace_k": traced[0]["k"],
+        "ratio_table": tables.ratios(records),
+        "refresh_table": tables.refreshes(records),
+        "endurance_count": f"{last(lasting)['deleted']:,}",
+        "endurance_n": f"{lasting[0]['n']:,}",
+        "endurance_d": lasting[0]["d"],
+        "endurance_table": tables.endured(records),
+        "divergence_table": tables.diverged(records),
+        "recipe": _recipe(records),
+        "quoted": _quoted(records),
+        "cost_n": f"{where(records, part=cost.PART)[0]['n']:,}",
+        "cost_d": where(records, part=cost.PART)[0]["d"],
+        "cost_table": tables.costs(records),
+        "cost_lines": _cost_lines(records),
+        "interval_lines": _interval_lines(records),
+        **{
+            f"{name}_figure": f"![{drawn.alt}](images/{drawn.file})"
+            for name, drawn in FIGURES.items()
+        },
+    }
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(filled)
+
+
+def answer(records: Sequence[Record], k: int) -> str:
+    """Return what the paper leaves open, answered with this run's figures."""
+
+    def worst(kind: str, method: str) -> float:
+        found = where(records, part=over_time.PART, kind=kind, method=method, k=k)
+        return max(float(record["true"]) for record in found)
+
+    lasting = [
+        record
+        for record in where(records, part=endurance.PART)
+        if record["method"] in ("exact", "exact, refreshed")
+    ]
+    far = max(record["true"] for record in lasting)
+    for_error = max(record["for_error"] for record in lasting)
+    largest = max(record["true"] for record in where(records, part=divergence.PART))
+    slopes = {name: cost.interval(records, name).slope for name in cost.METHODS}
+    return "\n".join(
+        [
+            f"- **The paper's formula repeated** drifts from the first batch on and never comes "
+            f"back: up to {digits(worst('linear', 'naive'))} relative (linear) and "
+            f"{digits(worst('logistic', 'naive'))} (logistic) here, {digits(largest)} on "
+            "data made for it.",
+            f"- **Streaming PRU** is the one-shot PRU of the union. Its error rises to "
+            f"{digits(worst('linear', 'pru'))} (linear), and for linear models falls to rounding "
+            "once the deleted rows span the space. With the policy's refreshes it stayed within "
+            f"{digits(worst('linear', 'pru, refreshed'))} (linear) and "
+            f"{digits(worst('logistic', 'pru, refreshed'))} (logistic) at every checkpoint.",
+            f"- **Exact, linear**: {last(lasting)['deleted']:,} single deletions leave "
+            f"{digits(far)} at most, with {for_error or 'no'} refresh for the error.",
+            f"- **Exact, logistic**: the quadratic model ages to "
+            f"{digits(worst('logistic', 'exact'))} without a refresh; with the policy it stayed "
+            f"within {digits(worst('logistic', 'exact, refreshed'))}.",
+            f"- **Cost** of a single deletion: a fixed part, and {digits(slopes['exact'])} microseconds "
+            f"(exact; pru {digits(slopes['pru'])}) for each row deleted before it in the "
+            "generation, whatever n. Compacting sets that part back to nothing. A refreshed PRU "
+            "pays for its refreshes, most on anisotropic data, and is never cheaper than exact.",
+        ]
+    )
+
+
+def _recipe(records: Sequence[Record]) -> str:
+    cell = where(records, part=divergence.PART)[0]
+    plan = Plan()
+    return (
+        f"n = {cell['n']} rows, {cell['deleted']} single deletions in random order, ridge "
+        f"{plan.ridge:g}; features N(0, 1) times scales 10^0 .. 10^-decades, turned at random; y = X "
+        "beta + N(0, 1), beta ~ N(0, I) over the mean scale; medians over the seeds "
+        "(`scripts/streams/divergence.py`). Each cell: relative error (the exponent of the next "
+        "paragraph, condition of the Hessian)."
+    )
+
+
+def _quoted(records: Sequence[Record]) -> str:
+    found = where(records, part=divergence.PART)
+    worst = max(found, key=lambda record: float(record["true"]))
+    return (
+        f"This recipe reaches {digits(worst['true'])} in the median of its seeds and "
+        f"{digits(worst['largest'])} in the worst, at d = {worst['d']} and {worst['data']} "
+        f"(condition {digits(worst['condition'])}); at d = 50 it does not exceed "
+        f"{digits(max([r['largest'] for r in found if r['d'] <= 50]))}. So a divergence of that "
+        "size is real, and needs d near n besides anisotropy; condition alone does not make it."
+    )
+
+
+def _cost_lines(records: Sequence[Record]) -> str:
+    found = where(records, part=cost.PART)
+    lines = []
+    for method in cost.METHODS:
+        for k in sorted({r["k"] for r in where(found, method=method)}):
+            slope, fixed = cost.line(where(found, method=method, k=k))
+            lines.append(
+                f"- {method}, batches of {k}: {fixed:.0f} + {slope:.3f} K microseconds a batch, "
+                f"{slope / k:.4f} K a row."
+            )
+    return "\n".join(
+        [
+            "Least squares over all K:\n",
+            *lines,
+            "",
+            "The slope is what reading V twice takes (2 x 8 d bytes a row of V and batch): batches "
+            "share it, so a row of a large batch costs a fraction. The PRU pays its basis Q "
+            "besides, which has at most d rows: its cost stops growing for that part at d.",
+        ]
+    )
+
+
+def _interval_lines(records: Sequence[Record]) -> str:
+    found = where(records, part=cost.PART)
+    compacts = where(found, method="compact")
+    measured = ", ".join(f"{r['batch_us'] / 1e6:.2f} s at K = {r['K']:.0f}" for r in compacts)
+    lines = [
+        f"A compact of the library took {measured} (arithmetic alone; a worker also writes rows)."
+    ]
+    for method in cost.METHODS:
+        model = cost.interval(found, method)
+        best, policy = model.best, float(min(LIMITS.rows(compacts[0]["d"]), model.longest))
+        lines.append(
+            f"For single deletions by {method}, a compact each {best:.0f} rows costs least: "
+            f"{model.total(best):.0f} microseconds a row with its share of compacting, against "
+            f"{model.total(policy):.0f} at the most rows that the policy lets a generation have "
+            f"here ({policy:.0f}) and {model.step(2 * model.longest):.0f} for the last of "
+            f"{model.longest:.0f} with none."
+        )
+    return " ".join(lines)
+
+
+def _allowance(records: Sequence[Record]) -> str:
+    """Return how many times the true error the rounding allowance is, without refreshes."""
+    found = [
+        record["bound"] / record["true"]
+        for record in where(records, part=over_time.PART, kind="linear", method="exact")
+        if record["true"] > 0
+    ]
+    return f"{digits(float(np.median(found)))} times"
+
+
+def _listed(values: Sequence[int]) -> str:
+    return " and ".join([", ".join(map(str, values[:-1])), str(values[-1])])

@@ -1,0 +1,29 @@
+"""Many seeds of the simulation, in processes whose every order is fixed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.servers import ROOT
+
+SEEDS = 100
+"""Of each half; two halves, so that two test processes share them."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_seed_breaks_a_promise(half: int) -> None:
+    """Given faults of every kind, when a run heals, then every promise holds."""
+    command = ["--first", str(half * SEEDS), "--seeds", str(SEEDS), "--jobs", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
