@@ -47,7 +47,8 @@ FAR_UNDER = 0.01
 _MILLS = 1.5 * math.sqrt(2.0 * math.pi)
 _SIGMA_SECOND = 1.0 / (6.0 * math.sqrt(3.0))  # max |sigma''|
 _SERIES = 1e-3  # below it the closed forms of the integrals cancel
-_EXPONENT = 50.0  # e^50 times anything is past every budget, and stays finite
+_EXPONENT = 50.0  # margins that move further have no bound here: e^50 is past every budget
+_SUMS = 1024.0  # times eps: sums of some thousand terms that partly cancel
 _POWER_STEPS = 40
 _MARGIN = 1.02  # on the estimated eigenvalue before it is verified, and at each further try
 
@@ -266,7 +267,7 @@ def after_deletion(
         return replace(ledger, rounding=rounding)
     s = objective.curvatures(rows, generation.theta_b)
     z, moved = rows.X @ (before.theta_exact - before.theta_r), rows.X @ step
-    energy = ledger.energy + float(np.sum(2 * z * error + moved * error - s * z * z))
+    energy = ledger.energy + float(np.sum((2 * z + moved) * error - s * z * z))
     new = after.V.array[len(before.V) :]
     return replace(
         ledger,
@@ -302,12 +303,15 @@ def spent(ledger: Ledger, generation: Generation, stream: Stream) -> float:
     length = norm(moved)
     zeta = min(ledger.longest * length, math.sqrt(ledger.reach * ledger.energy))
     penalised = float(np.sum(generation.objective.penalty[:, None] * moved**2))
-    # The energy is exact up to rounding; less than nothing cannot be left of it.
-    curved = max(ledger.energy - penalised, 0.0)
-    own = (1.0 + ledger.stretch) * ledger.longest * _taylor(min(zeta, _EXPONENT)) * curved
+    # Exact but for rounding: of the sums, and of D, whose part A_t D has been allowed for.
+    curved = max(ledger.energy - penalised, 0.0) + 2 * length * ledger.rounding
+    curved += _SUMS * EPS * (ledger.energy + penalised)
+    if zeta > _EXPONENT:
+        return math.inf
+    own = (1.0 + ledger.stretch) * ledger.longest * _taylor(zeta) * curved
     capped = ledger.longest * ledger.spread * length**2 * _SIGMA_SECOND / 2
     drift = ledger.stretch * math.sqrt(ledger.curved * curved)
-    grown = (1.0 + ledger.stretch) * math.exp(min(zeta, _EXPONENT))
+    grown = (1.0 + ledger.stretch) * math.exp(zeta)
     return ledger.measured + grown * ledger.rounding + min(own, capped) + drift
 
 
