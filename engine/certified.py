@@ -94,10 +94,10 @@ class Ledger:
     Attributes
     ----------
     measured
-        |gradient| at theta_r, as a pass over the rows live then gave it, and what deletions that a
-        polish could not see have added.
+        |gradient| at theta_r, as a pass over the rows live then gave it, with its allowance for
+        rounding, and what deletions that a polish could not see have added.
     rounding
-        Allowances for rounding, in the norm of the gradient.
+        Allowances for rounding of the steps since, as A_t times the error of theta_exact.
     energy
         D^T A_t D for D = theta_exact - theta_r.
     reach
@@ -130,8 +130,8 @@ def draw_noise(
     Not from a seeded generator: whoever could repeat the draw could take the noise off again.
     """
     count = shape[0] * shape[1]
-    whole = np.frombuffer(source(8 * count), dtype=np.uint64) >> np.uint64(11)
-    uniform = (whole.astype(np.float64) + 0.5) / 2.0**53
+    whole = np.frombuffer(source(8 * count), dtype=np.uint64) >> np.uint64(12)
+    uniform = (whole.astype(np.float64) + 0.5) / 2.0**52  # 52 bits: neither 0 nor 1
     noise: Array = sigma * ndtri(uniform).reshape(shape)
     return noise
 
@@ -190,13 +190,13 @@ def measure(
     Cost O(n d m).
     """
     gradient = objective.gradient(rows, theta)
-    rounding = ROUNDOFF * EPS * objective.gradient_scale(rows, theta)
+    measured = norm(gradient) + ROUNDOFF * EPS * objective.gradient_scale(rows, theta)
     if objective.kind is Kind.LINEAR:
-        return Ledger(norm(gradient), rounding)
+        return Ledger(measured, 0.0)
     return replace(
         generation_s,
-        measured=norm(gradient),
-        rounding=rounding,
+        measured=measured,
+        rounding=0.0,
         energy=0.0,
         longest=float(np.max(np.linalg.norm(rows.X, axis=1))),
         stretch=_stretch(objective, rows, theta, theta_b),
@@ -391,7 +391,7 @@ def after_polish(ledger: Ledger, reference: Reference, moved: Array, concurrent:
     return replace(
         at,
         measured=at.measured + concurrent * reference.missed,
-        rounding=at.rounding + (ledger.rounding if concurrent else 0.0),
+        rounding=ledger.rounding if concurrent else 0.0,
         energy=norm(moved) * concurrent * reference.pulled,
         reach=ledger.reach,
     )
