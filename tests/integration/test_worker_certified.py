@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from engine import certified
 from engine.certified import REFRESH_AT, Terms
 from engine.errors import InvalidData
 from engine.refresh import Size
-from engine.store import codec
+from engine.store import codec, staging
 from engine.store.jobs import read_result, write_result
 from tests.families import Data
 from tests.support.invariants import check_receipts, check_rows, check_versions, live_mask
@@ -49,6 +50,7 @@ def noise_of(platform: Platform) -> np.ndarray:
     """Return the stored noise of the live generation."""
     state = platform.load()
     stored = platform.raw().hget(state.generation_keys.fixed, "noise")
+    assert isinstance(stored, bytes)
     return codec.unpack(stored, (state.meta.config.d, state.meta.config.m), "noise")
 
 
@@ -180,17 +182,17 @@ def test_a_rebuild_learns_of_many_deletions_and_charges_them(
     monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)
     memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
     deleted = [int(i) for i in memory.data["m"].deleted]
-    staged = refresh_job.staging.stage_generation
+    staged = staging.stage_generation
 
-    def while_staging(*given: object, **named: object) -> None:
-        staged(*given, **named)  # type: ignore[arg-type]  # passed through
+    def while_staging(*given: Any, **named: Any) -> None:
+        staged(*given, **named)
         memory.send_index("m", *deleted[:9])
         memory.turn_until_decided(1)
 
-    monkeypatch.setattr(refresh_job.staging, "stage_generation", while_staging)
+    monkeypatch.setattr(staging, "stage_generation", while_staging)
     order = memory.ordered("m", Size.REBUILD)
     result = memory.compute_refresh(order)
-    monkeypatch.setattr(refresh_job.staging, "stage_generation", staged)
+    monkeypatch.setattr(staging, "stage_generation", staged)
     assert result.ledger is not None
     assert result.ledger.energy > 0  # the nine rows were charged by the job itself
     memory.send_index("m", *deleted[9:11])

@@ -24,11 +24,11 @@ from engine.certified import (
 from engine.errors import IllConditioned, InvalidData
 from engine.fit import fit
 from engine.methods import method_named
-from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.objective import Kind, Objective, Rows, norm
 from engine.precompute import Precomputation
 from engine.refresh import adopt_polish, compact, polish_snapshot
 from engine.stream import Generation, Stream, begin, delete
-from tests.families import Data, families, make
+from tests.families import Data, Index, families, make
 
 KINDS = ("linear", "logistic")
 
@@ -60,7 +60,7 @@ class Certified:
             objective, rows, self.made.theta, self.made.dual_rows, self.factor
         )
 
-    def delete(self, index: Array) -> Stream:
+    def delete(self, index: Index) -> Stream:
         rows = self.rows.take(index)
         before = self.stream
         done = delete(self.generation, before, rows, self.W[index], method_named("exact"))
@@ -69,7 +69,7 @@ class Certified:
         self.live[index] = False
         return before
 
-    def polish(self, *, meanwhile: tuple[Array, ...] = ()) -> None:
+    def polish(self, *, meanwhile: tuple[Index, ...] = ()) -> None:
         """Polish a snapshot, and delete these rows before its result is adopted."""
         stream, ledger = self.stream, self.ledger
         rows, W = self.rows.take(self.live), self.W[self.live]
@@ -241,7 +241,10 @@ def test_refreshes_keep_the_ledger_right(name: str) -> None:
         noise = model.generation.objective.linear
         model.rebuild()
         assert model.spent < 1e-8
-        assert not np.array_equal(noise, model.generation.objective.linear)
+        fresh = model.generation.objective.linear
+        assert noise is not None
+        assert fresh is not None
+        assert not np.array_equal(noise, fresh)
         model.delete(batches[8])
         model.check()
 
