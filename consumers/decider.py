@@ -24,7 +24,7 @@ from consumers.metrics import Metrics
 from consumers.refresh_swap import swap
 from consumers.telemetry import Logger
 from consumers.validate import Refreshed, Refused, Valid, Validated, validate
-from engine.errors import CommitConflict
+from engine.errors import CommitConflict, StoreUnavailable
 from engine.store.commit import Commit
 from engine.store.keys import ModelKeys
 from engine.store.resample import with_enough_sentinels
@@ -112,15 +112,18 @@ class Decider:
         self._now = now
         self._at_step = at_step
         self._states = HeldStates()
+        self._seen: dict[ModelKeys, int] = {}
 
     def forget(self) -> None:
         """Forget all states: something went wrong, or a partition moved."""
         self._states.clear()
+        self._seen.clear()
 
     def remember(self, state: ModelState) -> ModelState:
         """Take a state that was just loaded or committed."""
         state = with_enough_sentinels(self._store, state)
         self._states.put(state)
+        self._seen[state.keys] = state.commit_seq
         self._report(state)
         return state
 
@@ -176,12 +179,23 @@ class Decider:
             self._decide_requests(group, requests)
 
     def _load(self, group: Group) -> State:
-        """Load (step 3) the state, from memory or from the store."""
+        """Load (step 3) the state, from memory or from the store.
+
+        Raises
+        ------
+        StoreUnavailable
+            The store has gone back: take over anew, which compares it with the log.
+        """
         held = self._states.get(group.keys)
         if held is not None:
             return held
         self._at_step("load")
         state = self._store.load(group.keys, group.model_id)
+        if state.commit_seq < self._seen.get(group.keys, 0):
+            raise StoreUnavailable(
+                f"model {group.model_id!r}: its stored state has gone back to commit "
+                f"{state.commit_seq}; the store lost writes"
+            )
         if isinstance(state, ModelState):  # others may be registered at any moment
             return self.remember(state)
         return state

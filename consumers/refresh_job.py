@@ -16,6 +16,7 @@ from consumers.certificates import first_ledger, polished_enough, renoised
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
 from consumers.refresh_order import choose_size
+from engine.blockwise import audit_blocks
 from engine.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from engine.classes import class_counts, one_sided
 from engine.error import choose_sentinels, scale
@@ -105,7 +106,7 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
-    choice = choose_size(snapshot.state, job.event, now)
+    choice = _audited(job, snapshot, choose_size(snapshot.state, job.event, now))
     match choice.size:
         case Size.COMPLETE:
             return _store(job, _result(job, snapshot.state, choice))
@@ -115,6 +116,25 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
             return _compact(job, snapshot, choice)
         case Size.REBUILD:
             return _rebuild(job, snapshot, choice)
+
+
+def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
+    """Return the choice, or a rebuild if what the generation claims does not hold (`drift`)."""
+    state = snapshot.state
+    if choice.size is Size.REBUILD or not snapshot.ids:
+        return choice
+    job.progress("auditing for drift", 0, 0)
+    factor = load_factor(job.store, state)
+    limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
+    fault = audit_blocks(
+        state.generation,
+        state.stream,
+        factor,
+        snapshot.rows,
+        snapshot.W,
+        tolerated=limits.far_under * budget * scale(state.generation, state.stream),
+    ).fault
+    return choice if fault is None else Choice(Size.REBUILD, f"the drift audit failed: {fault}")
 
 
 def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> JobResult:
@@ -144,17 +164,19 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     limits = state.meta.config.limits.limits()
     size = scale(state.generation, state.stream)
-    target = _polish_target(state, limits.far_under * state.meta.config.error_budget * size)
+    target = limits.far_under * state.meta.config.error_budget
     polished = polish_snapshot(
         state.generation,
         state.stream,
         load_factor(job.store, state),
         snapshot.rows,
         snapshot.W,
-        target=target,
+        target=_polish_target(state, target * size),
         on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
     )
-    if polished.left > state.meta.config.error_budget * size:
+    # An estimate has to be far under the budget, or the next order would ask for the same again.
+    enough = target if polished.certified is None else state.meta.config.error_budget
+    if polished.left > enough * size:
         # The stale factor did not get there: the next size does.
         reason = f"{choice.reason}; a polish of {polished.passes} passes did not reach the budget"
         return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
@@ -162,6 +184,8 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     if reference is not None and not polished_enough(state.meta.config, reference):
         reason = f"{choice.reason}; a polish of {polished.passes} passes did not make room"
         return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+    if polished.passes == state.generation.blocks:
+        choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
     result = _result(
         job,
         state,
@@ -170,6 +194,8 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         certified=polished.certified,
         left=polished.left,
         reference=reference,
+        residual=polished.residual,
+        allowance=polished.allowance,
     )
     arrays = {"theta": polished.theta, "theta_snapshot": polished.theta_snapshot}
     return _store(job, result, arrays)

@@ -14,7 +14,7 @@ from consumers.certificates import making_room, part_spent
 from consumers.events import RefreshRequested
 from engine.certified import REFRESH_AT
 from engine.error import remainder_estimate
-from engine.refresh import Choice, Facts, choose, facts_of, used_up
+from engine.refresh import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Meta, PendingJob
 from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import ModelState
@@ -57,6 +57,8 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
     meta = state.meta
     if state.deferred:
         return "deferred"
+    if meta.awaiting_rebuild:
+        return "adopted"
     if meta.rows_live == 0:
         return None
     # Neither question needs the sentinels' estimate: the stored error has it, and whether a
@@ -66,19 +68,20 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
         return "error_budget"
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"
-    if part_spent(state) > REFRESH_AT and not facts.fresh:
-        return "certificate"
-    return None
+    return "certificate" if part_spent(state) > REFRESH_AT and not facts.fresh else None
 
 
 def is_stuck(state: ModelState) -> bool:
     """Return whether requests wait for a rebuild and none is on its way: the last one failed."""
-    return bool(state.deferred) and state.meta.pending_job is None
+    waits = bool(state.deferred) or state.meta.awaiting_rebuild
+    return waits and state.meta.pending_job is None
 
 
 def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
     """Return the smallest size that does; what a person ordered is done at the least."""
     meta = state.meta
+    if meta.awaiting_rebuild:
+        return Choice(Size.REBUILD, "the store had lost writes, which were taken from the log")
     certified = meta.certified is not None
     estimate = (
         0.0
@@ -99,6 +102,7 @@ def _facts(state: ModelState, now: datetime, estimate: float) -> Facts:
         budget_relative=state.meta.config.error_budget,
         v_age_seconds=_v_age(state.meta, now),
         deferred=len(state.deferred),
+        audited=state.meta.certified is not None,
     )
 
 

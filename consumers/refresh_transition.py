@@ -141,6 +141,8 @@ def _polished(
         result.certified,
         result.passes,
         result.left,
+        result.allowance,
+        result.residual,
     )
     concurrent = before.meta.deletions_logged - result.sealed
     left = concurrent_remainder(
@@ -198,6 +200,7 @@ def new_generation(
         first_deletion_at=now if len(staged.stream.V) else None,
         certified=None if caught_up.rows else result.certified,
         ledger=staged.ledger,
+        awaiting_rebuild=before.meta.awaiting_rebuild and result.size is not Size.REBUILD,
     )
     state = replace(
         before,
@@ -237,7 +240,8 @@ def emptied(
     now: datetime,
 ) -> Transition:
     """Swap in a rebuild that has no row left: the deferred requests named all of them."""
-    state = without_rows(replace(before, meta=_refreshed(before.meta, result, now)))
+    meta = _refreshed(before.meta, result, now, awaiting_rebuild=False)
+    state = without_rows(replace(before, meta=meta))
     return _with_resolved(
         before,
         state,

@@ -5,14 +5,16 @@ The rebalance listener only sets a flag; the polling thread runs this before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from consumers import cloudevents, topics
-from consumers.events import MODEL_PARAMETERS, Parameters, Version
+from consumers.adopt import adopt
+from consumers.events import MODEL_PARAMETERS, Parameters, Receipt, Version
 from consumers.log.base import Bounds, Message, Partition, Reader
+from consumers.loop import TRANSIENT
+from consumers.lost_history import events_of
 from consumers.publisher import Publisher
-from consumers.telemetry import logger
 from engine.errors import LetheError, LogReset, VersionFork
 from engine.store.keys import ModelKeys
 from engine.store.store import ModelStore
@@ -24,9 +26,8 @@ TAIL = 1000
 FARTHEST = 100_000
 """How far it goes back for a model that it has not met by then: about five seconds."""
 
-_READ_SECONDS = 5.0
-
-EventType = TypeVar("EventType", Version, Parameters)
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition of it, as receipts name them."""
 
 
 def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:
@@ -84,7 +85,7 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
                 continue
             more = True
             end[partition] = start
-            for version in _events(reader, partition, range(start, stop), wanted, Version):
+            for version in events_of(reader, partition, range(start, stop), wanted, Version):
                 known = newest.get(version.model_id)
                 if known is None or version.version > known.version:
                     newest[version.model_id] = version
@@ -101,43 +102,24 @@ def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, int]:
     for partition in reader.partitions(topics.MODELS) if wanted else ():
         bounds = reader.bounds(partition)
         offsets = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
-        for parameters in _events(reader, partition, offsets, wanted, Parameters):
+        for parameters in events_of(reader, partition, offsets, wanted, Parameters):
             last[parameters.model_id] = parameters.version
     return last
 
 
-def _events(
-    reader: Reader,
-    partition: Partition,
-    offsets: range,
-    models: set[str],
-    event: type[EventType],
-) -> Iterator[EventType]:
-    """Yield the events under these models' keys; foreign records are reported and skipped."""
-    offset = offsets.start
-    while offset < offsets.stop:
-        records, onward = reader.read(partition, offset, _READ_SECONDS, TAIL)
-        for record in records:
-            key = (record.key or b"").decode("utf-8", errors="replace")
-            if key not in models or record.value is None or record.offset >= offsets.stop:
-                continue
-            try:
-                found = event.model_validate_json(record.value)
-            except ValueError:
-                found = None
-            if found is None or found.model_id != key:
-                logger("takeover").error(
-                    "a record under a model's key is not ours; subscribers will refuse it",
-                    action="foreign_record",
-                    topic=partition.topic,
-                    partition=partition.index,
-                    offset=record.offset,
-                )
-                continue
-            yield found
-        if onward == offset:
-            return
-        offset = onward
+def receipt_tails(reader: Reader, models: Iterable[str]) -> dict[str, dict[Place, int]]:
+    """Return, by model, the last record of each deletions partition that has a receipt."""
+    wanted = set(models)
+    last: dict[str, dict[Place, int]] = {}
+    for partition in reader.partitions(topics.RECEIPTS) if wanted else ():
+        bounds = reader.bounds(partition)
+        offsets = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
+        for receipt in events_of(reader, partition, offsets, wanted, Receipt):
+            source = receipt.source
+            known = last.setdefault(receipt.model_id, {})
+            place = (source.topic, source.partition)
+            known[place] = max(source.offset, known.get(place, -1))
+    return last
 
 
 def settle_models(
@@ -146,8 +128,9 @@ def settle_models(
     """Finish what a former owner left, and compare state with history.
 
     Publishes what is committed and erases what is deleted, for the models whose requests
-    normally lie in these partitions. No state is loaded: a takeover takes a few round trips,
-    however many models there are, and must not outlast a lease.
+    normally lie in these partitions; a state that lost writes is brought to where the log says
+    that it was. Else no state is loaded: a takeover takes a few round trips, however many models
+    there are, and must not outlast a lease.
 
     Returns
     -------
@@ -161,15 +144,22 @@ def settle_models(
     found = survey(store.client, models)
     halted = dict(publisher.publish(one.keys for one in found if one.unpublished))
     versions, parameters = version_tails(reader, models), parameter_tails(reader, models)
+    answered = receipt_tails(reader, models)
     again = []
     for one in found:
-        if one.unerased:
-            store.erase(one.keys)
+        published = versions.get(one.model_id)
         try:
-            check_history(one, versions.get(one.model_id))
-        except VersionFork as error:
+            check_history(one, published)
+            if is_behind(one, published, answered.get(one.model_id, {}), reader):
+                adopt(store, reader, one.model_id, FARTHEST)
+                halted |= publisher.publish([one.keys])
+        except TRANSIENT:
+            raise
+        except LetheError as error:
             halted[one.keys] = error
             continue
+        if one.unerased:
+            store.erase(one.keys)
         last = parameters.get(one.model_id)
         if last is not None and last < one.version and one.keys not in halted:
             newest = newest_parameters(store.newest_parameters(one.keys))
@@ -193,20 +183,33 @@ def newest_parameters(stored: bytes | None) -> Message | None:
 
 
 def check_history(stored: Surveyed, published: Version | None) -> None:
-    """Compare stored state with published history.
+    """Compare the stored version with the published one of its number.
 
     Raises
     ------
     VersionFork
-        The store is behind what was published, or says otherwise.
+        The store says otherwise, and not because it is behind.
     """
-    if published is None or published.version < stored.version:
+    if published is None or published.version != stored.version:
         return
-    if published.version == stored.version and published.digest == stored.digest:
-        return
-    raise VersionFork(
-        f"model {stored.model_id!r}: version {published.version} was published and the store "
-        f"holds version {stored.version}"
-        f"{' with another digest' * (published.version == stored.version)}: it has lost writes. "
-        "Restore the store, or register the model again with --replace"
+    if published.digest != stored.digest:
+        raise VersionFork(
+            f"model {stored.model_id!r}: version {published.version} was published with another "
+            "digest than the store holds. Restore the store, or register the model again with "
+            "--replace"
+        )
+
+
+def is_behind(
+    stored: Surveyed, published: Version | None, answered: Mapping[Place, int], reader: Reader
+) -> bool:
+    """Return whether the log seems to have decisions of a model that the store has not."""
+    if stored.version < 0:
+        return False
+    if published is not None and published.version > stored.version:
+        return True
+    return any(
+        answered.get((partition.topic, partition.index), -1)
+        >= stored.offsets.get(str(partition), 0)
+        for partition in reader.partitions(topics.DELETIONS)
     )

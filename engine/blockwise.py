@@ -14,12 +14,13 @@ import numpy as np
 
 from engine import blocks, compact
 from engine.certificate import Certificate
+from engine.drift import Drift, audit
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.objective import Array, Objective, Rows
 from engine.polish import Polish, polish
 from engine.precompute import Precomputation, precompute
-from engine.stream import Stream
+from engine.stream import Generation, Stream
 
 
 def rows_of(rows: Rows, c: int, h: int) -> Rows:
@@ -51,10 +52,12 @@ def together(parts: Sequence[Certificate]) -> Certificate:
     if len(parts) == 1:
         return parts[0]
     left = math.hypot(*(one.left for one in parts))
+    residual = math.hypot(*(one.residual for one in parts))
     argument = " and ".join(sorted({one.argument for one in parts}))
     if any(one.bound is None for one in parts):
-        return Certificate(None, argument, left)
-    return Certificate(left, argument, math.hypot(*(one.estimate for one in parts)))
+        return Certificate(None, argument, left, residual)
+    estimate = math.hypot(*(one.estimate for one in parts))
+    return Certificate(left, argument, estimate, residual)
 
 
 def precompute_blocks(
@@ -135,7 +138,7 @@ def downdated_factors(factor: Factor, stream: Stream) -> Factor:
     d = factor.L.shape[1]
     return stacked(
         [
-            compact.downdated_factor(factor_of(factor, c), _of_block(stream, c, d))
+            compact.downdated_factor(factor_of(factor, c), stream_of(stream, c, d))
             for c in range(blocks.count(stream.V.array, d))
         ]
     )
@@ -148,14 +151,65 @@ def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
         return compact.compacted_dual_rows(stream, X, W)
     compacted = np.empty_like(W)
     for c in range(blocks.count(W, d)):
-        now = compact.compacted_dual_rows(_of_block(stream, c, d), X, blocks.part(W, c, d))
+        now = compact.compacted_dual_rows(stream_of(stream, c, d), X, blocks.part(W, c, d))
         blocks.part(compacted, c, d)[:] = now
     return compacted
 
 
-def _of_block(stream: Stream, c: int, d: int) -> Stream:
-    """Return a stream with V of one block: what compacting looks at."""
+def audit_blocks(
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    rows: Rows,
+    W: Array,
+    *,
+    tolerated: float = 0.0,
+    seed: int = 0,
+) -> Drift:
+    """Audit every block; see `engine.drift.audit`. Cost that of one for each.
+
+    Residuals are the worst of a block. What theta is off by, and may be off by, adds up as parts
+    of one vector do; each part may be off by all that the stream carries, so that with several
+    blocks up to sqrt(h) times as much passes.
+    """
+    h, d = generation.blocks, generation.objective.d
+    if h == 1:
+        return audit(generation, stream, factor, rows, W, tolerated=tolerated, seed=seed)
+    parts = [
+        audit(
+            replace(
+                generation,
+                objective=generation.objective.of_block(c, h),
+                theta_b=blocks.outputs(generation.theta_b, c, h),
+            ),
+            stream_of(stream, c, d),
+            factor_of(factor, c),
+            rows_of(rows, c, h),
+            blocks.part(W, c, d),
+            tolerated=tolerated,
+            seed=seed,
+        )
+        for c in range(h)
+    ]
+    return Drift(
+        float(np.max([one.dual_rows for one in parts])),  # unlike max, keeps a NaN
+        float(np.max([one.inverse for one in parts])),
+        math.hypot(*(one.theta for one in parts)),
+        math.hypot(*(one.allowed for one in parts)),
+    )
+
+
+def stream_of(stream: Stream, c: int, d: int) -> Stream:
+    """Return a stream as one block knows it; its scalars are those of all."""
     V = stream.V.array
-    if blocks.count(V, d) == 1:
+    h = blocks.count(V, d)
+    if h == 1:
         return stream
-    return replace(stream, V=GrowingRows.of(blocks.part(V, c, d)))
+    return replace(
+        stream,
+        theta_exact=blocks.outputs(stream.theta_exact, c, h),
+        theta_r=blocks.outputs(stream.theta_r, c, h),
+        anchor=blocks.outputs(stream.anchor, c, h),
+        published=blocks.outputs(stream.published, c, h),
+        V=GrowingRows.of(blocks.part(V, c, d)),
+    )

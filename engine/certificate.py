@@ -12,8 +12,10 @@ analysis for logistic regression"), so that if rho nu < 1, a = -ln(1 - rho nu) /
 
 Nothing is asked of the penalty on the intercept. Where only a stale factor A_t is at hand and
 margins have moved by at most m since it was made, e^-m A_t <= H <= e^m A_t (design page 1.6).
-Where rho nu >= 1, strong convexity gives |g| / min penalty, if every coordinate is penalised.
-Every bound adds an allowance for rounding (`roundoff_allowance`).
+Where a system H x = g was solved in part, what is left of it stands in for the factor
+(`certify_with_residual`). Where rho nu >= 1, strong convexity gives |g| / min penalty, if every
+coordinate is penalised.
+Every bound adds an allowance for rounding (`roundoff_allowance`). The proofs are in docs/error.md.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.factor import EPS, Factor
-from engine.objective import Array, Kind, Objective, norm
+from engine.objective import Array, Kind, Objective, Rows, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
@@ -40,14 +44,19 @@ class Certificate:
     bound
         None where no argument applies: polish first, or measure with a fresh factor.
     argument
-        ``quadratic``, ``self-concordant``, ``stale-factor``, ``strong-convexity`` or ``none``.
+        ``quadratic``, ``self-concordant``, ``stale-factor``, ``solved``, ``strong-convexity`` or
+        ``none``.
     estimate
         The length of the Newton step, rounding included: what is left where there is no bound.
+    residual
+        |g|, the measured residual: the length of the live loss's gradient at the point. It is
+        neither a bound nor an estimate of the distance, but what both are made from.
     """
 
     bound: float | None
     argument: str
     estimate: float
+    residual: float
 
     @property
     def left(self) -> float:
@@ -107,11 +116,11 @@ def certify_at_hessian(
     newton = factor.solve(gradient)
     estimate = norm(newton) + rounding
     if objective.kind is Kind.LINEAR:
-        return Certificate(estimate, "quadratic", estimate)
+        return Certificate(estimate, "quadratic", estimate, norm(gradient))
     nu = math.sqrt(max(float((gradient * newton).sum()), 0.0))
     tail = _self_concordant_tail(nu, reach, factor.smallest)
     if tail is not None:
-        return Certificate(estimate + tail, "self-concordant", estimate)
+        return Certificate(estimate + tail, "self-concordant", estimate, norm(gradient))
     return _strong_convexity(objective, gradient, rounding, estimate)
 
 
@@ -154,7 +163,7 @@ def certify_with_stale_factor(
     rounding = roundoff_allowance(gradient_scale, smallest, theta)
     estimate = norm(newton) + rounding
     if objective.kind is Kind.LINEAR:
-        return Certificate(estimate, "quadratic", estimate)
+        return Certificate(estimate, "quadratic", estimate, norm(gradient))
     nu_t = math.sqrt(max(float((gradient * newton).sum()), 0.0))
     if margin_change <= _MARGIN_LIMIT:
         stretch = math.exp(margin_change)
@@ -164,7 +173,119 @@ def certify_with_stale_factor(
         if tail is not None:
             # Rounding, too, is pulled back by H^-1 <= e^m A_t^-1.
             lead = norm(newton) + math.expm1(margin_change) * nu_t / math.sqrt(smallest)
-            return Certificate(lead + tail + stretch * rounding, "stale-factor", estimate)
+            bound = lead + tail + stretch * rounding
+            return Certificate(bound, "stale-factor", estimate, norm(gradient))
+    return _strong_convexity(objective, gradient, rounding, estimate)
+
+
+@dataclass(frozen=True, slots=True)
+class HessianFloor:
+    """A matrix K <= H that needs no factor, because its inverse is known in closed form.
+
+    With every coordinate penalised, K = min penalty I. With a free intercept (the last coordinate,
+    constant 1) and curvatures s at theta, S = sum s_i and z = (sum s_i x_i) / S, Jensen gives
+    X^T S X >= S z z^T, so K = ridge diag(1, .., 1, 0) + S z z^T.
+
+    Attributes
+    ----------
+    ridge
+        Smallest penalty of the penalised coordinates.
+    total, centre
+        S, and z without its last entry 1; None where every coordinate is penalised.
+    longest
+        Largest length of a row.
+    """
+
+    ridge: float
+    total: float
+    centre: Array | None
+    longest: float
+
+    @property
+    def smallest(self) -> float:
+        """Return lam_min(K): that of a 2 x 2 matrix, times 1 - 1e-9 for its rounding. O(d)."""
+        if self.centre is None:
+            return self.ridge
+        tt = float(self.centre @ self.centre)
+        trace, determinant = self.ridge + self.total * (tt + 1.0), self.ridge * self.total
+        root = math.sqrt(max(trace * trace - 4 * determinant, 0.0))
+        return (1 - 1e-9) * 2 * determinant / (trace + root)
+
+    @property
+    def reach(self) -> float:
+        """Return a bound of max_i sqrt(x_i^T K^-1 x_i). O(d)."""
+        if self.centre is None:
+            return self.longest / math.sqrt(self.ridge)
+        away = self.longest + float(np.linalg.norm(self.centre))
+        return math.sqrt(away * away / self.ridge + 1.0 / self.total)
+
+    def energy(self, r: Array) -> float:
+        """Return r^T K^-1 r for r of shape d x 1. O(d)."""
+        if self.centre is None:
+            return float(np.sum(r * r)) / self.ridge
+        last = float(r[-1, 0])
+        apart = r[:-1, 0] - last * self.centre
+        return float(apart @ apart) / self.ridge + last * last / self.total
+
+
+def hessian_floor(
+    objective: Objective, rows: Rows, curvature: Array, longest: float
+) -> HessianFloor:
+    """Return K for the live rows with these curvatures at theta. Cost O(n d), half a pass.
+
+    The last coordinate may be free, if its column is constant 1; no other may.
+    """
+    ridge = float(objective.penalty[:-1].min()) if objective.d > 1 else 0.0
+    if objective.penalty.min() > 0:
+        return HessianFloor(float(objective.penalty.min()), 0.0, None, longest)
+    total = float(curvature.sum())
+    centre = rows.X[:, :-1].T @ curvature / total if total > 0 else np.zeros(objective.d - 1)
+    return HessianFloor(ridge, total, centre, longest)
+
+
+def certify_with_residual(
+    objective: Objective,
+    *,
+    gradient: Array,
+    gradient_scale: float,
+    step: Array,
+    residual: Array,
+    energy: float,
+    theta: Array,
+    reach: float,
+    smallest: float,
+) -> Certificate:
+    """Certify with a system H step = gradient that conjugate gradients solved in part.
+
+    Parameters
+    ----------
+    objective
+        The loss.
+    gradient
+        Measured gradient g of the live loss at ``theta``, d x 1.
+    gradient_scale
+        What its rounding is relative to (`Objective.gradient_scale`).
+    step, residual
+        Any x, and r = g - H x, d x 1.
+    energy
+        An upper bound of r^T H^-1 r.
+    theta
+        The point.
+    reach, smallest
+        An upper bound of rho and a lower bound of lam_min(H).
+
+    Notes
+    -----
+    H^-1 g = x + H^-1 r, so |H^-1 g| <= |x| + sqrt(energy / smallest), and nu^2 = x.g + x.r +
+    r^T H^-1 r. Cost O(d).
+    """
+    rounding = roundoff_allowance(gradient_scale, smallest, theta)
+    left = math.sqrt(energy / smallest)
+    estimate = norm(step) + left + rounding
+    nu = math.sqrt(max(float((step * (gradient + residual)).sum()), 0.0) + energy)
+    tail = _self_concordant_tail(nu, reach, smallest)
+    if tail is not None:
+        return Certificate(estimate + tail, "solved", estimate, norm(gradient))
     return _strong_convexity(objective, gradient, rounding, estimate)
 
 
@@ -183,7 +304,8 @@ def _self_concordant_tail(nu: float, rho: float, mu: float) -> float | None:
 def _strong_convexity(
     objective: Objective, gradient: Array, rounding: float, estimate: float
 ) -> Certificate:
-    weakest = float(objective.penalty.min())
+    weakest, residual = float(objective.penalty.min()), norm(gradient)
     if weakest > 0:
-        return Certificate(norm(gradient) / weakest + rounding, "strong-convexity", estimate)
-    return Certificate(None, "none", estimate)
+        bound = residual / weakest + rounding
+        return Certificate(bound, "strong-convexity", estimate, residual)
+    return Certificate(None, "none", estimate, residual)

@@ -1,7 +1,8 @@
 """When V has cost as much as folding it away would: the crossover, by measured cost.
 
-Every deletion multiplies by V twice: O(K d) a row. Folding V away (a compact) costs O(n K d) and
-writes the n live rows again. Whether deletions go on is not known, so this is the ski-rental
+Every deletion multiplies by V twice: O(K d) a row. Folding V away costs O(n K d) by a compact, or
+O(n d^2) by a rebuild (less, once K is about 3/4 d; a logistic model's once it is about 2 d), and
+the n live rows are written again. Whether deletions go on is not known, so this is the ski-rental
 problem (Karlin, Manasse, Rudolph, Sleator 1988): rent until the rent paid equals the price, then
 buy; whatever comes, that is at most twice the cost of knowing it beforehand.
 
@@ -12,25 +13,35 @@ of an error in them. docs/guards.md has the tables.
 
 from __future__ import annotations
 
-SECONDS_PER_V = 8e-10
+SECONDS_PER_V = 5.5e-10
 """Per number of V and batch: it is read twice, whatever the batch."""
 
-SECONDS_PER_V_AND_ROW = 1.5e-10
+SECONDS_PER_V_AND_ROW = 1.2e-10
 """Per number of V and row of the batch: two multiplications. From five rows on, these are more."""
 
 SECONDS_PER_MULTIPLICATION = 7e-11
 """A multiplication and addition in the matrix products of a compact."""
 
-SECONDS_PER_STORED = 6e-8
+SECONDS_PER_STORED = 1.2e-7
 """Per number of a row record (2 d a row): read from the store, and staged in it again."""
 
 SECONDS_OF_A_JOB = 0.05
 """To order a refresh job, and to swap its result in."""
 
+NEWTON_HESSIANS = 6
+"""Hessians that refitting a logistic model forms from a warm start."""
 
-def step_seconds(d: int, K: int, k: int) -> float:
-    """Return what V, of K rows, adds to the deletion of k rows."""
-    return max(SECONDS_PER_V, SECONDS_PER_V_AND_ROW * k) * K * d
+CLEARLY_CHEAPER = 0.8
+"""Of a compact's cost, what a rebuild must come under to be done instead."""
+
+
+def step_seconds(d: int, K: int, k: int, *, estimated: bool = False) -> float:
+    """Return what V, of K rows, adds to the deletion of k rows.
+
+    ``estimated``: the sentinels' estimate of a logistic model reads V twice more.
+    """
+    estimate = SECONDS_PER_V if estimated else 0.0
+    return (max(SECONDS_PER_V, SECONDS_PER_V_AND_ROW * k) + estimate) * K * d
 
 
 def folding_multiplications(n: int, d: int, K: int) -> float:
@@ -38,11 +49,25 @@ def folding_multiplications(n: int, d: int, K: int) -> float:
     return 2.0 * n * K * d + 2.0 * K * d**2 + d**3
 
 
+def rebuilding_multiplications(n: int, d: int, hessians: int) -> float:
+    """Return the multiplications of a rebuild that forms so many Hessians: 1 for a linear model."""
+    return (0.5 * hessians + 1.0) * n * d**2 + (hessians / 6 + 2.0) * d**3
+
+
 def folding_seconds(n: int, d: int, K: int) -> float:
     """Return what a compact of K rows costs with n live rows: arithmetic, store and job."""
+    return _with_store(n, d, folding_multiplications(n, d, K))
+
+
+def rebuilding_seconds(n: int, d: int, hessians: int) -> float:
+    """Return what a rebuild costs with n live rows: arithmetic, store and job."""
+    return _with_store(n, d, rebuilding_multiplications(n, d, hessians))
+
+
+def _with_store(n: int, d: int, multiplications: float) -> float:
     stored = 2.0 * n * d + d**2 / 2
     return (
-        SECONDS_PER_MULTIPLICATION * folding_multiplications(n, d, K)
+        SECONDS_PER_MULTIPLICATION * multiplications
         + SECONDS_PER_STORED * stored
         + SECONDS_OF_A_JOB
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg.lapack import dlange, dpotrf
 
 from engine.errors import IllConditioned
 from engine.objective import Array
@@ -95,7 +96,7 @@ def factorise(A: Array) -> Factor:
     the eigenvalue bound. (Power iteration alone errs on the unsafe side.)
     """
     L = lower_triangle(A)
-    largest = float(np.abs(A).sum(axis=0).max())
+    largest = float(dlange("1", A))
     return Factor(L, _verified_smallest(A, L, largest), largest)
 
 
@@ -112,16 +113,14 @@ def _verified_smallest(A: Array, L: Array, largest: float) -> float:
         v = solve_with(L, v / np.linalg.norm(v))
         growth = float(np.linalg.norm(v))
     mu: float = _SHRINK / growth
-    shifted = A.copy()
-    diagonal = np.diag(A).copy()
+    shifted = np.empty(A.shape, order="F")
     for _ in range(_HALVINGS):
         if mu <= rounding:
             break
-        np.fill_diagonal(shifted, diagonal - mu)
-        try:
-            cholesky(shifted, lower=True, check_finite=False)
-        except LinAlgError:
-            mu = mu / 2
-        else:
+        shifted[:] = A
+        shifted[np.diag_indices_from(shifted)] -= mu
+        _, failed = dpotrf(shifted, lower=True, clean=False, overwrite_a=True)
+        if not failed:
             return mu - rounding
+        mu = mu / 2
     raise IllConditioned(_SINGULAR)

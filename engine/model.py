@@ -266,6 +266,7 @@ class _Model:
             rows_live=(remain := len(state.members)),
             estimate=remainder_estimate(state.generation, state.stream, state.sentinels, remain),
             budget_relative=self.error_budget,
+            audited=state.certified is not None,
         )
         choice = choose(facts, self.limits, ordered)
         if choice.size is Size.REBUILD or not state.members.live_without(leave_out).any():

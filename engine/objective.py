@@ -67,6 +67,9 @@ class Rows:
     def check_finite(self) -> None:
         """Raise `InvalidData` on NaN or infinity: one such row would spoil the whole inverse."""
         for name, values in (("feature", self.X), ("target", self.y), ("weight", self.weight)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                if np.isfinite(values.sum()):  # then all are; needs no array of as many answers
+                    continue
             finite = np.isfinite(values)
             if not finite.all():
                 row = int(np.argwhere(~finite)[0][0])
@@ -135,14 +138,14 @@ class Objective:
         """
         if self.kind is Kind.LINEAR:
             return rows.weight
-        if theta.shape[1] != 1:
-            raise ValueError(f"theta of {theta.shape[1]} classes has as many curvatures")
         return self.curvature_at(rows, rows.X @ theta)
 
     def curvature_at(self, rows: Rows, margin: Array) -> Array:
         """Return `curvature` where the margins (k x 1) are known. Cost O(k)."""
         if self.kind is Kind.LINEAR:
             return rows.weight
+        if margin.shape[1] != 1:
+            raise ValueError(f"theta of {margin.shape[1]} classes has as many curvatures")
         u = margin[:, 0]
         curvature: Array = rows.weight * expit(u) * expit(-u)
         return curvature
@@ -170,12 +173,17 @@ class Objective:
 
     def gradient(self, rows: Rows, theta: Array) -> Array:
         """Return the gradient of L, shape d x m. Cost O(n d m)."""
-        total = self.penalty[:, None] * theta
+        total = self.base_gradient(theta)
         # In blocks: rounding grows with their size and not with n, and each is read once.
         for start in range(0, len(rows), _SUMMED):
             block = rows.take(slice(start, start + _SUMMED))
             total = total + block.X.T @ self.error(block, theta)
-        return total if self.linear is None else total + self.linear
+        return total
+
+    def base_gradient(self, theta: Array) -> Array:
+        """Return the part of the gradient that no row adds: penalty and linear term, d x m."""
+        pulled = self.penalty[:, None] * theta
+        return pulled if self.linear is None else pulled + self.linear
 
     def error_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in sum_i x_i e_i is proportional to, with eps and a small factor.
@@ -195,8 +203,12 @@ class Objective:
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in `gradient` is proportional to. Cost O(n d m)."""
+        return self.error_scale(rows, theta) + self.base_scale(theta)
+
+    def base_scale(self, theta: Array) -> float:
+        """Return what rounding in `base_gradient` is proportional to."""
         tilt = 0.0 if self.linear is None else norm(self.linear)
-        return self.error_scale(rows, theta) + norm(self.penalty[:, None] * theta) + tilt
+        return norm(self.penalty[:, None] * theta) + tilt
 
     def hessian(self, rows: Rows, theta: Array) -> Array:
         """Return A = X^T S X + diag(penalty), shape d x d. Cost O(n d^2).

@@ -1,9 +1,12 @@
 """The four sizes of refresh, and the policy that chooses one (design page 1.5).
 
 1. ``complete``, O(d): publish theta_exact in place of its projection.
-2. ``polish``, O(n d) a pass: bring theta to the optimum of the live rows.
+2. ``polish``, O(n d) a pass: bring theta to the optimum of the live rows. Its first pass is an
+   audit: where that certifies theta_exact, nothing more is done.
 3. ``compact``, O(n K d): fold V into factor and dual rows; a new generation, no refit.
 4. ``rebuild``, O(n d^2): refit, refactor, new dual rows.
+
+No rebuild for an error that is only estimated: an audit measures it first.
 """
 
 from __future__ import annotations
@@ -21,11 +24,16 @@ from engine.blockwise import (
     polish_blocks,
     precompute_blocks,
 )
-from engine.crossover import folding_seconds
+from engine.crossover import (
+    CLEARLY_CHEAPER,
+    NEWTON_HESSIANS,
+    folding_seconds,
+    rebuilding_seconds,
+)
 from engine.error import scale
 from engine.factor import Factor
 from engine.growing import GrowingRows
-from engine.objective import Array, Kind, Rows
+from engine.objective import Array, Kind, Rows, norm
 from engine.stream import (
     Generation,
     Stream,
@@ -59,7 +67,7 @@ class Limits:
     fraction_of_d, floor_rows
         Compact or rebuild once K exceeds max(d x fraction, floor), whatever it costs: V is read
         twice, so that at d / 2 a deletion reads as much as the influence method as published.
-        Below that, compact when V has cost as much as a compact would (`engine.crossover`).
+        Below that, when V has cost as much as folding it away would (`engine.crossover`).
     completions
         Rebuild after this many completions in one generation.
     condition
@@ -90,7 +98,8 @@ class Facts:
     """What the policy looks at. Errors are absolute.
 
     ``fresh_condition`` is the condition number that the generation began with; ``fresh`` says
-    that nothing has happened since its fit, so that refitting would give the same again.
+    that nothing has happened since its fit, so that refitting would give the same again;
+    ``audited``, that ``remaining`` was measured by a pass over the live rows and not estimated.
     """
 
     kind: Kind
@@ -106,6 +115,7 @@ class Facts:
     deferred: int = 0
     fresh_condition: float = 1.0
     fresh: bool = False
+    audited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,8 @@ def choose(facts: Facts, limits: Limits, ordered: Size | None = None) -> Choice:
     if facts.deferred:
         return Choice(Size.REBUILD, f"{facts.deferred} deferred requests wait for it")
     forced = used_up(facts, limits)
-    if ordered is not Size.REBUILD and forced is not None:
+    sizes = list(Size)
+    if forced and (ordered is None or sizes.index(ordered) < sizes.index(forced.size)):
         return forced
     if ordered is not None:
         return Choice(ordered, "ordered")
@@ -133,7 +144,8 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
         return Choice(Size.COMPLETE, "the exact answer is far under the budget")
     if facts.kind is Kind.LOGISTIC:
         return Choice(Size.POLISH, "the quadratic model's own error nears the budget")
-    return Choice(Size.REBUILD, "accumulated rounding nears the budget")
+    reason = "accumulated rounding nears the budget"
+    return Choice(Size.REBUILD if facts.audited else Size.POLISH, reason)
 
 
 def used_up(facts: Facts, limits: Limits) -> Choice | None:
@@ -149,15 +161,25 @@ def used_up(facts: Facts, limits: Limits) -> Choice | None:
         return Choice(Size.REBUILD, f"{facts.completions} completions in this generation")
     if facts.v_age_seconds > limits.age_seconds:
         return Choice(Size.REBUILD, "what derives from deleted rows has reached its age limit")
-    too_many = facts.deleted_in_generation > limits.rows(facts.d)
-    if too_many or facts.v_seconds >= folding_seconds(
-        facts.rows_live, facts.d, facts.deleted_in_generation
-    ):
-        reason = f"{facts.deleted_in_generation} rows deleted in this generation"
-        reason += "" if too_many else " have cost as much as a compact"
-        quadratic_holds = facts.remaining <= limits.far_under * facts.budget
-        return Choice(Size.COMPACT if quadratic_holds else Size.REBUILD, reason)
-    return None
+    return _folded(facts, limits)
+
+
+def _folded(facts: Facts, limits: Limits) -> Choice | None:
+    """Return how V is folded away, if it has too many rows or has cost too much; else None."""
+    n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
+    hessians = 1 if facts.kind is Kind.LINEAR else NEWTON_HESSIANS
+    compacting, rebuilding = folding_seconds(n, d, K), rebuilding_seconds(n, d, hessians)
+    too_many = limits.rows(d) < K
+    if not too_many and facts.v_seconds < min(compacting, rebuilding):
+        return None
+    reason = f"{K} rows deleted in this generation"
+    reason += "" if too_many else " have cost as much as folding them away"
+    if facts.remaining > limits.far_under * facts.budget:
+        # An estimated error is measured first; after the polish a compact does.
+        return Choice(Size.REBUILD if facts.audited else Size.POLISH, reason)
+    if rebuilding < CLEARLY_CHEAPER * compacting:
+        return Choice(Size.REBUILD, f"{reason}, and a rebuild costs less than a compact")
+    return Choice(Size.COMPACT, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +207,10 @@ class Polished:
         Passes over the live rows.
     left
         What is left: the bound, or the length of the Newton step where there is none.
+    allowance
+        Linear models: the allowance for rounding that the snapshot carried. None for logistic ones.
+    residual
+        The measured residual: length of the live loss's gradient at ``theta``.
     """
 
     theta: Array
@@ -192,6 +218,8 @@ class Polished:
     certified: float | None
     passes: int
     left: float
+    allowance: float | None = None
+    residual: float = 0.0
 
 
 def complete(stream: Stream) -> Stream:
@@ -228,8 +256,15 @@ def polish_snapshot(
         on_pass=on_pass,
     )
     certificate = polished.certificate
+    linear = generation.objective.kind is Kind.LINEAR
     return Polished(
-        polished.theta, stream.theta_exact, certificate.bound, polished.passes, certificate.left
+        polished.theta,
+        stream.theta_exact,
+        certificate.bound,
+        polished.passes,
+        certificate.left,
+        stream.rounding + stream.carried if linear else None,
+        certificate.residual,
     )
 
 
@@ -240,6 +275,8 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
     theta_snapshot). What that leaves is ``concurrent_error``, of `concurrent_remainder`; it is
     carried from now on, because the sentinels cannot see it.
     """
+    if polished.allowance is not None:
+        return _adopt_refined(stream, polished, polished.allowance)
     now = polished.theta + (stream.theta_exact - polished.theta_snapshot)
     if np.array_equal(stream.theta_exact, polished.theta_snapshot):
         now = polished.theta
@@ -253,6 +290,30 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
         v_trace=stream.v_trace,
         v_seconds=stream.v_seconds,
         completions=stream.completions,
+    )
+
+
+def _adopt_refined(stream: Stream, polished: Polished, allowance: float) -> Stream:
+    """Adopt what a pass measured of a linear model; what it leaves counts as rounding.
+
+    With deletions since the snapshot theta_exact stays: they are exact whatever they start from,
+    and only the part of the allowance goes that the audit has shown to be too large (it has grown
+    since, so that no more goes than was there).
+    """
+    now, rounding = polished.theta, polished.left
+    if not np.array_equal(stream.theta_exact, polished.theta_snapshot):
+        shown = polished.left + norm(polished.theta - polished.theta_snapshot)
+        now = stream.theta_exact
+        rounding = stream.rounding + stream.carried - max(allowance - shown, 0.0)
+    return replace(
+        stream,
+        theta_exact=now,
+        theta_r=now,
+        anchor=now,
+        published=now,
+        Q=GrowingRows.empty(now.shape[0]),
+        rounding=rounding,
+        carried=0.0,
     )
 
 
@@ -331,6 +392,7 @@ def facts_of(
     budget_relative: float,
     v_age_seconds: float = 0.0,
     deferred: int = 0,
+    audited: bool = False,
 ) -> Facts:
     """Gather what the policy looks at; ``estimate`` is the sentinels' (0 for linear models)."""
     return Facts(
@@ -347,6 +409,7 @@ def facts_of(
         deferred=deferred,
         fresh_condition=generation.largest / generation.smallest,
         fresh=_nothing_has_happened(generation, stream),
+        audited=audited,
     )
 
 

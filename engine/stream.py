@@ -22,6 +22,7 @@ from engine import blocks
 from engine.certificate import Certificate, roundoff_allowance
 from engine.crossover import step_seconds
 from engine.downdate import Downdate, leave_out
+from engine.errors import IllConditioned
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
@@ -200,6 +201,8 @@ def _delete_block(
     dual = current_dual_rows(stream, rows.X, W)
     left = _leave_out(rows.X, dual, error, curvatures)
     theta_exact = stream.theta_exact + left.delta
+    if not np.isfinite(theta_exact).all():  # errors can overflow where leverages do not
+        raise IllConditioned("the step is not a finite number")
     published = method.publish(
         Step(rows.X, W, at_reference, theta_exact),
         anchor=stream.anchor,
@@ -213,8 +216,7 @@ def _delete_block(
         V=stream.V.append(left.V),
         Q=stream.Q.append(published.basis_rows),
         v_trace=stream.v_trace + _trace(left.V, rows.X.shape[1]),
-        # Of one block, as a compact is priced: h blocks cost h times as much, and so does it
-        v_seconds=stream.v_seconds + step_seconds(generation.objective.d, len(stream.V), len(rows)),
+        v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
     )
     rounding = _rounding_after(generation, stream, after, rows)
     return replace(after, rounding=rounding), left.smallest_pivot
@@ -240,6 +242,11 @@ def _trace(V: Array, d: int) -> float:
     """Return the largest trace(V V^T) of a block."""
     h = blocks.count(V, d)
     return max(float(np.sum(blocks.part(V, c, d) ** 2)) for c in range(h))
+
+
+def _seconds(objective: Objective, stream: Stream, k: int) -> float:
+    """Return what V adds to a block of rows; of one block, as a compact is priced for one."""
+    return step_seconds(objective.d, len(stream.V), k, estimated=objective.kind is Kind.LOGISTIC)
 
 
 def _rounding_after(generation: Generation, before: Stream, after: Stream, rows: Rows) -> float:

@@ -21,6 +21,8 @@ from reproduction import (
     table2_runtimes,
     table3_fit_linear,
     table4_l2_linear,
+    table5_fit_logistic,
+    table6_l2_logistic,
     theorem_influence,
 )
 from reproduction.experiment import Cell, Experiment
@@ -32,6 +34,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     table2_runtimes.EXPERIMENT,
     table3_fit_linear.EXPERIMENT,
     table4_l2_linear.EXPERIMENT,
+    table5_fit_logistic.EXPERIMENT,
+    table6_l2_logistic.EXPERIMENT,
     theorem_influence.EXPERIMENT,
 )
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,11 +112,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--results", type=Path, help="default: results/paper[-quick].json")
     parser.add_argument("--page", type=Path, help="default: docs/paper.md; none with --quick")
     parser.add_argument("--images", type=Path, help="default: docs/images; none with --quick")
+    parser.add_argument("--merge", type=Path, help="take over the cells of this results file first")
     chosen = parser.parse_args(arguments)
     wanted = [e for e in EXPERIMENTS if not chosen.only or e.name in chosen.only]
     file = chosen.results or ROOT / "results" / f"paper{'-quick' * chosen.quick}.json"
     try:
         results = Results.open(file, quick=chosen.quick)
+        if chosen.merge is not None:
+            results.merge(Results.open(chosen.merge, quick=chosen.quick))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

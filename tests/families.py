@@ -242,3 +242,85 @@ def make(name: str, kind: str, seed: int = 0) -> Data:
         return CLASSES[name](np.random.default_rng([seed, *name.encode()]), "logistic")
     rng = np.random.default_rng([seed, sorted(MAKERS).index(name)])
     return MAKERS[name](rng, kind)
+
+
+# -- extremes: the battery's own, beside the families above --------------------------------------
+
+
+def _all_but_a_few(rng: np.random.Generator, kind: str) -> Data:
+    """Four rows remain; of a logistic model two of each class."""
+    data = _base(rng, "all_but_a_few", kind, rng.standard_normal((60, P)))
+    order = np.argsort(data.y[:, 0], kind="stable")
+    kept = np.concatenate([order[:2], order[-2:]])
+    return replace(data, deleted=rng.permutation(np.setdiff1d(np.arange(60), kept)))
+
+
+def _one_column(rng: np.random.Generator, kind: str) -> Data:
+    return _base(rng, "one_column", kind, rng.standard_normal((40, 1)), intercept=False)
+
+
+def _zero_rows(rng: np.random.Generator, kind: str) -> Data:
+    """Rows without any feature: leverage 0, and no direction to project on."""
+    X = rng.standard_normal((N, P))
+    X[::4] = 0.0
+    data = _base(rng, "zero_rows", kind, X, intercept=False)
+    return replace(data, deleted=np.arange(DELETED))
+
+
+def _saturated(rng: np.random.Generator, kind: str) -> Data:
+    """A third of the rows lies so far out that curvatures underflow; one has the wrong label."""
+    X = rng.standard_normal((N, P))
+    data = _base(rng, "saturated", kind, X, ridge=1e-2, strength=6.0)
+    side = np.where(data.y[:, :1] > 0.5, 1.0, -1.0)
+    beta = np.linalg.lstsq(X, side[:, 0], rcond=None)[0]
+    X[:40] = 200.0 * side[:40] * beta / np.linalg.norm(beta) + X[:40]
+    y = data.y.copy()
+    y[50] = 1.0 - y[50]
+    return replace(data, X=X, y=y, deleted=rng.permutation(52)[:DELETED])
+
+
+EXTREMES: dict[str, Callable[[np.random.Generator, str], Data]] = {
+    "all_but_a_few": _all_but_a_few,
+    "one_column": _one_column,
+    "zero_rows": _zero_rows,
+    "saturated": _saturated,
+}
+
+LOGISTIC_ONLY = frozenset({"saturated"})
+
+
+def extremes(kind: str) -> tuple[str, ...]:
+    """Names of the extremes that make sense for this kind."""
+    return tuple(name for name in EXTREMES if kind == "logistic" or name not in LOGISTIC_ONLY)
+
+
+def make_any(name: str, kind: str, seed: int = 0) -> Data:
+    """Return a family's or an extreme's data for one seed."""
+    if name in MAKERS:
+        return make(name, kind, seed)
+    rng = np.random.default_rng([seed, 100 + sorted(EXTREMES).index(name)])
+    return EXTREMES[name](rng, kind)
+
+
+def remodelled(
+    data: Data, m: int = 1, other_intercept: bool = False, weighted: bool = False
+) -> Data:
+    """Return the same rows for another model: m targets, with or without intercept, weights.
+
+    Of a logistic model m classes, one-hot: the first is the family's own, the others share the
+    rest of the rows.
+    """
+    rng = np.random.default_rng([m, len(data.X)])
+    y = data.y
+    if m > 1 and data.kind == "logistic":
+        others = 1 + rng.permutation(np.arange(len(y)) % (m - 1))
+        y = np.eye(m)[np.where(y[:, 0] == 1, 0, others)]
+    elif m > 1:
+        noise = rng.standard_normal((len(y), m)) * (1e-3 + np.std(y))
+        y = y[:, :1] * np.linspace(1.0, -0.5, m) + noise
+    return replace(
+        data,
+        y=y,
+        intercept=data.intercept != other_intercept,
+        weight=rng.uniform(0.5, 1.5, len(y)) if weighted else data.weight,
+    )

@@ -13,7 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr, solve_triangular
+from scipy.linalg import eigh, qr, solve_triangular
+from scipy.optimize import minimize, root
+from scipy.special import expit
+from sklearn.linear_model import Ridge
 
 Array: TypeAlias = NDArray[np.float64]
 Wide: TypeAlias = NDArray[np.longdouble]
@@ -140,3 +143,85 @@ def distance(published: Array, truth: Wide) -> float:
 def relative(published: Array, truth: Array) -> float:
     """Return |published - truth| / |truth|."""
     return float(np.linalg.norm(published - truth) / np.linalg.norm(truth))
+
+
+# -- what a stream should hold, and the same by other people's libraries -------------------------
+
+
+def slopes(kind: str, X: Array, y: Array, weight: Array, theta: Array) -> tuple[Wide, Wide]:
+    """Return each row's first (n x m) and second derivative of the weighted loss.
+
+    The second is (n,), or n x m of m classes.
+    """
+    margin, target, w = _wide(X) @ _wide(theta), _wide(y), _wide(weight)
+    if kind == "linear":
+        return w[:, None] * (margin - target), w
+    up, down = 1 / (1 + np.exp(-margin)), 1 / (1 + np.exp(margin))
+    s = w[:, None] * up * down
+    return w[:, None] * ((1 - target) * up - target * down), s[:, 0] if s.shape[1] == 1 else s
+
+
+def solve_hessian(X: Array, curvature: Wide, penalty: Array, g: Wide) -> Array:
+    """Return (X^T S X + diag(penalty))^-1 g by QR and refinement; it never forms that product."""
+    R = _triangle(X, curvature.astype(np.float64), penalty)
+    K, s, lam = _wide(X), curvature[:, None], _wide(penalty)[:, None]
+    solution = np.zeros(g.shape, dtype=np.longdouble)
+    for _ in range(5):
+        missing = g - (K.T @ (s * (K @ solution)) + lam * solution)
+        solution = solution + _solve(R, missing.astype(np.float64))
+    return solution.astype(np.float64)
+
+
+def solve_hessian_scipy(X: Array, curvature: Wide, penalty: Array, g: Wide) -> Array:
+    """Return the same by ``scipy.linalg.eigh`` of the product formed in extended precision."""
+    K = _wide(X)
+    A = K.T @ (curvature[:, None] * K) + np.diag(_wide(penalty))
+    values, vectors = eigh(A.astype(np.float64))
+    solved: Array = vectors @ ((vectors.T @ g.astype(np.float64)) / values[:, None])
+    return solved
+
+
+def retrain_by_others(kind: str, X: Array, y: Array, weight: Array, penalty: Array) -> Array:
+    """Return the minimiser by scikit-learn's Ridge or by SciPy's trust region, d x m.
+
+    Of several classes each against the rest.
+    An unpenalised last column (the constant one) is their intercept. SciPy minimises in
+    coordinates scaled to unit columns, and polishes with `scipy.optimize.root`.
+    """
+    if kind == "linear":
+        free = bool(penalty[-1] == 0)
+        ridge = Ridge(alpha=float(penalty[0]), fit_intercept=free, solver="svd")
+        ridge.fit(X[:, :-1] if free else X, y, sample_weight=weight)
+        coefficients = np.asarray(ridge.coef_).reshape(y.shape[1], -1).T
+        if not free:
+            return coefficients
+        return np.vstack([coefficients, np.reshape(ridge.intercept_, (1, -1))])
+    if y.shape[1] > 1:
+        columns = [y[:, c : c + 1] for c in range(y.shape[1])]
+        return np.hstack([retrain_by_others(kind, X, one, weight, penalty) for one in columns])
+    scale = 1.0 / np.sqrt(weight @ X**2 + penalty + 1e-300)
+    K, target, lam = X * scale, y[:, 0], penalty * scale**2
+
+    def value(z: Array) -> float:
+        u = K @ z
+        losses = (1 - target) * np.logaddexp(0, u) + target * np.logaddexp(0, -u)
+        return float(weight @ losses + 0.5 * lam @ z**2)
+
+    def gradient(z: Array) -> Array:
+        u = K @ z
+        g: Array = K.T @ (weight * ((1 - target) * expit(u) - target * expit(-u))) + lam * z
+        return g
+
+    def hessian(z: Array) -> Array:
+        u = K @ z
+        s = weight * expit(u) * expit(-u)
+        H: Array = (K.T * s) @ K + np.diag(lam)
+        return H
+
+    found = minimize(
+        value, np.zeros(K.shape[1]), jac=gradient, hess=hessian, method="trust-exact",
+        options={"gtol": 1e-9, "maxiter": 500},
+    )  # fmt: skip
+    better = root(gradient, found.x, jac=hessian, method="hybr", options={"xtol": 1e-15})
+    best = min((found.x, better.x), key=lambda z: float(np.linalg.norm(gradient(z))))
+    return np.asarray(best * scale)[:, None]

@@ -70,9 +70,10 @@ from engine.store.head import LimitsRecord, ModelConfig
     "--limit", "limits", type=Limit(), multiple=True, metavar="NAME=VALUE",
     help="A limit of the refresh policy; may be repeated. far_under: fraction of the budget that a "
     "refresh must reach (0.25). fraction_of_d, floor_rows: compact or rebuild after "
-    "max(d x fraction, floor) deleted rows (0.5, 2048), or once they have cost as much as a "
-    "compact. completions: rebuild after so many (64). condition: rebuild above this condition "
-    "number (1e12). age_seconds: rebuild when what derives from deleted rows is older (2592000).",
+    "max(d x fraction, floor) deleted rows (0.5, 2048), or once they have cost as much as "
+    "folding them away. completions: rebuild after so many (64). condition: rebuild above this "
+    "condition number (1e12). age_seconds: rebuild when what derives from deleted rows is older "
+    "(2592000).",
 )  # fmt: skip
 @click.option(
     "--certify", type=Terms(), metavar="EPS,DELTA,SIGMA",

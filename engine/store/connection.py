@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -64,6 +65,42 @@ def connect(url: str) -> redis.Redis:
             "rediss://HOST:PORT/DB or unix:///PATH"
         ) from None
     return client
+
+
+def surface_breaks(client: redis.Redis) -> None:
+    """Make a client's pool raise when an idle connection has broken, once, instead of mending it.
+
+    A store that failed over while a worker held something in mind must not go unseen: between a
+    commit and the watermark that passes it, or between a takeover and the first load, a silent
+    reconnection would lead to a server that knows nothing of the commit.
+    """
+    pool = client.connection_pool
+    pool.connection_class = _surfacing(pool.connection_class)
+
+
+@cache
+def _surfacing(base: type[Any]) -> type[Any]:
+    class SurfacingConnection(base):  # type: ignore[misc]  # redis-py's classes are untyped
+        _broken = False
+
+        def can_read(self, timeout: float = 0) -> bool:
+            """Tell whether there is an answer; an idle connection that has one is broken."""
+            try:
+                pending = bool(super().can_read(timeout))
+            except (RedisConnectionError, RedisTimeoutError, OSError):
+                self._broken = True
+                raise
+            self._broken = pending and timeout == 0
+            return pending
+
+        def connect(self) -> None:
+            """Connect; but first say that the connection before was broken."""
+            if self._broken:
+                self._broken = False
+                raise RedisConnectionError("the server closed the connection")
+            super().connect()
+
+    return SurfacingConnection
 
 
 def without_secrets(url: str) -> str:

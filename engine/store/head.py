@@ -139,6 +139,7 @@ class Meta(_Stored):
     certified: float | None = None
     ledger: Ledger | None = None
     pending_job: PendingJob | None = None
+    awaiting_rebuild: bool = False
     refreshed_at: datetime
 
 

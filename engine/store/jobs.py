@@ -34,6 +34,10 @@ class JobResult(BaseModel):
         Of the generation when the job began: a completion is swapped in once.
     certified, left
         Bound of what is left, and what is left where there is no bound.
+    residual
+        The measured residual, |gradient| (polish).
+    allowance
+        Of a linear model's snapshot (polish).
     rows, class_counts
         Rows of the new generation at the seal (compact and rebuild).
     staged_key
@@ -60,6 +64,8 @@ class JobResult(BaseModel):
     completions: int = 0
     certified: float | None = None
     left: float = 0.0
+    residual: float = 0.0
+    allowance: float | None = None
     staged_key: str | None = None
     generation: int = 0
     rows: int = 0

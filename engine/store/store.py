@@ -13,7 +13,7 @@ from engine.errors import CommitConflict, CorruptState, LetheError, StoreUnavail
 from engine.objective import Kind, Rows
 from engine.store import codec, keys
 from engine.store.commit import Commit, script
-from engine.store.connection import Barrier, reachable, text
+from engine.store.connection import Barrier, reachable, surface_breaks, text
 from engine.store.generation import read_fixed, read_stream
 from engine.store.head import Meta, check_format, parse_meta
 from engine.store.keys import GenerationKeys, ModelKeys
@@ -47,6 +47,7 @@ class ModelStore:
     """Model state in one Redis or Valkey; one thread uses an instance."""
 
     def __init__(self, client: redis.Redis, barrier: Barrier) -> None:
+        surface_breaks(client)
         self._client = client
         # The script and the barrier that waits for it share one connection.
         self._writer: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
@@ -194,6 +195,13 @@ class ModelStore:
             for subject, rows in zip(subject_ids, found, strict=True)
             if rows is not None
         }
+
+    def row_ids(self, state: ModelState) -> frozenset[str]:
+        """Return the ids of all rows that the model was registered with. Cost O(n)."""
+        where = state.keys.dataset(state.meta.dataset_key)
+        with reachable(self._client):
+            found = self._client.lrange(where.ids, 0, -1)
+        return frozenset(text(row) for row in found)
 
     def look_up(self, state: State, request_ids: Sequence[str], row_ids: Sequence[str]) -> Lookup:
         """Return what a batch needs to know; see `engine.store.lookup`. Cost O(k d)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,18 @@ import redis
 from engine.store.connection import reachable, text
 from engine.store.keys import ModelKeys
 
-_MODELS = 500  # models a round trip asks about: four short answers each
+_MODELS = 500  # models a round trip asks about: five short answers each
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """One model: its newest version, and whether messages or rows wait."""
+    """One model: its newest version, what it has decided, and whether messages or rows wait."""
 
     model_id: str
     keys: ModelKeys
     version: int
     digest: str
+    offsets: Mapping[str, int]
     unpublished: bool
     unerased: bool
 
@@ -34,19 +35,21 @@ def survey(client: redis.Redis, model_ids: Sequence[str]) -> list[Surveyed]:
         pipeline = client.pipeline(transaction=False)
         for _, keys in chunk:
             pipeline.hmget(keys.head, ["version", "digest"])
+            pipeline.hgetall(keys.offsets)
             pipeline.xlen(keys.outbox)
             pipeline.scard(keys.erase)
             pipeline.scard(keys.discarded)
         with reachable(client):
             answers: list[Any] = pipeline.execute()
         for i, (name, keys) in enumerate(chunk):
-            (version, digest), outbox, erase, discarded = answers[4 * i : 4 * i + 4]
+            (version, digest), offsets, outbox, erase, discarded = answers[5 * i : 5 * i + 5]
             found.append(
                 Surveyed(
                     name,
                     keys,
                     -1 if version is None else int(version),
                     "" if digest is None else text(digest),
+                    {text(partition): int(offset) for partition, offset in offsets.items()},
                     outbox > 0,
                     erase + discarded > 0,
                 )

@@ -1,14 +1,14 @@
 """The logistic experiments: the paper's Algorithm 3, its rivals, ours, and retraining.
 
 One trial gives both tables: the feature injection test and the L2 metric are taken on the same
-data and the same fits (`tables 5 and 6 <table5_fit_logistic.py>`). Everything is from scratch but
-two columns, which are the product's own code: ``ours`` (`engine.downdate.leave_out`) and ``ours,
-polished`` (`engine.polish.polish`, what a refresh publishes).
+data and the same fits. Everything is from scratch but the product's own columns: the PRU and the
+exact step from dual rows (`engine.downdate.leave_out`), and that step polished (`engine.polish`,
+what a refresh publishes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
 from engine.downdate import leave_out
-from engine.fit import fit
+from engine.factor import factorise
 from engine.methods import ProjectiveResidualUpdate
 from engine.methods.method import Step
 from engine.objective import Kind, Objective, Rows, ridge_penalty
@@ -35,20 +34,19 @@ from reproduction.data import (
     sparse_masks,
 )
 from reproduction.experiment import generator
+from reproduction.linear import EXACT, INFLUENCE, NEWTON, PRU, PRU_PUBLISHED
+from reproduction.logistic_retraining import Retraining, gradient, hessian, residual
 from reproduction.metrics import feature_injection, l2_ratio, relative_error
 from reproduction.published import projective_residual_update
 
 Array: TypeAlias = NDArray[np.float64]
 
-RIDGE = 1.0
-"""The paper prints no ridge strength for logistic regression; this one, and two beside it."""
-
-OTHER_RIDGES = (0.1, 10.0)
+POLISHED = "exact, polished"
+METHODS = (INFLUENCE, PRU_PUBLISHED, PRU, NEWTON, EXACT, POLISHED)
 
 POLISH_TARGET = 1e-6
 """Of |theta|: the certificate at which the polish stops."""
 
-_ORACLE_TOLERANCE = 1e-12  # of the largest entry of the mean gradient
 _TURNS = 20  # rounds of turning rows; 1 to 3 are needed
 
 
@@ -68,7 +66,7 @@ class Outcome:
     Attributes
     ----------
     points
-        By method: ``influence``, ``pru published``, ``pru``, ``newton``, ``ours``, ``polished``.
+        By method: `METHODS`.
     weight
         The injected weight before the deletion.
     distance
@@ -92,26 +90,6 @@ class Outcome:
     oracle: float
 
 
-class Retraining:
-    """Full retraining, the oracle: scikit-learn's Newton method, started at its last answer."""
-
-    def __init__(self, ridge: float) -> None:
-        self._model = LogisticRegression(
-            solver="newton-cholesky",
-            C=1 / ridge,
-            fit_intercept=False,
-            tol=_ORACLE_TOLERANCE,
-            warm_start=True,
-            max_iter=200,
-        )
-
-    def fit(self, X: Array, y: Array) -> Array:
-        """Return the minimiser, shape (d,)."""
-        self._model.fit(X, y)
-        theta: Array = self._model.coef_[0].copy()
-        return theta
-
-
 def pru_published(X: Array, y: Array, theta: Array, k: int, inverse_rows: Array) -> Array:
     """Return Algorithm 3 (LogisticPRU): the residual update of the weighted problem.
 
@@ -129,27 +107,6 @@ def pru_published(X: Array, y: Array, theta: Array, k: int, inverse_rows: Array)
     Z = margin + residual(margin, y) / weights
     hat_rows = (inverse_rows @ X.T) * weights
     return projective_residual_update(X, Z, theta, np.arange(k), hat_rows)
-
-
-def residual(margin: Array, y: Array) -> Array:
-    """Return y - h without cancellation: rows that are fitted well keep their digits."""
-    left: Array = y * expit(-margin) - (1 - y) * expit(margin)
-    return left
-
-
-def hessian(X: Array, theta: Array, ridge: float) -> Array:
-    """Return X^T S X + ridge I, as the appendix has it. Cost O(n d^2)."""
-    margin = X @ theta
-    scaled = X * np.sqrt(expit(margin) * expit(-margin))[:, None]
-    A: Array = scaled.T @ scaled
-    A[np.diag_indices_from(A)] += ridge
-    return A
-
-
-def gradient(X: Array, y: Array, theta: Array, ridge: float) -> Array:
-    """Return X^T (h - y) + ridge theta."""
-    slope: Array = ridge * theta - X.T @ residual(X @ theta, y)
-    return slope
 
 
 def newton(X: Array, y: Array, theta: Array, ridge: float) -> Array:
@@ -200,25 +157,18 @@ def classified_correctly(data: Data, retraining: Retraining) -> tuple[Data, Arra
     raise ValueError(f"deleted rows are still classified wrongly after {_TURNS} rounds")
 
 
-@lru_cache(maxsize=512)
 def run_trial(
-    seed: int, trial: int, n: int, d: int, ks: tuple[int, ...], p: float, ridge: float
-) -> tuple[Outcome, ...]:
-    """Return the outcomes for every k. Kept (they are small), as two tables ask for them."""
-    return tuple(_outcomes(seed, trial, n, d, ks, p, ridge))
-
-
-def _outcomes(
-    seed: int, trial: int, n: int, d: int, ks: tuple[int, ...], p: float, ridge: float
+    seed: int, trial: int, n: int, d: int, ks: Sequence[int], p: float, ridge: float
 ) -> Iterator[Outcome]:
-    full_model, left_model = Retraining(ridge), Retraining(ridge)
+    """Yield the outcome for every k; fits begin where the last one ended."""
+    retraining = Retraining(ridge)
     for k in ks:
-        data, full, turned = classified_correctly(draw(seed, trial, n, d, k, p), full_model)
+        data, full, turned = classified_correctly(draw(seed, trial, n, d, k, p), retraining)
         live = data.X[k:], data.y[k:]
-        retrained = left_model.fit(*live)
+        retrained = retraining.fit(*live)
         thetas, passes = _methods(data, full, ridge)
         distance = float(np.linalg.norm(full - retrained))
-        step = float(np.linalg.norm(thetas["newton"] - full))
+        step = float(np.linalg.norm(thetas[NEWTON] - full))
         yield Outcome(
             points={
                 name: Point(
@@ -231,7 +181,7 @@ def _outcomes(
             weight=float(full[-1]),
             distance=distance,
             turned=turned,
-            from_newton=float(np.linalg.norm(thetas["ours"] - thetas["newton"])) / step,
+            from_newton=float(np.linalg.norm(thetas[EXACT] - thetas[NEWTON])) / step,
             passes=passes,
             oracle=float(np.linalg.norm(gradient(*live, retrained, ridge))) / ridge / distance,
         )
@@ -244,9 +194,9 @@ def _methods(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array], i
     factor = cho_factor(hessian(X, full, ridge), lower=True)
     inverse_rows = cho_solve(factor, U.T).T
     thetas = {
-        "influence": full - cho_solve(factor, U.T @ residual(U @ full, y[:k])),
-        "pru published": pru_published(X, y, full, k, inverse_rows),
-        "newton": newton(X[k:], y[k:], full, ridge),
+        INFLUENCE: full - cho_solve(factor, U.T @ residual(U @ full, y[:k])),
+        PRU_PUBLISHED: pru_published(X, y, full, k, inverse_rows),
+        NEWTON: newton(X[k:], y[k:], full, ridge),
     }
     ours, passes = _by_engine(data, full, ridge)
     return thetas | ours, passes
@@ -259,25 +209,26 @@ def _by_engine(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array],
     penalty = ridge_penalty(ridge, d, intercept=False, penalise_intercept=True)
     objective = Objective(Kind.LOGISTIC, penalty)
     rows = Rows(X, y[:, None], np.ones(len(y)))
-    fitted = fit(objective, rows, start=full[:, None])
-    W = dual_rows(fitted.factor, X)
+    theta = full[:, None]
+    factor = factorise(objective.hessian(rows, theta))
+    W = dual_rows(factor, X)
     deleted, live = rows.take(slice(0, k)), rows.take(slice(k, None))
-    error = objective.error(deleted, fitted.theta)
-    downdate = leave_out(deleted.X, W[:k], error, objective.curvature(deleted, fitted.theta))
-    moved = fitted.theta + downdate.delta
+    error = objective.error(deleted, theta)
+    downdate = leave_out(deleted.X, W[:k], error, objective.curvature(deleted, theta))
+    moved = theta + downdate.delta
     step = Step(deleted.X, W[:k], error, moved)
     projected = ProjectiveResidualUpdate().publish(
-        step, anchor=fitted.theta, published=fitted.theta, Q=np.empty((0, d))
+        step, anchor=theta, published=theta, Q=np.empty((0, d))
     )
     polished = polish(
         objective,
         live,
         W[k:],
-        factor=fitted.factor,
+        factor=factor,
         V=downdate.V,
         theta=moved,
-        theta_b=fitted.theta,
+        theta_b=theta,
         target=POLISH_TARGET * float(np.linalg.norm(moved)),
     )
-    thetas = {"pru": projected.theta, "ours": moved, "polished": polished.theta}
+    thetas = {PRU: projected.theta, EXACT: moved, POLISHED: polished.theta}
     return {name: theta[:, 0] for name, theta in thetas.items()}, polished.passes

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from engine.downdate import leave_out
-from engine.methods import Exact, ProjectiveResidualUpdate
-from engine.methods.method import DeletionMethod, Step
+from engine.methods import ProjectiveResidualUpdate
+from engine.methods.method import Step
 
 Array: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
 
-_EXACT = Exact()
 _PRU = ProjectiveResidualUpdate()
 
 
@@ -27,7 +26,10 @@ def exact_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Ar
 
     Its result includes the rows of V that the next batch needs. Cost O(k^2 d + k^3).
     """
-    return _delete(_EXACT, X, y, theta, deleted, W)
+    U = X[deleted]
+    error = (U @ theta - y[deleted])[:, None]
+    moved: Array = theta + leave_out(U, W[deleted], error, np.ones(len(U))).delta[:, 0]
+    return moved
 
 
 def pru_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:
@@ -35,19 +37,13 @@ def pru_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Arra
 
     The exact step projected onto the span of the deleted rows. Cost O(k^2 d).
     """
-    return _delete(_PRU, X, y, theta, deleted, W)
-
-
-def _delete(
-    method: DeletionMethod, X: Array, y: Array, theta: Array, deleted: Index, W: Array
-) -> Array:
     U, dual = X[deleted], W[deleted]
     error = (U @ theta - y[deleted])[:, None]
     anchor = theta[:, None]
     moved = anchor + leave_out(U, dual, error, np.ones(len(U))).delta
     step = Step(U, dual, error, moved)
     none = np.empty((0, len(theta)))
-    return method.publish(step, anchor=anchor, published=anchor, Q=none).theta[:, 0]
+    return _PRU.publish(step, anchor=anchor, published=anchor, Q=none).theta[:, 0]
 
 
 def pru_by_gram_matrix(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:

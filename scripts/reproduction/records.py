@@ -139,6 +139,15 @@ class Results:
         document.machines[run.table] = dict(machine)
         self.write()
 
+    def merge(self, other: Results) -> None:
+        """Take over the cells of another run, in place of those of the same key; write the file."""
+        for key, run in other.document.cells.items():
+            self.drop(key)
+            self.document.cells[key] = run
+            self.document.records += [r for r in other.document.records if r.cell == key]
+        self.document.machines |= other.document.machines
+        self.write()
+
     def drop(self, key: str) -> None:
         """Forget a cell."""
         self.document.cells.pop(key, None)

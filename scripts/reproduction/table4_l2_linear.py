@@ -12,7 +12,6 @@ from reproduction.experiment import Cell, Experiment, Progress, generator
 from reproduction.linear import (
     EXACT,
     INFLUENCE,
-    METHODS,
     NEWTON,
     PRU,
     PRU_PRINTED,
@@ -25,7 +24,15 @@ from reproduction.linear import (
 from reproduction.metrics import l2_ratio, relative_error
 from reproduction.records import Record
 from reproduction.retraining import LINEAR_RIDGE, LinearFit, retrain
-from reproduction.tables import distinct, find, markdown, scientific, select, two_decimals
+from reproduction.tables import (
+    distinct,
+    find,
+    markdown,
+    scientific,
+    select,
+    two_decimals,
+    with_quartiles,
+)
 from reproduction.trials import Sample, run_trials, summarise
 
 TABLE = "table4"
@@ -169,21 +176,15 @@ def render(records: Sequence[Record]) -> str:
 
 
 def _line(of: Sequence[Record]) -> list[str]:
-    found = {method: find(of, method=method, metric=L2) for method in METHODS}
+    """Return the cells of one setting: the paper's figure before each method that it prints."""
+    line = []
+    for method in (INFLUENCE, PRU, PRU_PRINTED, NEWTON, EXACT):
+        record = find(of, method=method, metric=L2)
+        if method in (INFLUENCE, PRU):
+            line.append("-" if record is None else two_decimals(record.paper))
+        line.append(with_quartiles(record))
     error = find(of, method=EXACT, metric=RELATIVE_ERROR)
-
-    def value(method: str) -> str:
-        record = found[method]
-        return "-" if record is None else two_decimals(record.value)
-
-    def paper(method: str) -> str:
-        record = found[method]
-        return "-" if record is None else two_decimals(record.paper)
-
-    return [
-        paper(INFLUENCE), value(INFLUENCE), paper(PRU), value(PRU), value(PRU_PRINTED),
-        value(NEWTON), value(EXACT), scientific(None if error is None else error.value),
-    ]  # fmt: skip
+    return [*line, scientific(None if error is None else error.value)]
 
 
 def checks(records: Sequence[Record]) -> list[tuple[bool, str]]:
@@ -195,8 +196,8 @@ def checks(records: Sequence[Record]) -> list[tuple[bool, str]]:
 
 
 _INTRODUCTION = """\
-Mean of |theta - theta_LKO| / |theta_full - theta_LKO| ({samples} trials; 0 is perfect, 1 is no
-update). The k deleted rows and their targets are multiplied by the factor.
+Mean, with quartiles, of |theta - theta_LKO| / |theta_full - theta_LKO| ({samples} trials; 0 is
+perfect, 1 is no update). The k deleted rows and their targets are multiplied by the factor.
 """
 
 _BASELINE = """\

@@ -42,13 +42,14 @@ def two_decimals(value: float | None) -> str:
 
 
 def with_quartiles(record: Record | None) -> str:
-    """Return ``0.82 (0.79 - 0.84)``; a dash where nothing was measured."""
+    """Return ``0.82 (0.79 - 0.84)``, or ``0.00`` if all three print so; a dash for no record."""
     if record is None:
         return "-"
     if record.spread is None:
         return two_decimals(record.value)
+    value = two_decimals(record.value)
     low, high = (two_decimals(limit) for limit in record.spread)
-    return f"{two_decimals(record.value)} ({low} - {high})"
+    return value if low == value == high else f"{value} ({low} - {high})"
 
 
 def scientific(value: float | None) -> str:

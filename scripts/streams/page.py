@@ -103,10 +103,12 @@ def answer(records: Sequence[Record], k: int) -> str:
             f"- **Exact, logistic**: the quadratic model ages to "
             f"{digits(worst('logistic', 'exact'))} without a refresh; with the policy it stayed "
             f"within {digits(worst('logistic', 'exact, refreshed'))}.",
-            f"- **Cost** of a single deletion: a fixed part, and {digits(slopes['exact'])} microseconds "
-            f"(exact; pru {digits(slopes['pru'])}) for each row deleted before it in the "
-            "generation, whatever n. Compacting sets that part back to nothing. A refreshed PRU "
-            "pays for its refreshes, most on anisotropic data, and is never cheaper than exact.",
+            "- **Cost** of a single deletion: a fixed part, and "
+            f"{digits(slopes['exact'])} microseconds (exact; pru {digits(slopes['pru'])}) for "
+            "each row deleted before it in the "
+            "generation, whatever n. Compacting sets that part back to nothing. With the "
+            "policy, deletions and refreshes together, a stream by pru took "
+            f"{_dearer(records)} times as long as the same by exact (median of all cases).",
         ]
     )
 
@@ -116,8 +118,8 @@ def _recipe(records: Sequence[Record]) -> str:
     plan = Plan()
     return (
         f"n = {cell['n']} rows, {cell['deleted']} single deletions in random order, ridge "
-        f"{plan.ridge:g}; features N(0, 1) times scales 10^0 .. 10^-decades, turned at random; y = X "
-        "beta + N(0, 1), beta ~ N(0, I) over the mean scale; medians over the seeds "
+        f"{plan.ridge:g}; features N(0, 1) times scales 10^0 .. 10^-decades, turned at random; "
+        "y = X beta + N(0, 1), beta ~ N(0, I) over the mean scale; medians over the seeds "
         "(`scripts/streams/divergence.py`). Each cell: relative error (the exponent of the next "
         "paragraph, condition of the Hessian)."
     )
@@ -150,9 +152,10 @@ def _cost_lines(records: Sequence[Record]) -> str:
             "Least squares over all K:\n",
             *lines,
             "",
-            "The slope is what reading V twice takes (2 x 8 d bytes a row of V and batch): batches "
-            "share it, so a row of a large batch costs a fraction. The PRU pays its basis Q "
-            "besides, which has at most d rows: its cost stops growing for that part at d.",
+            f"V is read twice, 16 d bytes a row of it and batch: for single deletions by exact "
+            f"the slope is {_bandwidth(found):.0f} GB/s of that. A batch shares the reading, so a "
+            "row of a large one costs a fraction. The PRU reads its basis Q besides, which has at "
+            "most d rows: that part stops growing at K = d.",
         ]
     )
 
@@ -161,9 +164,7 @@ def _interval_lines(records: Sequence[Record]) -> str:
     found = where(records, part=cost.PART)
     compacts = where(found, method="compact")
     measured = ", ".join(f"{r['batch_us'] / 1e6:.2f} s at K = {r['K']:.0f}" for r in compacts)
-    lines = [
-        f"A compact of the library took {measured} (arithmetic alone; a worker also writes rows)."
-    ]
+    lines = [f"A compact took {measured}: arithmetic alone, a worker also writes the rows."]
     for method in cost.METHODS:
         model = cost.interval(found, method)
         best, policy = model.best, float(min(LIMITS.rows(compacts[0]["d"]), model.longest))
@@ -189,3 +190,29 @@ def _allowance(records: Sequence[Record]) -> str:
 
 def _listed(values: Sequence[int]) -> str:
     return " and ".join([", ".join(map(str, values[:-1])), str(values[-1])])
+
+
+def _dearer(records: Sequence[Record]) -> str:
+    """Return the median of pru's time over exact's, both with the policy, over whole streams."""
+
+    def seconds(case: Record, method: str) -> float:
+        end = last(where(records, **case, method=method))
+        return float(end["batches_seconds"] + end["refresh_seconds"])
+
+    refreshed = where(records, part=over_time.PART, method="pru, refreshed")
+    cases = {tuple(_case(record).values()): _case(record) for record in refreshed}
+    ratios = [
+        seconds(case, "pru, refreshed") / seconds(case, "exact, refreshed")
+        for case in cases.values()
+    ]
+    return f"{float(np.median(ratios)):.1f}"
+
+
+def _case(record: Record) -> Record:
+    return {name: record[name] for name in ("part", "kind", "data", "k")}
+
+
+def _bandwidth(records: Sequence[Record]) -> float:
+    """Return the rate at which V is read by single deletions, in GB/s."""
+    slope = cost.interval(records, "exact").slope  # microseconds a row of V
+    return 16 * float(records[0]["d"]) / (1000 * slope)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.servers import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.xdist_group("stream-study")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("stream-study")]
 
 BUDGET = 0.01
 CASES = [

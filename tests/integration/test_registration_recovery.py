@@ -11,7 +11,7 @@ from engine.errors import CorruptState, ModelExists, VersionFork
 from engine.store.head import LimitsRecord
 from engine.store.keys import ModelKeys
 from tests.support.invariants import check_model, check_theta, ledger_of
-from tests.support.platform import Platform, config_of, training_data
+from tests.support.platform import Platform, config_of, row_ids, training_data
 
 KEYS = ModelKeys.of_model("m")
 
@@ -76,8 +76,11 @@ def test_versions_stay_dense_and_linked_where_the_store_has_lost_them(
     memory.pair[0].recover()
     request = memory.send_index("m", 7)
     memory.drain()
-    assert memory.final(request).version == 5
+    assert memory.final(request).version == memory.load().version
     check_chain(memory)
+    # which leaves out again what the lost part of the ledger had left out.
+    gone = {row_ids(memory.data["m"])[i] for i in (0, 1, 2, 7)}
+    assert set(ledger_of(memory)) == gone
 
 
 def test_a_version_with_another_digest_is_replaced_by_the_next(memory: Platform) -> None:

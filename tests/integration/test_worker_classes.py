@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers import ModelSubscriber, refresh_job
+from consumers import ModelSubscriber, refresh_job, transition
 from consumers.checks import check_model as check_stored
 from consumers.refresh_job import run_job
 from consumers.verify import verify
@@ -233,6 +233,22 @@ def test_classes_are_written_only_where_there_are_some(memory: Platform) -> None
     memory.register("n", "classes", "logistic")
     assert b"classes" not in memory.parameters("m").value()
     assert b'"classes":["class 0",' in memory.parameters("n").value()
+
+
+@pytest.mark.parametrize(("kind", "family"), SEVERAL)
+def test_parameters_too_large_for_an_event_are_found_in_the_store(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, kind: str, family: str
+) -> None:
+    monkeypatch.setattr(transition, "PARAMETERS_LIMIT", 900)
+    memory.register("m", family, kind, method="exact", budget=10.0)
+    memory.send_index("m", 3, 4, 5)
+    memory.drain()
+    assert memory.parameters().theta is None
+    newest = ModelSubscriber(memory.log, memory.raw()).latest("m")
+    published = memory.load().stream.published
+    np.testing.assert_array_equal(newest.theta, published[:-1])
+    np.testing.assert_array_equal(newest.intercept, published[-1])
+    assert len(newest.classes) == (4 if kind == "logistic" else 0)
 
 
 def test_several_targets_are_predicted_together(memory: Platform) -> None:

@@ -114,3 +114,41 @@ def test_a_fit_that_is_near_its_limits_is_told_of(memory: Platform) -> None:
     steep = memory.register("s", plain(data.X * [1e7, 1, 1], data.y), budget=10.0).state
     [line] = fit_warnings(steep.meta.config, steep.generation, steep.stream)
     assert "condition number" in line
+
+
+def test_rounding_that_is_feared_is_measured_before_anything_is_rebuilt(memory: Platform) -> None:
+    memory.register("m", "benign", "linear")
+    # Given an allowance for rounding past the budget, which the worker takes for the error
+    size = float(np.linalg.norm(memory.load().stream.published))
+    _fear(memory, rounding=0.1 * size)
+    memory.send_index("m", 0, 1)
+    memory.drain()
+    # Then one pass shows that nothing is wrong, and no rebuild happens
+    newest = memory.versions()[-1]
+    assert newest.refresh is not None
+    assert newest.refresh.size == "polish"
+    assert "an audit of one pass was enough" in newest.refresh.reason
+    assert memory.load().meta.generation == 0
+    assert newest.error.bound is not None
+    assert newest.error.bound < 1e-9
+    check_model(memory)
+
+
+def test_many_rows_with_an_estimated_error_are_audited_and_compacted(memory: Platform) -> None:
+    limits = LimitsRecord(floor_rows=10, fraction_of_d=0.0, far_under=1e-3)
+    memory.register("m", "benign", "logistic", budget=0.05, limits=limits)
+    for first in range(0, 12, 3):
+        memory.send_index("m", *range(first, first + 3))
+        memory.drain()
+    sizes = [version.refresh.size for version in memory.versions() if version.refresh]
+    assert sizes[-2:] == ["polish", "compact"]
+    assert "rebuild" not in sizes
+    assert memory.load().meta.generation == 1
+    check_model(memory)
+
+
+def _fear(platform: Platform, rounding: float) -> None:
+    """Write another allowance for rounding into the stored model."""
+    meta = platform.load().meta.model_copy(update={"rounding": rounding})
+    head = platform.load().keys.head
+    platform.raw().hset(head, "meta", meta.model_dump_json())

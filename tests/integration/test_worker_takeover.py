@@ -44,13 +44,11 @@ def restore(store: ModelStore, model_id: str, kept: Dump) -> None:
         client.restore(key, 0, value)
 
 
-def roll_back(platform: Platform, model_id: str) -> Dump:
-    """Let the store lose one published version; return what it had."""
-    before = dump(platform.store, model_id)
-    platform.send_index(model_id, 0)
-    platform.drain()
-    whole = dump(platform.store, model_id)
-    restore(platform.store, model_id, before)
+def fork_off(store: ModelStore, model_id: str) -> Dump:
+    """Give the newest version another digest than was published; return what there was."""
+    whole = dump(store, model_id)
+    client: Any = store.client
+    client.hset(ModelKeys.of_model(model_id).head, "digest", "f" * 64)
     return whole
 
 
@@ -68,7 +66,7 @@ def test_a_halted_model_loses_nothing_while_neighbours_and_partitions_come_and_g
         worker.run_once(0.0)
     owner = next(w for w in (first, other) if mine in {p.index for p in w._consumer.assignment()})
     leaver = other if owner is first else first
-    whole = roll_back(memory, "m") if owner is first else _roll_back_with(memory, owner)
+    whole = fork_off(memory.store, "m")
     owner.recover()
     owner.run_once(0.0)
 
@@ -95,28 +93,18 @@ def _partition(platform: Platform, model_id: str) -> int:
     return reader.partition_for(topics.DELETIONS, model_id.encode()).index
 
 
-def _roll_back_with(platform: Platform, worker: deletion_worker.DeletionWorker) -> Dump:
-    before = dump(platform.store, "m")
-    platform.send_index("m", 0)
-    while not platform.receipts("m"):
-        worker.run_once(0.0)
-    whole = dump(platform.store, "m")
-    restore(platform.store, "m", before)
-    return whole
-
-
 def test_a_halted_model_is_looked_at_again_and_goes_on_once_it_is_mended(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletion_worker, "_HALT_SECONDS", 0.0)
     memory.register("m")
     worker, _ = memory.pair
-    whole = roll_back(memory, "m")
+    whole = fork_off(memory.store, "m")
     worker.recover()
     worker.run_once(0.0)
     request = memory.send_index("m", 1)
     worker.run_once(0.0)
-    assert len(memory.versions("m")) == 2
+    assert len(memory.versions("m")) == 1
 
     restore(memory.store, "m", whole)
     for _ in range(3):

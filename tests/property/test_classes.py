@@ -114,16 +114,15 @@ def test_no_certificate_is_below_the_true_error(name: str, seed: int) -> None:
         stream = state.delete_in([k], "pru")
         rows, W = state.live_rows(k)
         truth = state.retrained(k)
-        for target in (1e-1, 1e-3, 1e-9):
+        for target in (1e-1, 1e-3, 1e-6):
             polished = polish_snapshot(
                 state.generation, stream, state.made.factor, rows, W, target=target * scale
             )
             error = distance(polished.theta, truth)
             if polished.certified is not None:
                 assert error <= polished.certified
-            if name == "classes":  # the other is near the limits of a polish (60 passes a class)
-                assert polished.left <= target * scale
-                assert error <= target * scale
+            assert polished.left <= target * scale
+            assert error <= target * scale
         # A polish of all classes costs the passes of each.
         assert polished.passes >= state.data.y.shape[1]
 

@@ -1,5 +1,7 @@
 """Promises about whole streams of deletions, on streams that Hypothesis draws.
 
+Longer than those of the battery (test_battery.py), which runs every method, model and family.
+
 Figures (worst cases, ratios) are logged: ``pytest tests/property --log-cli-level=info``.
 """
 
@@ -16,7 +18,6 @@ from scipy.linalg import solve
 
 from engine import LinearModel, LogisticModel, Size
 from engine.error import Sentinels, choose_sentinels, remainder_estimate
-from engine.stream import Stream
 from tests.families import Array, Data, families, make
 from tests.oracles import (
     Wide,
@@ -26,7 +27,7 @@ from tests.oracles import (
     retrain,
     retrain_wide,
 )
-from tests.states import Started, start, started
+from tests.states import start
 
 LOG = logging.getLogger(__name__)
 
@@ -43,36 +44,6 @@ def drawn(examples: int) -> settings:
         database=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
-
-
-# -- the state is a function of the set of deleted rows ---------------------------------------
-
-
-def _stream(state: Started, order: list[int], cuts: list[int]) -> Stream:
-    stream = state.stream
-    rows = state.data.deleted[order]
-    for batch in np.split(rows, sorted(cuts)):
-        stream = state.delete(stream, batch, "pru")
-    return stream
-
-
-@drawn(150)
-@given(draw=st.data())
-def test_any_order_and_any_batches_give_the_same_state(draw: st.DataObject) -> None:
-    kind, name = draw.draw(st.sampled_from(CASES))
-    state = started(name, kind, draw.draw(st.integers(0, 3)))
-    k = len(state.data.deleted)
-    order = draw.draw(st.permutations(range(k)))
-    cuts = draw.draw(st.lists(st.integers(0, k), max_size=k))
-    whole, other = _stream(state, list(range(k)), []), _stream(state, order, cuts)
-    # With 1 - leverage = 3e-7 (injected, tiny ridge) a step keeps nine of its sixteen digits.
-    tolerance = 1e-6 if name == "injected_tiny_ridge" else 1e-9
-    scale = np.linalg.norm(state.made.theta)
-    assert np.linalg.norm(whole.theta_exact - other.theta_exact) <= tolerance * scale
-    assert np.linalg.norm(whole.published - other.published) <= tolerance * scale
-    one, two = whole.V.array.T @ whole.V.array, other.V.array.T @ other.V.array
-    assert np.linalg.norm(one - two) <= tolerance * np.linalg.norm(one)
-    assert len(whole.Q) == len(other.Q)
 
 
 # -- long streams with refreshes of all sizes -------------------------------------------------

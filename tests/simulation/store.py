@@ -63,6 +63,12 @@ class Disk:
         self.put_back(self._synced)
         self.crashes += 1
 
+    def fail_over(self, image: list[bytes]) -> None:
+        """Go back to what a lagging replica has: what was on disk may be lost as well."""
+        self.put_back(image)
+        self._synced = image
+        self.crashes += 1
+
     def put_back(self, image: list[bytes]) -> None:
         """Make an image the server's data."""
         pipeline = self._client.pipeline(transaction=True)
@@ -121,7 +127,14 @@ def _faulty_connection(base: type[Any], disk: Disk, point: Point) -> type[Any]:
         _crashes = disk.crashes
         _quiet = False
 
+        def can_read(self, timeout: float = 0) -> bool:
+            if self._sock is not None and self._crashes != disk.crashes:
+                raise RedisConnectionError("the server restarted")
+            return bool(super().can_read(timeout))
+
         def connect(self) -> None:
+            if self._sock is not None:
+                return
             self._crashes = disk.crashes
             self._quiet = True  # the handshake is no command of ours
             try:

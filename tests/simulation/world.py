@@ -113,6 +113,7 @@ class World:
         self.platform = Platform(self.log, url, partitions=self.rng.choice([1, 2]), relaxed=True)
         self.models: list[str] = []
         self._garbage = 0
+        self._replica: list[bytes] = []
 
     # -- what actors see ----------------------------------------------------------------------
 
@@ -151,6 +152,7 @@ class World:
         try:
             self._register()
             self.disk.sync()
+            self._replicate()
             for _ in range(2):
                 self._start_worker()
             self._start_refresher()
@@ -188,8 +190,9 @@ class World:
             [
                 self._send, self._step, self._fail, self._kill, self._evict,
                 self._start_worker, self._start_refresher, self._crash_store, self._order,
+                self._replicate, self._fail_over,
             ],
-            [18, 50, 10, 4, 4, 3, 2, 2, 3],
+            [18, 50, 10, 4, 4, 3, 2, 2, 3, 4, 2],
         )[0]  # fmt: skip
         action()
 
@@ -364,6 +367,15 @@ class World:
         self.disk.crash()
         self.report.faults["store crash"] += 1
         self._note("store crash")
+
+    def _replicate(self) -> None:
+        """Let a replica catch up."""
+        self._replica = self.disk.image()
+
+    def _fail_over(self) -> None:
+        self.disk.fail_over(self._replica)
+        self.report.faults["failover to a lagging replica"] += 1
+        self._note("failover")
 
     # -- the end ------------------------------------------------------------------------------
 

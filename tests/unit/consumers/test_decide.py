@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -264,6 +265,25 @@ def test_a_full_generation_defers(bench: Bench) -> None:
         ("DEFERRED", "GENERATION_FULL"),
         ("ALREADY_APPLIED", None),
     ]
+
+
+def test_a_step_that_overflows_is_deferred_and_never_committed(bench: Bench) -> None:
+    far = np.full_like(bench.state.stream.theta_exact, 1e308)
+    bench.state = replace(bench.state, stream=replace(bench.state.stream, theta_exact=far))
+    with np.errstate(all="ignore"):
+        [receipt] = bench.ask("a", "row-0").receipts_after()
+    assert (receipt.status, receipt.code) == ("DEFERRED", "ILL_CONDITIONED")
+    assert bench.transition.commit.deleted == []
+
+
+def test_a_number_that_is_not_finite_is_stopped_before_the_commit(bench: Bench) -> None:
+    lookup = bench.ask("a", "row-0").lookup({})
+    batch = compute(bench.state, decide(bench.state, bench.items, lookup, {}), lookup)
+    spoilt_stream = replace(batch.stream, published=batch.stream.published * np.nan)
+    spoilt = replace(batch, stream=spoilt_stream)
+    origin = origin_of([item.record for item in bench.items])
+    with pytest.raises(AssertionError, match="a step is not finite"):
+        deletion_transition(bench.state, spoilt, [], origin, now=NOW)
 
 
 def test_the_last_row_empties_the_model(bench: Bench) -> None:

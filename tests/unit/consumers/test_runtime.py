@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from consumers.runtime import open_runtime
 from consumers.settings import Settings
@@ -24,6 +25,14 @@ def test_a_store_whose_models_are_on_another_log_is_refused(tmp_path: Path) -> N
             runtime.store()
         with pytest.raises(InvalidData, match="--data-dir"):
             runtime.ensure_topics()
+
+
+@pytest.mark.redis
+def test_workers_compute_with_one_blas_thread(tmp_path: Path) -> None:
+    with open_runtime(Settings(data_dir=tmp_path)):
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    assert pools
+    assert {pool["num_threads"] for pool in pools} == {1}
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,14 @@ class TestWhatIsRead:
 
         assert read(path, kind=Kind.LOGISTIC).data.class_names == ("a", "b", "c")
 
+    def test_single_precision_columns_become_double(
+        self, parquet: Callable[[Mapping[str, Any]], Path]
+    ) -> None:
+        single = np.array([0.1, 0.2], dtype=np.float32)
+        data = read(parquet({"id": [7, 8], "a": single, "y": [2, 3]})).data
+        assert data.X.dtype == np.float64
+        np.testing.assert_array_equal(data.X[:, 0], single.astype(np.float64))
+
     def test_features_default_to_the_other_numeric_columns(
         self, csv: Callable[[str], Path]
     ) -> None:

@@ -11,7 +11,9 @@ from consumers.events import Version
 from consumers.log.base import Bounds, Message, Partition
 from consumers.log.memory import MemoryLog
 from consumers.takeover import (
+    Place,
     check_history,
+    is_behind,
     models_of,
     newest_parameters,
     parameter_tails,
@@ -47,7 +49,7 @@ def version(number: int, digest: str = "d") -> Version:
 
 
 def state(number: int, digest: str = "d") -> Surveyed:
-    return Surveyed("m", ModelKeys.of_model("m"), number, digest, False, False)
+    return Surveyed("m", ModelKeys.of_model("m"), number, digest, {}, False, False)
 
 
 @pytest.fixture
@@ -75,15 +77,35 @@ def test_records_removed_before_they_were_decided_halt_and_are_counted() -> None
         start_offset(PARTITION, 6, Bounds(10, 15))
 
 
-@pytest.mark.parametrize("published", [None, version(3), version(2, "older")])
-def test_a_state_that_is_level_with_history_or_ahead_stands(published: Version | None) -> None:
+@pytest.mark.parametrize("published", [None, version(4), version(3), version(2, "older")])
+def test_a_state_that_agrees_with_history_is_no_fork(published: Version | None) -> None:
     check_history(state(3), published)
 
 
-@pytest.mark.parametrize("published", [version(4), version(3, "another")])
-def test_history_ahead_of_the_state_or_another_digest_is_a_fork(published: Version) -> None:
-    with pytest.raises(VersionFork, match="the store holds version 3"):
-        check_history(state(3), published)
+def test_another_digest_is_a_fork() -> None:
+    with pytest.raises(VersionFork, match="version 3 was published with another digest"):
+        check_history(state(3), version(3, "another"))
+
+
+@pytest.mark.parametrize(
+    ("published", "answered", "behind"),
+    [
+        (None, {}, False),
+        (version(3), {}, False),
+        (version(4), {}, True),
+        (version(3), {(topics.DELETIONS, 0): 6}, False),
+        (version(3), {(topics.DELETIONS, 0): 7}, True),
+        (version(3), {(topics.DELETIONS, 9): 7}, False),
+    ],
+)
+def test_a_state_is_behind_versions_and_receipts_that_it_does_not_know(
+    log: MemoryLog, published: Version | None, answered: dict[Place, int], behind: bool
+) -> None:
+    reader = log.reader()
+    partition = reader.partitions(topics.DELETIONS)[0]
+    stored = replace(state(3), offsets={str(partition): 7})
+
+    assert is_behind(stored, published, answered, reader) is behind
 
 
 def test_tails_are_the_newest_version_and_the_last_parameters(log: MemoryLog) -> None:

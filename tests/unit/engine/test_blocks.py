@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine import blocks
-from engine.blockwise import factor_of, stacked, together
+from engine.blockwise import audit_blocks, factor_of, stacked, together
 from engine.certificate import Certificate
 from engine.errors import IllConditioned
-from engine.factor import factorise
+from engine.factor import Factor, factorise
+from engine.growing import GrowingRows
 from engine.methods import method_named
 from engine.objective import Kind, Objective, Rows
 from engine.stream import at_rest, delete
@@ -49,13 +52,14 @@ def test_a_stacked_factor_gives_its_blocks_back_and_bounds_all_of_them() -> None
 
 
 def test_certificates_add_up_as_parts_of_one_vector() -> None:
-    one, two = Certificate(3.0, "self-concordant", 0.3), Certificate(4.0, "stale-factor", 0.4)
+    one, two = Certificate(3.0, "self-concordant", 0.3, 6.0), Certificate(4.0, "solved", 0.4, 8.0)
     assert together([one]) is one
     both = together([one, two])
     assert both.bound == 5.0
     assert both.estimate == 0.5
-    assert both.argument == "self-concordant and stale-factor"
-    none = together([one, Certificate(None, "none", 4.0)])
+    assert both.residual == 10.0
+    assert both.argument == "self-concordant and solved"
+    none = together([one, Certificate(None, "none", 4.0, 8.0)])
     assert none.bound is None
     assert none.left == 5.0  # a bound where there is one, an estimate where there is none
 
@@ -80,6 +84,27 @@ def test_one_block_that_refuses_refuses_for_all() -> None:
     blocks.part(W, 2, d)[:] = x / (s * float(x @ x))  # leverage 1, in the third block alone
     with pytest.raises(IllConditioned):
         delete(state.generation, state.stream, rows, W, method_named("exact"))
+
+
+def test_damage_in_one_class_is_found_by_the_audit() -> None:
+    state = started("classes", "logistic")
+    stream = state.delete_in([5, 4], "pru")
+    rows, W = state.live_rows(9)
+    d, factor = state.objective.d, state.made.factor
+    sound = audit_blocks(state.generation, stream, factor, rows, W)
+    assert sound.fault is None
+    damaged = factor.L.copy()
+    damaged[2 * d + 3, 1] += 1e-6
+    hurt = Factor(damaged, factor.smallest, factor.largest)
+    assert "dual rows" in (audit_blocks(state.generation, stream, hurt, rows, W).fault or "")
+    V = stream.V.array.copy()
+    blocks.part(V, 3, d)[4, 0] *= 1.001
+    other = replace(stream, V=GrowingRows.of(V))
+    assert "V does not" in (audit_blocks(state.generation, other, factor, rows, W).fault or "")
+    moved = stream.theta_exact.copy()
+    moved[0, 1] += 1e-3
+    other = replace(stream, theta_exact=moved)
+    assert "exact answer" in (audit_blocks(state.generation, other, factor, rows, W).fault or "")
 
 
 def test_a_stream_of_several_blocks_begins_with_room_for_each() -> None:

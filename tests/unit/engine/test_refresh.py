@@ -12,6 +12,7 @@ from engine.objective import Kind, norm
 from engine.refresh import (
     Facts,
     Limits,
+    Polished,
     Size,
     adopt_polish,
     choose,
@@ -25,7 +26,7 @@ from engine.refresh import (
 from engine.stream import Generation, Stream, current_dual_rows, delete, distance_to_exact
 from tests.families import families
 from tests.oracles import distance
-from tests.states import started
+from tests.states import Started, started
 
 KINDS = ("linear", "logistic")
 
@@ -54,7 +55,8 @@ MANY = LIMITS.rows(2000) + 1
         (LOGISTIC, None, Size.COMPLETE, "far under"),
         (replace(LOGISTIC, remaining=0.0025), None, Size.COMPLETE, "far under"),
         (replace(LOGISTIC, remaining=0.0026), None, Size.POLISH, "quadratic model"),
-        (replace(LINEAR, remaining=0.0026), None, Size.REBUILD, "rounding"),
+        (replace(LINEAR, remaining=0.0026), None, Size.POLISH, "rounding"),
+        (replace(LINEAR, remaining=0.0026, audited=True), None, Size.REBUILD, "rounding"),
         # A generation that is used up.
         (replace(LINEAR, deleted_in_generation=MANY - 1), None, Size.COMPLETE, "far under"),
         (replace(LINEAR, deleted_in_generation=MANY), None, Size.COMPACT, "2049 rows deleted"),
@@ -62,8 +64,20 @@ MANY = LIMITS.rows(2000) + 1
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
             None,
+            Size.POLISH,
+            "2049 rows",
+        ),
+        (
+            replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01, audited=True),
+            None,
             Size.REBUILD,
             "2049 rows",
+        ),
+        (
+            replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
+            Size.COMPACT,
+            Size.COMPACT,
+            "ordered",
         ),
         (replace(LINEAR, completions=64), None, Size.REBUILD, "64 completions"),
         (replace(LINEAR, completions=63), None, Size.COMPLETE, "far under"),
@@ -104,9 +118,21 @@ def test_v_is_folded_away_once_it_has_cost_as_much_as_that_would() -> None:
     folds = choose(replace(LINEAR, v_seconds=price), LIMITS)
     assert waits.size is Size.COMPLETE
     assert folds.size is Size.COMPACT
-    assert folds.reason == "10 rows deleted in this generation have cost as much as a compact"
+    assert (
+        folds.reason == "10 rows deleted in this generation have cost as much as folding them away"
+    )
     # The more rows live, the dearer a compact.
     assert choose(replace(LINEAR, v_seconds=price, rows_live=40_000), LIMITS).size is Size.COMPLETE
+
+
+@pytest.mark.parametrize(("kind", "many"), [(Kind.LINEAR, 1600), (Kind.LOGISTIC, 2048)])
+def test_where_a_rebuild_costs_less_than_a_compact_it_is_a_rebuild(kind: Kind, many: int) -> None:
+    facts = replace(LINEAR, kind=kind, d=250, v_seconds=1e9)
+    few = choose(replace(facts, deleted_in_generation=many // 8), LIMITS)
+    lots = choose(replace(facts, deleted_in_generation=many), LIMITS)
+    assert few.size is Size.COMPACT
+    assert lots.size is Size.REBUILD
+    assert lots.reason.endswith("and a rebuild costs less than a compact")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +140,10 @@ def test_what_v_costs_is_counted_and_begins_anew_with_a_generation(kind: str) ->
     state = started("benign", kind)
     d = state.objective.d
     stream = state.delete_in([4, 3, 2], "pru")
-    assert stream.v_seconds == pytest.approx(step_seconds(d, 4, 3) + step_seconds(d, 7, 2))
+    estimated = kind == "logistic"
+    cost = step_seconds(d, 4, 3, estimated=estimated) + step_seconds(d, 7, 2, estimated=estimated)
+    assert stream.v_seconds == pytest.approx(cost)
+    assert cost > 0
     facts = facts_of(state.generation, stream, rows_live=111, estimate=0.0, budget_relative=0.01)
     assert (facts.v_seconds, facts.rows_live) == (stream.v_seconds, 111)
     rows, W = state.live_rows(9)
@@ -276,3 +305,30 @@ def test_after_a_polish_the_state_is_still_a_function_of_the_set() -> None:
         left = norm(state.objective.gradient(rows, polished.theta))
         slack = 1e-12 * state.objective.gradient_scale(live, whole.theta_exact)
         assert norm(measured - summed) <= left + slack, name
+
+
+def _audited(state: Started, snapshot: Stream, gone: int) -> Polished:
+    rows, W = state.live_rows(gone)
+    polished = polish_snapshot(state.generation, snapshot, state.made.factor, rows, W, target=1e-6)
+    assert polished.passes == 1
+    return polished
+
+
+def test_an_audit_of_a_linear_model_takes_back_rounding_that_was_only_feared() -> None:
+    state = started("benign", "linear")
+    feared = replace(state.delete_in([10], "exact"), rounding=1e-3)
+    adopted = adopt_polish(feared, _audited(state, feared, 10))
+    assert distance(adopted.theta_exact, state.retrained(10)) <= adopted.rounding < 1e-9
+    np.testing.assert_array_equal(adopted.published, feared.theta_exact)
+
+
+def test_deletions_during_a_linear_audit_keep_their_own_rounding() -> None:
+    state = started("benign", "linear")
+    feared = replace(state.delete_in([10], "exact"), rounding=1e-3)
+    polished = _audited(state, feared, 10)
+    now = state.delete(feared, state.data.deleted[10:20], "pru")
+    adopted = adopt_polish(now, polished)
+    # What the audit refuted goes; what the fear has grown by since, and new rounding, stay.
+    assert now.rounding - 1e-3 <= adopted.rounding < now.rounding
+    assert distance(adopted.theta_exact, state.retrained(20)) <= adopted.rounding
+    np.testing.assert_array_equal(adopted.theta_exact, now.theta_exact)

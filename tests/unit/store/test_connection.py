@@ -10,6 +10,7 @@ import redis
 
 from engine.errors import NotDurable, StoreUnavailable
 from engine.store.connection import Barrier, connect, without_secrets
+from engine.store.store import ModelStore
 from tests.servers import ValkeyProcess
 
 
@@ -80,3 +81,20 @@ def test_a_server_that_is_not_there_is_one_clear_line_without_secrets() -> None:
         Barrier(client, relaxed=False)
     assert "hush" not in str(caught.value)
     assert without_secrets("redis://user:hush@host:1/0") == "redis://host:1/0"
+
+
+def test_a_store_says_once_that_the_server_went_away_between_two_commands(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    """Given an idle connection that broke, a worker must not go on as if nothing had been."""
+    server = private_valkey()
+    client = connect(server.url)
+    store = ModelStore(client, Barrier(client, relaxed=False))
+    store.set_watermarks({"t/0": 1})
+    server.stop()
+    server.start()
+
+    with pytest.raises(StoreUnavailable):
+        store.set_watermarks({"t/0": 2})
+    assert store.watermark("t/0") == 1
+    store.close()

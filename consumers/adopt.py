@@ -1,0 +1,300 @@
+"""Bringing a state that lost writes to where the log says that it was (docs/commit.md).
+
+The lost batches are decided again, with the boundaries and times that were published, by the same
+functions as the first time; what was published of them is then taken byte for byte, digests,
+receipts and parameters: the log wins. What cannot be computed again is adopted as it is
+(`consumers.adopt_refresh`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from consumers import chain
+from consumers.adopt_refresh import adopt_refresh
+from consumers.decide import compute, decide, rows_named
+from consumers.deletion_transition import deletion_transition
+from consumers.events import Receipt, SourceRange, Version
+from consumers.log.base import Partition, Reader
+from consumers.lost_history import (
+    Lost,
+    items_of,
+    origin_of_version,
+    partition_of,
+    read_lost,
+    records_of,
+    request_of,
+)
+from consumers.refresh_swap import swap
+from consumers.refresh_transition import dropped
+from consumers.telemetry import logger
+from consumers.transition import Origin, Transition, head_fields, stored_receipt, with_meta
+from consumers.validate import Refreshed, Refused, Valid, validate
+from engine.errors import VersionFork
+from engine.objective import Array, norm
+from engine.store.commit import Commit
+from engine.store.outbox import Stage, decode
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+_TOLERANCE = 1e-6
+"""Relative distance of parameters that are computed again: rounding, on another machine."""
+
+
+def adopt(store: ModelStore, reader: Reader, model_id: str, reach: int) -> ModelState:
+    """Bring a model's state to what was published; return it.
+
+    Parameters
+    ----------
+    store, reader
+        The state, and the log that is ahead of it.
+    model_id
+        The model.
+    reach
+        How many records back each partition is read.
+
+    Raises
+    ------
+    VersionFork
+        Log and state disagree: this is no loss of writes, and a person must decide.
+    CommitConflict
+        Another worker is at it.
+    """
+    state = store.load_model(model_id)
+    lost = read_lost(reader, state, reach)
+    if not lost:
+        return state
+    logger("takeover").warning(
+        "the store lost writes that were published; they are taken from the log",
+        action="adopt",
+        model=model_id,
+        stored_version=state.version,
+        published_version=lost.versions[-1].version if lost.versions else state.version,
+    )
+    return _Adoption(store, reader, lost).run(state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Records that one commit decided: their range, and when."""
+
+    partition: Partition
+    offsets: range
+    at: datetime
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(
+            str(self.partition),
+            self.offsets.stop,
+            SourceRange(
+                topic=self.partition.topic,
+                partition=self.partition.index,
+                first_offset=self.offsets.start,
+                last_offset=self.offsets.stop - 1,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Adoption:
+    store: ModelStore
+    reader: Reader
+    lost: Lost
+
+    def run(self, state: ModelState) -> ModelState:
+        before = state
+        for at, version in enumerate(self.lost.versions):
+            if version.source is None:
+                raise _fork(state, version, "registration made it, whose data the log has not")
+            partition = partition_of(self.reader, version.source)
+            state = self._answer_again(state, partition, version.source.first_offset)
+            transition = self._version_again(state, partition, version)
+            if transition is None:
+                rest = self.lost.versions[at:]
+                adopted = adopt_refresh(self.store, self.reader, self.lost, state, rest)
+                self.store.commit(adopted.commit)
+                state = adopted.after
+                break
+            state = self._take(state, transition, version)
+        for partition in self.lost.receipts:
+            state = self._answer_again(state, partition, None)
+        return self._drop_decided_job(before, state)
+
+    # -- deciding again -----------------------------------------------------------------------
+
+    def _answer_again(self, state: ModelState, partition: Partition, end: int | None) -> ModelState:
+        """Decide again what was answered below ``end``, where no version of it was published."""
+        first = state.offsets.get(str(partition), 0)
+        receipts = [
+            receipt
+            for receipt in self.lost.receipts.get(partition, ())
+            if receipt.source.offset >= first and (end is None or receipt.source.offset < end)
+        ]
+        for commit in _commits(receipts):
+            offsets = range(commit[0].source.offset, commit[-1].source.offset + 1)
+            batch = _Batch(partition, offsets, commit[0].completed_at)
+            state = self._take(state, self._decide_again(state, batch), None)
+        return state
+
+    def _version_again(
+        self, state: ModelState, partition: Partition, version: Version
+    ) -> Transition | None:
+        """Return the transition to a published version; None where it cannot be made again."""
+        origin = origin_of_version(self.reader, version)
+        if origin is None or origin.range is None:
+            return None
+        if version.refresh is not None:
+            job_id = version.refresh.job_id
+            transition = swap(self.store, state, job_id, origin, version.created_at).transition
+        else:
+            offsets = range(origin.range.first_offset, origin.range.last_offset + 1)
+            batch = _Batch(partition, offsets, version.created_at)
+            transition = self._decide_again(state, batch)
+        return transition if _same(transition.after, version) else None
+
+    def _decide_again(self, state: ModelState, batch: _Batch) -> Transition:
+        items = items_of(self.reader, batch.partition, batch.offsets, state.model_id)
+        named = [item.request.subject_id for item in items if isinstance(item, Valid)]
+        subjects = self.store.subjects(state, [name for name in named if name is not None])
+        requests = [name for item in items if (name := request_of(item)[1]) is not None]
+        lookup = self.store.look_up(state, requests, rows_named(items, subjects))
+        return deletion_transition(
+            state,
+            compute(state, decide(state, items, lookup, subjects), lookup),
+            [item for item in items if isinstance(item, Refused)],
+            batch.origin,
+            now=batch.at,
+        )
+
+    # -- taking what was published ------------------------------------------------------------
+
+    def _take(
+        self, before: ModelState, transition: Transition, version: Version | None
+    ) -> ModelState:
+        """Commit a transition with what was published of it in place of what was computed."""
+        after = transition.after
+        if version is not None:
+            after = replace(
+                after,
+                digest=version.digest,
+                stream=replace(after.stream, published=self._theta(after, version)),
+                meta=with_meta(after.meta, error=version.error),
+            )
+        requests, answered = self._receipts(transition.commit)
+        same_arrays = after.meta.generation_key == before.meta.generation_key
+        commit = replace(
+            transition.commit,
+            head=head_fields(after, before if same_arrays else None),
+            requests=requests,
+            outbox=[
+                entry
+                for entry in transition.commit.outbox
+                if not _is_published(entry, answered, version is not None)
+            ],
+            parameters=self._parameters(transition.commit, version),
+        )
+        self.store.commit(commit)
+        return after
+
+    def _theta(self, after: ModelState, version: Version) -> Array:
+        """Return the published parameters if they are still there, else those computed."""
+        computed = after.stream.published
+        parameters = self.lost.parameters
+        if parameters is None or parameters.digest != version.digest or parameters.theta is None:
+            return computed
+        published = chain.theta_of(parameters)
+        chain.check_parameters(parameters, version, published)
+        allowed = _TOLERANCE * max(norm(published), norm(computed)) + after.stream.rounding
+        if norm(published - computed) > allowed:
+            raise _fork(after, version, "other parameters come out again")
+        return published
+
+    def _receipts(self, commit: Commit) -> tuple[dict[str, str], set[str]]:
+        """Return the receipts to keep, published ones in place of new ones, and which those are."""
+        kept, answered = {}, set()
+        for request_id, stored in commit.requests.items():
+            body, receipt = _opened(stored)
+            published = self.lost.published(receipt)
+            if published is not None:
+                answered.add(request_id)
+            kept[request_id] = stored_receipt(published or receipt, body)
+        return kept, answered
+
+    def _parameters(self, commit: Commit, version: Version | None) -> bytes | None:
+        newest = self.lost.parameters
+        if version is not None and newest is not None and newest.digest == version.digest:
+            return newest.value()
+        return commit.parameters
+
+    # -- the job that the state waits for -----------------------------------------------------
+
+    def _drop_decided_job(self, before: ModelState, state: ModelState) -> ModelState:
+        """Wait no longer for a refresh whose event was decided by what was lost."""
+        pending = state.meta.pending_job
+        if pending is None:
+            return state
+        for partition in self.lost.receipts:
+            name = str(partition)
+            decided = range(before.offsets.get(name, 0), state.offsets.get(name, 0))
+            for record in records_of(self.reader, partition, decided):
+                item = validate(record)
+                if isinstance(item, Refreshed) and item.event.job_id == pending.job_id:
+                    origin = Origin(name, decided.stop)
+                    transition = dropped(state, pending.job_id, origin, now=pending.ordered_at)
+                    self.store.commit(transition.commit)
+                    return transition.after
+        return state
+
+
+def _commits(receipts: Sequence[Receipt]) -> list[list[Receipt]]:
+    """Return receipts grouped as they were committed: at one time, with one version."""
+    commits: list[list[Receipt]] = []
+    version: int | None = None
+    for receipt in receipts:
+        another = None not in (version, receipt.version) and receipt.version != version
+        if not commits or another or receipt.completed_at != commits[-1][0].completed_at:
+            commits.append([])
+            version = None
+        commits[-1].append(receipt)
+        version = version if receipt.version is None else receipt.version
+    return commits
+
+
+def _same(after: ModelState, version: Version) -> bool:
+    """Return whether a state that was computed again is the one that was published."""
+    meta = after.meta
+    found = (after.version, meta.generation, meta.status, meta.rows_live, meta.rows_deleted)
+    return found == (
+        version.version,
+        version.generation,
+        version.status,
+        version.rows_live,
+        version.rows_deleted,
+    )
+
+
+def _opened(stored: str) -> tuple[str, Receipt]:
+    """Return body and receipt from their stored form."""
+    kept = json.loads(stored[1:])
+    return kept["body"], Receipt.model_validate_json(kept["receipt"])
+
+
+def _is_published(entry: bytes, answered: set[str], version: bool) -> bool:
+    """Return whether a message of a commit is in the log already."""
+    message = decode(entry)
+    if message.stage in (Stage.PARAMETERS, Stage.VERSIONS):
+        return version
+    if message.stage is Stage.RECEIPTS:
+        return Receipt.model_validate_json(message.value).request_id in answered
+    return False
+
+
+def _fork(state: ModelState, version: Version, why: str) -> VersionFork:
+    return VersionFork(
+        f"model {state.model_id!r}: the store lost version {version.version}, which was published, "
+        f"and {why}. Restore the store, or register the model again with --replace"
+    )

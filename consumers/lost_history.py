@@ -1,0 +1,259 @@
+"""What the log has of a model that its stored state has not: the store lost acknowledged writes.
+
+A failover to a lagging replica, or a restored backup, puts the state back to an earlier moment.
+What was published in the meantime stands: the log wins. This module reads it; `consumers.adopt`
+brings the state there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from consumers import chain, topics
+from consumers.events import Parameters, Receipt, Source, SourceRange, Version
+from consumers.log.base import Partition, Reader, Record
+from consumers.telemetry import logger
+from consumers.transition import Origin
+from consumers.validate import Refreshed, Refused, Valid, Validated, validate
+from engine.errors import VersionFork
+from engine.store.state import ModelState
+
+READ_RECORDS = 1000
+_READ_SECONDS = 5.0
+
+EventType = TypeVar("EventType", Version, Parameters, Receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What was published beyond a state.
+
+    Attributes
+    ----------
+    known
+        The state's own version.
+    versions
+        Those after the state's own, in order, each linked to the one before.
+    receipts
+        By deletions partition: those of records that the state has not decided, by offset; the
+        first one of each record.
+    all_receipts
+        Every receipt of the model that is not older than the loss, in the order of the log.
+    parameters
+        The newest parameters event.
+    """
+
+    known: int
+    versions: tuple[Version, ...]
+    receipts: Mapping[Partition, tuple[Receipt, ...]]
+    all_receipts: tuple[Receipt, ...]
+    parameters: Parameters | None
+
+    def __bool__(self) -> bool:
+        return bool(self.versions or any(self.receipts.values()))
+
+    def published(self, receipt: Receipt) -> Receipt | None:
+        """Return the published receipt of the same decision.
+
+        One of a version that the state claims to have stands whatever comes out now: the model
+        was registered again in the meantime, from rows that may or may not hold those.
+
+        Raises
+        ------
+        VersionFork
+            The record was decided otherwise.
+        """
+        same = [
+            other
+            for other in self.all_receipts
+            if (other.request_id, other.source) == (receipt.request_id, receipt.source)
+        ]
+        for other in same:
+            before = other.version is not None and other.version <= self.known
+            if before or _outcome(other) == _outcome(receipt):
+                return other
+        if any(other.final == receipt.final for other in same):
+            raise VersionFork(
+                f"model {receipt.model_id!r}: request {receipt.request_id!r} was answered "
+                f"{same[0].status} and comes to {receipt.status} when it is decided again"
+            )
+        return None
+
+
+def _outcome(receipt: Receipt) -> tuple[object, ...]:
+    return (
+        receipt.status, receipt.code, receipt.rows_deleted, receipt.rows_unknown, receipt.version,
+    )  # fmt: skip
+
+
+def events_of(
+    reader: Reader,
+    partition: Partition,
+    offsets: range,
+    models: set[str],
+    event: type[EventType],
+) -> Iterator[EventType]:
+    """Yield the events under these models' keys; foreign records are reported and skipped."""
+    for record in records_of(reader, partition, offsets):
+        key = (record.key or b"").decode("utf-8", errors="replace")
+        if key not in models or record.value is None:
+            continue
+        try:
+            found = event.model_validate_json(record.value)
+        except ValueError:
+            found = None
+        if found is None or found.model_id != key:
+            logger("takeover").error(
+                "a record under a model's key is not ours; subscribers will refuse it",
+                action="foreign_record",
+                topic=partition.topic,
+                partition=partition.index,
+                offset=record.offset,
+            )
+            continue
+        yield found
+
+
+def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator[Record]:
+    """Yield the records of a partition in a range of offsets."""
+    offset = offsets.start
+    while offset < offsets.stop:
+        records, onward = reader.read(partition, offset, _READ_SECONDS, READ_RECORDS)
+        for record in records:
+            if record.offset < offsets.stop:
+                yield record
+        if onward == offset:
+            return
+        offset = onward
+
+
+def read_lost(reader: Reader, state: ModelState, reach: int) -> Lost:
+    """Read what the log has beyond a state, in the newest ``reach`` records of each partition.
+
+    Raises
+    ------
+    VersionFork
+        The log's history does not continue the state's.
+    """
+    versions = _versions(reader, state, reach)
+    receipts = tuple(_newest(reader, topics.RECEIPTS, state.model_id, Receipt, reach))
+    undecided: dict[Partition, tuple[Receipt, ...]] = {}
+    for partition in reader.partitions(topics.DELETIONS):
+        found = _undecided(reader, state, partition, receipts)
+        if found:
+            undecided[partition] = found
+    parameters = list(_newest(reader, topics.MODELS, state.model_id, Parameters, reach))
+    newest = max(parameters, key=lambda event: event.version, default=None)
+    return Lost(state.version, versions, undecided, receipts, newest)
+
+
+def _newest(
+    reader: Reader, topic: str, model_id: str, event: type[EventType], reach: int
+) -> Iterator[EventType]:
+    for partition in reader.partitions(topic):
+        bounds = reader.bounds(partition)
+        offsets = range(max(bounds.begin, bounds.end - reach), bounds.end)
+        yield from events_of(reader, partition, offsets, {model_id}, event)
+
+
+def _versions(reader: Reader, state: ModelState, reach: int) -> tuple[Version, ...]:
+    newer = {
+        version.version: version
+        for version in _newest(reader, topics.VERSIONS, state.model_id, Version, reach)
+        if version.version > state.version
+    }
+    ordered = tuple(newer[number] for number in sorted(newer))
+    number, digest = state.version, state.digest
+    for version in ordered:
+        if chain.version_digest(version) != version.digest:
+            raise VersionFork(
+                f"model {state.model_id!r}: published version {version.version} was altered"
+            )
+        if version.version != number + 1 or version.prev_digest != digest:
+            raise VersionFork(
+                f"model {state.model_id!r}: the store holds version {state.version}, and published "
+                f"version {version.version} does not continue it. Restore the store, or register "
+                "the model again with --replace"
+            )
+        number, digest = version.version, version.digest
+    return ordered
+
+
+def _undecided(
+    reader: Reader, state: ModelState, partition: Partition, receipts: Sequence[Receipt]
+) -> tuple[Receipt, ...]:
+    """Return the receipts of records of a partition that the state has not decided.
+
+    A receipt names no incarnation of the topic: it counts only where the record at its offset is
+    its request.
+    """
+    first = state.offsets.get(str(partition), 0)
+    named: dict[int, Receipt] = {}
+    for receipt in receipts:
+        source = receipt.source
+        place = (source.topic, source.partition)
+        if place == (partition.topic, partition.index) and source.offset >= first:
+            named.setdefault(source.offset, receipt)
+    if not named:
+        return ()
+    bounds = reader.bounds(partition)
+    offsets = range(max(bounds.begin, min(named)), min(bounds.end, max(named) + 1))
+    there = {
+        record.offset: request_of(validate(record))
+        for record in records_of(reader, partition, offsets)
+        if record.offset in named
+    }
+    return tuple(
+        named[offset]
+        for offset in sorted(named)
+        if there.get(offset) == (state.model_id, named[offset].request_id)
+    )
+
+
+def request_of(item: Validated) -> tuple[str | None, str | None]:
+    """Return the model and the request that a record names."""
+    match item:
+        case Valid():
+            return item.request.model_id, item.request.request_id
+        case Refused():
+            return item.model_id, item.request_id
+        case Refreshed():
+            return item.event.model_id, None
+
+
+def items_of(
+    reader: Reader, partition: Partition, offsets: range, model_id: str
+) -> list[Valid | Refused]:
+    """Return a model's requests, good and bad, in a range of offsets."""
+    items = (validate(record) for record in records_of(reader, partition, offsets))
+    return [
+        item
+        for item in items
+        if request_of(item)[0] == model_id and not isinstance(item, Refreshed)
+    ]
+
+
+def partition_of(reader: Reader, source: Source | SourceRange) -> Partition:
+    """Return the partition that a receipt or a version names, in the topic's present incarnation.
+
+    Raises
+    ------
+    VersionFork
+        The topic has no such partition any more.
+    """
+    for partition in reader.partitions(source.topic):
+        if partition.index == source.partition:
+            return partition
+    raise VersionFork(
+        f"{source.topic}/{source.partition} was published from, and is not there any more"
+    )
+
+
+def origin_of_version(reader: Reader, version: Version) -> Origin | None:
+    """Return the records that made a version; None for one that registration made."""
+    if version.source is None:
+        return None
+    partition = partition_of(reader, version.source)
+    return Origin(str(partition), version.source.last_offset + 1, version.source)

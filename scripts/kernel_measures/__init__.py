@@ -1,0 +1,1 @@
+"""The measurements of ``scripts/kernels.py``, a module for each number."""

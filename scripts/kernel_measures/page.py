@@ -1,0 +1,159 @@
+"""The report: tables on the terminal, the JSON document, and the page docs/kernels.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+FORMAT = 1
+
+_NOTES: Mapping[str, str] = {
+    "leave out": (
+        "k rows drawn anew for each sample out of n = 10 d, all methods in turns, each right after "
+        "an untimed call of itself on the rows drawn before. Inside each "
+        "timer: reading the rows, their errors, the step, the new theta; of the exact method the "
+        "gate and the rows of V too. Not inside: what each method has precomputed (dual rows; "
+        "the rows of the hat matrix; the inverse Hessian). `its kernel alone` is "
+        "`engine.downdate.leave_out`, rows and errors given. The PRU by the Gram matrix is the "
+        "least work for a projection; it fails on dependent rows, so the product does not use "
+        "it. Functions: `scripts/reproduction/ours.py` and `scripts/reproduction/published.py`."
+    ),
+    "cost against d": (
+        "`engine.stream.delete` of k rows, the first of a generation. The slope is that of log "
+        "time over log d."
+    ),
+    "cost against n": (
+        "Rows and dual rows in memory-mapped files whose pages were all touched before; the "
+        "timer contains reading the k random rows from the files."
+    ),
+    "rebuild": (
+        "Operations counted: n d^2 (Hessian) + d^3 / 3 (factor) + 2 n d^2 (dual rows); for a "
+        "logistic model Hessian and factor once for each Hessian formed. All else is in the "
+        "timer and not in the count: checks, refinement, the verified eigenvalue bound (a second "
+        "factorisation), A^-1, leverages, rounding scales. The rate is that of X times a d x d "
+        "matrix, into memory used before. Memory is the growth of a process of its own at its "
+        "peak, X counted."
+    ),
+    "compact": (
+        "What a deletion costs with K rows in V, what folding V away costs (arithmetic only: a "
+        "compact writes the live rows to the store besides), and what a rebuild costs. See "
+        "`engine/crossover.py`."
+    ),
+}
+
+
+def document(
+    command: str, seed: int, machine: Mapping[str, str], figures: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the JSON document of a run."""
+    return {
+        "format": FORMAT,
+        "command": command,
+        "seed": seed,
+        "machine": dict(machine),
+        "figures": list(figures),
+    }
+
+
+def show(console: Console, run: Mapping[str, Any]) -> None:
+    """Print the tables of a run."""
+    for section, figures in _sections(run):
+        table = Table(title=section, title_justify="left")
+        names, lines = _lines(figures)
+        for name in names:
+            text = name in {"metric", "method"}
+            table.add_column(name, justify="left" if text else "right", no_wrap=True)
+        for line in lines:
+            table.add_row(*line)
+        console.print(table)
+    for line in verdicts(run):
+        console.print(line, markup=False)
+
+
+def verdicts(run: Mapping[str, Any]) -> list[str]:
+    """Return a line for each number that has a goal: the worst of its figures, and the verdict."""
+    lines = []
+    asked = [figure for figure in run["figures"] if figure["goal"] is not None]
+    asked.sort(key=_number)
+    for (section, metric, rival, goal), group in groupby(asked, key=_number):
+        figures = list(group)
+        values = [figure["value"] for figure in figures]
+        worst = min(values) if goal.startswith(">=") else max(values)
+        met = sum(figure["met"] for figure in figures)
+        verdict = "met" if met == len(figures) else "NOT MET"
+        what = f"{section}: {metric}" + (f", {rival}" if rival else "")
+        lines.append(
+            f"{verdict}: {what}: worst {digits(worst)}, goal {goal}, {met} of {len(figures)} cells"
+        )
+    return lines
+
+
+def _number(figure: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return what figures of one number have in common."""
+    method = str(figure["setting"].get("method", figure["setting"].get("kind", "")))
+    return figure["section"], figure["metric"], method, figure["goal"]
+
+
+def markdown(run: Mapping[str, Any]) -> str:
+    """Return the page of a run."""
+    parts = [
+        "# Kernels\n",
+        f"Made by `{run['command']}` (seed {run['seed']}); rendered from `results/kernels.json`. "
+        "One BLAS thread. Times are medians of the thread's processor time with the distance "
+        "between the quartiles (IQR), the median by the wall clock beside them: on a machine "
+        "with nothing else to do they are the same. At least 30 samples, of times above 5 s "
+        "fewer; the column says how many. Everything that is compared was measured in turns, in "
+        "one run.\n",
+        "| machine | |\n|---|---|",
+        *(f"| {name} | {value} |" for name, value in run["machine"].items()),
+        "",
+        "## Goals\n",
+        *(f"- {line}" for line in verdicts(run)),
+        "",
+    ]
+    for section, figures in _sections(run):
+        names, lines = _lines(figures)
+        parts += [
+            f"## {section.capitalize()}\n",
+            _NOTES[section] + "\n",
+            "| " + " | ".join(names) + " |",
+            "|" + "---|" * len(names),
+            *("| " + " | ".join(line) + " |" for line in lines),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def _sections(run: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    grouped = groupby(run["figures"], key=lambda figure: figure["section"])
+    return [(section, list(figures)) for section, figures in grouped]
+
+
+def _lines(figures: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return column names and lines of one section."""
+    setting = list(dict.fromkeys(name for figure in figures for name in figure["setting"]))
+    names = ["metric", *setting, "value", "IQR", "wall", "samples", "unit", "goal", "met"]
+    lines = [
+        [
+            figure["metric"],
+            *(str(figure["setting"].get(name, "")) for name in setting),
+            *(digits(figure[column]) for column in ("value", "iqr", "wall")),
+            str(figure["samples"]),
+            figure["unit"],
+            figure["goal"] or "",
+            {None: "", True: "yes", False: "NO"}[figure["met"]],
+        ]
+        for figure in figures
+    ]
+    return names, lines
+
+
+def digits(value: float | None) -> str:
+    """Return three or four digits; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
