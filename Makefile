@@ -51,8 +51,8 @@ bench: setup ## Measure steps, end-to-end time and retraining, side by side
 	$(BIN)/python scripts/bench.py
 
 .PHONY: paper
-paper: setup ## Run the paper's experiments at its sizes: tables, figures, docs/paper.md (resumable)
-	$(BIN)/python scripts/paper.py
+paper: setup ## Run the paper's experiments at its sizes: docs/paper.md (resumable; YELP=FILE)
+	$(BIN)/python scripts/paper.py $(if $(YELP),--yelp "$(YELP)")
 
 .PHONY: paper-quick
 paper-quick: setup ## The paper's experiments at small sizes, in under 3 minutes

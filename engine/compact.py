@@ -37,5 +37,6 @@ def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
     compacted = np.empty_like(W)
     for start in range(0, len(X), _BLOCK):
         block = slice(start, start + _BLOCK)
-        compacted[block] = W[block] + (X[block] @ V.T) @ V
+        np.matmul(X[block] @ V.T, V, out=compacted[block])
+        compacted[block] += W[block]
     return compacted

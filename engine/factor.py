@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigvalsh_tridiagonal, solve_triangular
 from scipy.linalg.lapack import dlange, dpotrf
 
 from engine.errors import IllConditioned
@@ -16,7 +16,10 @@ from engine.objective import Array
 
 EPS = float(np.finfo(np.float64).eps)
 
-_POWER_STEPS = 40  # enough for two digits of the smallest eigenvalue, which is then verified
+_LANCZOS_STEPS = 12
+"""Solves spent on the smallest eigenvalue, which is verified afterwards. From a random start the
+relative error is 0.103 (ln d / 11)^2 on average whatever the spectrum, 6 % at d = 4000
+(Kuczynski and Wozniakowski 1992); the power method would need over 100 for that."""
 _SHRINK = 0.8  # the verified bound starts at 80 % of the estimate
 _HALVINGS = 60  # 2^-60: past double precision
 _ROUNDING = 16.0  # times eps x largest: what forming and factoring A may hide of an eigenvalue
@@ -92,8 +95,8 @@ def factorise(A: Array) -> Factor:
 
     Notes
     -----
-    Cost O(d^3 / 3) twice or a few times, and 40 steps of O(d^2): the later factorisations verify
-    the eigenvalue bound. (Power iteration alone errs on the unsafe side.)
+    Cost O(d^3 / 3) twice or a few times, and 12 steps of O(d^2): the later factorisations verify
+    the eigenvalue bound. (The Lanczos method alone errs on the unsafe side.)
     """
     L = lower_triangle(A)
     largest = float(dlange("1", A))
@@ -107,12 +110,7 @@ def _verified_smallest(A: Array, L: Array, largest: float) -> float:
     times as large and never met.
     """
     rounding = _ROUNDING * EPS * largest
-    v: Array = np.random.default_rng(0).standard_normal((A.shape[0],))
-    growth = 1.0
-    for _ in range(_POWER_STEPS):
-        v = solve_with(L, v / np.linalg.norm(v))
-        growth = float(np.linalg.norm(v))
-    mu: float = _SHRINK / growth
+    mu = _SHRINK / _largest_of_inverse(L)
     shifted = np.empty(A.shape, order="F")
     for _ in range(_HALVINGS):
         if mu <= rounding:
@@ -124,3 +122,28 @@ def _verified_smallest(A: Array, L: Array, largest: float) -> float:
             return mu - rounding
         mu = mu / 2
     raise IllConditioned(_SINGULAR)
+
+
+def _largest_of_inverse(L: Array) -> float:
+    """Return the largest Ritz value of (L L^T)^-1: at most its largest eigenvalue, and near it.
+
+    Lanczos with full reorthogonalisation, done twice.
+    """
+    start: Array = np.random.default_rng(0).standard_normal((L.shape[0],))
+    v = start / np.linalg.norm(start)
+    basis = np.empty((0, len(v)))
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for _ in range(min(len(v), _LANCZOS_STEPS)):
+        basis = np.vstack([basis, v])
+        w = solve_with(L, v)
+        diagonal.append(float(v @ w))
+        for _ in range(2):
+            w = w - basis.T @ (basis @ w)
+        beside.append(float(np.linalg.norm(w)))
+        if beside[-1] <= EPS * max(diagonal):  # the start has no part outside of the basis
+            break
+        v = w / beside[-1]
+    return float(
+        eigvalsh_tridiagonal(np.array(diagonal), np.array(beside[: len(diagonal) - 1]))[-1]
+    )

@@ -24,17 +24,19 @@ import redis
 from threadpoolctl import threadpool_limits
 
 from consumers.embedded import EmbeddedValkey
-from engine import LinearModel, crossover
+from engine import crossover
 from engine.compact import compacted_dual_rows, downdated_factor
 from engine.error import Sentinels, remainder_estimate
 from engine.factor import Factor, lower_triangle
 from engine.growing import GrowingRows
+from engine.methods import method_named
 from engine.objective import Kind, Objective, Rows
-from engine.refresh import Limits
+from engine.precompute import precompute
+from engine.refresh import Limits, compact
 from engine.store import codec
 from engine.store.keys import SHARDS, ModelKeys
 from engine.store.staging import stage_generation
-from engine.stream import Generation, Stream, at_rest, current_dual_rows
+from engine.stream import Generation, Stream, at_rest, begin, current_dual_rows, delete
 
 REPEATS = 30
 _COUNTED = 60_000  # numbers of V: in a smaller one, calls cost more than numbers
@@ -182,32 +184,39 @@ def stream_cost(rule: Rule, n: int, d: int, deletions: int, k: int) -> float:
 def model_against_streams(rng: np.random.Generator, n: int, d: int, deletions: int) -> None:
     """Print real streams of single deletions beside the model, without store and job.
 
-    Processor time, because other programs would add to the clock's.
+    Processor time, because other programs would add to the clock's. What a deletion costs without
+    V is the median of those with fewer than 16 rows in V.
     """
-    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+    X, y = rng.standard_normal((n, d)), rng.standard_normal((n, 1))
+    rows = Rows(X, y, np.ones(n))
+    objective = Objective(Kind.LINEAR, np.ones(d))
+    made, exact = precompute(objective, rows), method_named("exact")
     print(f"\nReal streams, n = {n}, d = {d}, {deletions} single deletions, processor time.")
-    print("\n| folded away at | all, s | V and folding, s | by the model, s |\n|---|---|---|---|")
-    own = 0.0
-    for threshold in (8, deletions // 16, deletions // 4, deletions):
-        measured, expected, K = 0.0, 0.0, 0
-        model = LinearModel().fit(X, y)
-        for i in range(deletions if threshold > 8 else 100):
+    print("\n| folded away at | V, s | model | folding, s | model |\n|---|---|---|---|---|")
+    for threshold in (deletions // 16, deletions // 4, deletions):
+        generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+        factor, W = made.factor, made.dual_rows.copy()
+        steps, without, folds, kept, folded = [], [], 0.0, 0.0, 0.0
+        for i in range(deletions):
+            K, one = len(stream.V), slice(i, i + 1)
             begun = time.process_time()
-            model.delete([str(i)], "exact")
-            measured += time.process_time() - begun
-            expected, K = expected + crossover.step_seconds(d, K, 1), K + 1
-            if threshold < K:
+            stream = delete(generation, stream, rows.take(one), W[one], exact).stream
+            steps.append(time.process_time() - begun)
+            kept += crossover.step_seconds(d, K, 1)
+            if K < 16:
+                without.append(steps[-1])
+            if threshold < K + 1:
+                left = slice(i + 1, n)
                 begun = time.process_time()
-                model.refresh("compact")
-                work = crossover.folding_multiplications(n - i, d, K)
-                expected += crossover.SECONDS_PER_MULTIPLICATION * work
-                K = 0
-                measured += time.process_time() - begun if threshold > 8 else 0.0
-        if threshold == 8:  # what a deletion costs with next to nothing in V
-            own = deletions * measured / 100
-            continue
+                after = compact(generation, stream, factor, rows.take(left), W[left])
+                folds += time.process_time() - begun
+                work = crossover.folding_multiplications(n - i, d, K + 1)
+                folded += crossover.SECONDS_PER_MULTIPLICATION * work
+                generation, stream, factor = after.generation, after.stream, after.factor
+                W[left] = after.dual_rows
+        v = sum(steps) - deletions * statistics.median(without)
         name = f"K > {threshold}" if threshold < deletions else "never"
-        print(f"| {name} | {measured:.2f} | {measured - own:.2f} | {expected:.2f} |")
+        print(f"| {name} | {v:.2f} | {kept:.2f} | {folds:.2f} | {folded:.2f} |")
 
 
 def rule_against_thresholds(deletions: int) -> None:

@@ -24,11 +24,14 @@ from reproduction import (
     table5_fit_logistic,
     table6_l2_logistic,
     theorem_influence,
+    yelp,
 )
 from reproduction.experiment import Cell, Experiment
 from reproduction.progress import Reporter, reporting
 from reproduction.records import CellRun, Results
 from threadpoolctl import threadpool_limits
+
+from engine.errors import LetheError
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     table2_runtimes.EXPERIMENT,
@@ -37,6 +40,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     table5_fit_logistic.EXPERIMENT,
     table6_l2_logistic.EXPERIMENT,
     theorem_influence.EXPERIMENT,
+    yelp.EXPERIMENT,
 )
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20210413
@@ -112,9 +116,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--results", type=Path, help="default: results/paper[-quick].json")
     parser.add_argument("--page", type=Path, help="default: docs/paper.md; none with --quick")
     parser.add_argument("--images", type=Path, help="default: docs/images; none with --quick")
+    parser.add_argument("--yelp", type=Path, help="yelp_academic_dataset_review.json")
     parser.add_argument("--merge", type=Path, help="take over the cells of this results file first")
     chosen = parser.parse_args(arguments)
     wanted = [e for e in EXPERIMENTS if not chosen.only or e.name in chosen.only]
+    if chosen.yelp is not None:
+        wanted = [yelp.with_file(chosen.yelp) if e is yelp.EXPERIMENT else e for e in wanted]
     file = chosen.results or ROOT / "results" / f"paper{'-quick' * chosen.quick}.json"
     try:
         results = Results.open(file, quick=chosen.quick)
@@ -127,7 +134,13 @@ def main(arguments: list[str]) -> int:
         for experiment in wanted:
             results.drop_table(experiment.name)
     if not chosen.render:
-        run(wanted, results, chosen.seed)
+        try:
+            run(wanted, results, chosen.seed)
+        except LetheError as error:
+            print(error, file=sys.stderr)
+            return 2
+        if yelp.EXPERIMENT in wanted and not results.of(yelp.TABLE):
+            print(yelp.HOW_TO_GET, file=sys.stderr)
     _write_page(chosen.page, chosen.images, results)
     return 0 if show_checks(wanted, results, strict=chosen.strict) else 1
 

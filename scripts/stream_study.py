@@ -31,6 +31,7 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20210413
+_LINEAR, _LOGISTIC = 40, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def units(*, quick: bool, seed: int) -> list[Unit]:
     found = [
         Unit(
             f"{over_time.PART}: {kind}, {family}",
-            40 if kind == "linear" else 70,
+            _LINEAR if kind == "linear" else _LOGISTIC,
             partial(over_time.run, kind, family, long, seed),
         )
         for kind in ("linear", "logistic")
@@ -73,11 +74,11 @@ def units(*, quick: bool, seed: int) -> list[Unit]:
     ]
     timed = cost.QUICK if quick else cost.Plan()
     found.append(Unit(cost.PART, 60, partial(cost.run, timed, seed)))
-    return found
+    return sorted(found, key=lambda unit: unit.weight)
 
 
 def measure(wanted: list[Unit], unfinished: Unfinished, console: Console) -> list[Record]:
-    """Measure all units, or take them from an interrupted run."""
+    """Measure all units, the short ones first, or take them from an interrupted run."""
     records: list[Record] = []
     columns = (
         TextColumn("{task.description}"),
@@ -123,6 +124,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--render", action="store_true", help="measure nothing: draw the results again"
     )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="measure nothing: write what an interrupted run has finished, and keep it",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.render:
         run = json.loads(chosen.results.read_text(encoding="utf-8"))
@@ -130,18 +136,22 @@ def main(arguments: list[str]) -> int:
         wanted = units(quick=chosen.quick, seed=chosen.seed)
         plan = f"{'quick' if chosen.quick else 'full'}, seed {chosen.seed}, format {FORMAT}"
         unfinished = Unfinished(chosen.results.with_suffix(".unfinished.jsonl"), plan)
+        missing = [unit.name for unit in wanted if unfinished.get(unit.name) is None]
         with threadpool_limits(1):
             machine = facts()
+            if chosen.partial:
+                wanted = [unit for unit in wanted if unit.name not in missing]
             records = measure(wanted, unfinished, Console(stderr=True))
         run = {
             "format": FORMAT,
             "command": "scripts/stream_study.py --quick" if chosen.quick else "make stream-study",
             "seed": chosen.seed,
             "machine": machine,
+            "missing": missing if chosen.partial else [],
             "records": records,
         }
     write(run, chosen.results, chosen.page)
-    if not chosen.render:
+    if not (chosen.render or chosen.partial):
         unfinished.finish()
     outcomes = checked(run["records"])
     for outcome in outcomes:

@@ -67,6 +67,8 @@ class Experiment:
         The same for times: printed at full size only, and without `--strict` no failure.
     draw
         Writes figures ``paper-*.png`` and ``.svg`` into a directory; None if there are none.
+    absent
+        What the page says in place of the section when there is neither a cell nor a record.
     timed
         Its records are times: they say something only on a quiet machine.
     """
@@ -80,6 +82,7 @@ class Experiment:
     timing_checks: Callable[[Sequence[Record]], list[tuple[bool, str]]] = lambda _records: []
     draw: Callable[[Sequence[Record], Path], None] | None = None
     timed: bool = False
+    absent: str = ""
 
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:

@@ -27,6 +27,8 @@ def render(experiments: Sequence[Experiment], results: Results) -> str:
         missing = missing_cells(experiment, results)
         if missing:
             parts.append(f"Not run yet: {', '.join(missing)}.\n")
+        if experiment.absent and not records and not missing:
+            parts.append(experiment.absent)
         if records:
             parts.append(experiment.render(records))
             parts += _checks(experiment, results)

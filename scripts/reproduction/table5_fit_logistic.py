@@ -58,12 +58,13 @@ model; the paper does not say how it gets such rows. Here a row on the wrong sid
 Algorithm 3, "PRU" the same answer from dual rows.
 """
 _REMARKS = """\
-What differs and why: the share that the influence method and the PRU leave depends on the ridge
-and on the scale of theta*, neither of which is printed (theta* is standard normal here, so that
-the classes are nearly separable). The order of the methods is the paper's. Newton and ours leave
-nothing at any setting: both are the exact Newton step, and the remaining rows do not have the
-feature. The PRU reaches 0.00 only where the deleted rows, k of them on about p d columns, span
-the injected direction.
+Where the figures differ from the paper's, three things that it does not print may be why: the
+ridge (two others are below), theta* (standard normal here, so that the classes are nearly
+separable), and how the deleted rows come to be classified correctly. What does not depend on them:
+the PRU goes to 0 as k comes near p d, the number of columns that the deleted rows share, because
+their span then holds the injected direction (p = 0.05, k = 100: 100 rows on about 51 columns).
+Newton and ours leave nothing at any setting: they are one step, the minimum of a quadratic model
+of the remaining rows' loss, and those rows do not have the feature.
 """
 
 

@@ -27,6 +27,8 @@ class Outcome:
 
 
 def _at_most(promise: str, figures: Sequence[float], limit: float) -> Outcome:
+    if not figures:
+        return Outcome(f"{promise}: not measured", float("nan"), limit, False)
     largest = max(figures)
     return Outcome(promise, largest, limit, largest <= limit)
 
@@ -44,6 +46,8 @@ def _endured(records: Sequence[Record]) -> list[Outcome]:
             ("exact", "one generation, nothing compacted"),
         ):
             found = where(records, part=endurance.PART, data=family, method=method)
+            if not found:  # an interrupted run
+                continue
             last = found[-1]
             what = f"{last['deleted']} single deletions, d = {last['d']}, {family}, {how}"
             outcomes.append(
@@ -97,6 +101,7 @@ def _bounds(records: Sequence[Record]) -> list[Outcome]:
 
 
 def _diverges(records: Sequence[Record]) -> Outcome:
-    largest = max(record["true"] for record in where(records, part=divergence.PART))
+    found = where(records, part=divergence.PART)
+    largest = max((record["true"] for record in found), default=0.0)
     promise = "the paper's formula repeated is worse than theta = 0 somewhere: relative error"
     return Outcome(promise, largest, 1.0, largest > 1.0)

@@ -149,7 +149,7 @@ def _endurance(records: Sequence[Record]) -> Figure:
         for method, label in (
             ("exact", "one generation"),
             ("exact, refreshed", "compacted by the policy"),
-            ("exact, often compacted", "compacted each d / 2 rows"),
+            ("exact, often compacted", "compacted each d rows"),
         ):
             found = where(records, part=endurance.PART, data=family, method=method)
             style = {"linestyle": _DASHES[method], "marker": "."}
@@ -205,6 +205,8 @@ def _cost(records: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     axes = figure.subplots(1, 3)
     found = where(records, part=cost.PART)
+    if not found:  # an interrupted run
+        return figure
     sizes = sorted({record["k"] for record in found} - {None})
     shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(sizes)))
     for axis, method in zip(axes, cost.METHODS, strict=False):

@@ -115,8 +115,9 @@ class Followed:
         choice = self.model.refresh()
         seconds = time.perf_counter() - begin
         if cause == "generation" and "rows deleted" in choice.reason:
-            # Only an error near the budget turns a compact into a rebuild.
-            cause = "cost" if choice.size is Size.COMPACT else "budget"
+            # A compact, or a rebuild where that costs less; any other rebuild is for the error.
+            cheaper = choice.size is Size.COMPACT or "costs less" in choice.reason
+            cause = "cost" if cheaper else "budget"
         reason = re.sub(r"^\d+ ", "", choice.reason)
         self.refreshes.append(Refresh(self.deleted, cause, str(choice.size), reason, seconds))
         return self.model.error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -25,8 +25,6 @@ def page(run: Mapping[str, Any]) -> str:
     records: Sequence[Record] = run["records"]
     k = middle_batch(records)
     long = where(records, part=over_time.PART)
-    lasting = where(records, part=endurance.PART)
-    traced = where(records, part=trace.PART)
     filled = {
         "command": run["command"],
         "seed": run["seed"],
@@ -37,6 +35,7 @@ def page(run: Mapping[str, Any]) -> str:
         "d": long[0]["d"],
         "k": k,
         "budget": f"{BUDGET:g}",
+        "missing": _missing(run),
         "answer": answer(records, k),
         "checks": "\n".join(f"    {outcome.line()}" for outcome in checked(records)),
         "final_table": tables.final(records, k),
@@ -45,24 +44,14 @@ def page(run: Mapping[str, Any]) -> str:
             max(r["difference"] for r in long if r["method"] == "pru" and "difference" in r)
         ),
         "batch_table": tables.batches(records),
-        "ways": where(records, part=order.PART)[0]["ways"],
-        "order_table": tables.orders(records),
         "allowance": _allowance(records),
-        "trace_k": traced[0]["k"],
         "ratio_table": tables.ratios(records),
         "refresh_table": tables.refreshes(records),
-        "endurance_count": f"{last(lasting)['deleted']:,}",
-        "endurance_n": f"{lasting[0]['n']:,}",
-        "endurance_d": lasting[0]["d"],
-        "endurance_table": tables.endured(records),
-        "divergence_table": tables.diverged(records),
-        "recipe": _recipe(records),
-        "quoted": _quoted(records),
-        "cost_n": f"{where(records, part=cost.PART)[0]['n']:,}",
-        "cost_d": where(records, part=cost.PART)[0]["d"],
-        "cost_table": tables.costs(records),
-        "cost_lines": _cost_lines(records),
-        "interval_lines": _interval_lines(records),
+        **{
+            name: make(records) if where(records, part=part) else _NOT_YET
+            for part, keys in _PARTS.items()
+            for name, make in keys.items()
+        },
         **{
             f"{name}_figure": f"![{drawn.alt}](images/{drawn.file})"
             for name, drawn in FIGURES.items()
@@ -78,39 +67,54 @@ def answer(records: Sequence[Record], k: int) -> str:
         found = where(records, part=over_time.PART, kind=kind, method=method, k=k)
         return max(float(record["true"]) for record in found)
 
+    lines = [
+        "- **The paper's formula repeated** drifts from the first batch on and never comes "
+        f"back: up to {digits(worst('linear', 'naive'))} relative (linear) and "
+        f"{digits(worst('logistic', 'naive'))} (logistic) here{_on_its_own_data(records)}.",
+        "- **Streaming PRU** is the one-shot PRU of the union. Its error rises to "
+        f"{digits(worst('linear', 'pru'))} (linear), and for linear models falls to rounding "
+        "once the deleted rows span the space. With the policy's refreshes it stayed within "
+        f"{digits(worst('linear', 'pru, refreshed'))} (linear) and "
+        f"{digits(worst('logistic', 'pru, refreshed'))} (logistic) at every checkpoint.",
+        "- **Exact, linear** only rounds: at most "
+        f"{digits(worst('linear', 'exact'))} at any checkpoint, with no refresh at all.",
+        "- **Exact, logistic**: the quadratic model ages to "
+        f"{digits(worst('logistic', 'exact'))} without a refresh; with the policy it stayed "
+        f"within {digits(worst('logistic', 'exact, refreshed'))}.",
+        "- With the policy, deletions and refreshes together, a stream by pru took "
+        f"{_dearer(records)} times as long as the same by exact (median of all cases).",
+    ]
+    return "\n".join([*lines, *_long_and_cost(records)])
+
+
+def _on_its_own_data(records: Sequence[Record]) -> str:
+    found = where(records, part=divergence.PART)
+    return f", {digits(max(r['true'] for r in found))} on data made for it" if found else ""
+
+
+def _long_and_cost(records: Sequence[Record]) -> list[str]:
+    lines = []
     lasting = [
         record
         for record in where(records, part=endurance.PART)
         if record["method"] in ("exact", "exact, refreshed")
     ]
-    far = max(record["true"] for record in lasting)
-    for_error = max(record["for_error"] for record in lasting)
-    largest = max(record["true"] for record in where(records, part=divergence.PART))
-    slopes = {name: cost.interval(records, name).slope for name in cost.METHODS}
-    return "\n".join(
-        [
-            f"- **The paper's formula repeated** drifts from the first batch on and never comes "
-            f"back: up to {digits(worst('linear', 'naive'))} relative (linear) and "
-            f"{digits(worst('logistic', 'naive'))} (logistic) here, {digits(largest)} on "
-            "data made for it.",
-            f"- **Streaming PRU** is the one-shot PRU of the union. Its error rises to "
-            f"{digits(worst('linear', 'pru'))} (linear), and for linear models falls to rounding "
-            "once the deleted rows span the space. With the policy's refreshes it stayed within "
-            f"{digits(worst('linear', 'pru, refreshed'))} (linear) and "
-            f"{digits(worst('logistic', 'pru, refreshed'))} (logistic) at every checkpoint.",
-            f"- **Exact, linear**: {last(lasting)['deleted']:,} single deletions leave "
-            f"{digits(far)} at most, with {for_error or 'no'} refresh for the error.",
-            f"- **Exact, logistic**: the quadratic model ages to "
-            f"{digits(worst('logistic', 'exact'))} without a refresh; with the policy it stayed "
-            f"within {digits(worst('logistic', 'exact, refreshed'))}.",
+    if lasting:
+        for_error = max(record["for_error"] for record in lasting)
+        lines.append(
+            f"- {last(lasting)['deleted']:,} single deletions by exact leave "
+            f"{digits(max(record['true'] for record in lasting))} at most, with "
+            f"{for_error or 'no'} refresh for the error."
+        )
+    if where(records, part=cost.PART):
+        slopes = {name: cost.interval(records, name).slope for name in cost.METHODS}
+        lines.append(
             "- **Cost** of a single deletion: a fixed part, and "
             f"{digits(slopes['exact'])} microseconds (exact; pru {digits(slopes['pru'])}) for "
-            "each row deleted before it in the "
-            "generation, whatever n. Compacting sets that part back to nothing. With the "
-            "policy, deletions and refreshes together, a stream by pru took "
-            f"{_dearer(records)} times as long as the same by exact (median of all cases).",
-        ]
-    )
+            "each row deleted before it in the generation, whatever n. Compacting sets that "
+            "part back to nothing."
+        )
+    return lines
 
 
 def _recipe(records: Sequence[Record]) -> str:
@@ -216,3 +220,39 @@ def _bandwidth(records: Sequence[Record]) -> float:
     """Return the rate at which V is read by single deletions, in GB/s."""
     slope = cost.interval(records, "exact").slope  # microseconds a row of V
     return 16 * float(records[0]["d"]) / (1000 * slope)
+
+
+def _missing(run: Mapping[str, Any]) -> str:
+    if not run["missing"]:
+        return ""
+    return f"The run was interrupted. Not measured yet: {'; '.join(run['missing'])}.\n"
+
+
+def _first(part: str, name: str) -> Callable[[Sequence[Record]], str]:
+    """Return what finds this figure of a part's first record."""
+    return lambda records: f"{where(records, part=part)[0][name]:,}"
+
+
+_NOT_YET = "(not measured yet)"
+_PARTS: Mapping[str, Mapping[str, Callable[[Sequence[Record]], str]]] = {
+    order.PART: {"ways": _first(order.PART, "ways"), "order_table": tables.orders},
+    trace.PART: {"trace_k": _first(trace.PART, "k")},
+    endurance.PART: {
+        "endurance_count": lambda r: f"{last(where(r, part=endurance.PART))['deleted']:,}",
+        "endurance_n": _first(endurance.PART, "n"),
+        "endurance_d": _first(endurance.PART, "d"),
+        "endurance_table": tables.endured,
+    },
+    divergence.PART: {
+        "divergence_table": tables.diverged,
+        "recipe": _recipe,
+        "quoted": _quoted,
+    },
+    cost.PART: {
+        "cost_n": _first(cost.PART, "n"),
+        "cost_d": _first(cost.PART, "d"),
+        "cost_table": tables.costs,
+        "cost_lines": _cost_lines,
+        "interval_lines": _interval_lines,
+    },
+}

@@ -13,7 +13,12 @@ from streams.records import Record, where
 KINDS = ("linear", "logistic")
 METHODS = ("naive", "one-shot pru", "pru", "pru, refreshed", "exact", "exact, refreshed")
 _RESOLVED = 1e-9  # relative errors below are rounding: no ratio is taken
-_CASES = [(kind, family) for kind in KINDS for family in FAMILIES]
+
+
+def cases(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return the kinds and families that were measured over time."""
+    found = {(r["kind"], r["data"]) for r in where(records, part=over_time.PART)}
+    return [case for kind in KINDS for family in FAMILIES if (case := (kind, family)) in found]
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -37,7 +42,7 @@ def last(records: Sequence[Record]) -> Record:
 
 def _per_method(records: Sequence[Record], k: int, figure: str) -> str:
     lines = []
-    for kind, family in _CASES:
+    for kind, family in cases(records):
         here = where(records, part=over_time.PART, kind=kind, data=family)
         cells = []
         for method in METHODS:
@@ -65,7 +70,7 @@ def batches(records: Sequence[Record]) -> str:
     sizes = sorted({r["k"] for r in where(records, part=over_time.PART)} - {None})
     methods = ("naive", "pru", "exact")
     lines = []
-    for kind, family in _CASES:
+    for kind, family in cases(records):
         here = where(records, part=over_time.PART, kind=kind, data=family)
         for method in methods:
             found = [last(where(here, method=method, k=k)) for k in sizes]
@@ -82,6 +87,8 @@ def batches(records: Sequence[Record]) -> str:
 
 def orders(records: Sequence[Record]) -> str:
     """Return how far apart the answers of several orders are."""
+    found_here = where(records, part=order.PART)
+    ordered = list(dict.fromkeys((r["kind"], r["data"]) for r in found_here))
     methods = ("naive", "pru", "exact")
     lines = [
         [
@@ -92,7 +99,7 @@ def orders(records: Sequence[Record]) -> str:
                 if (found := where(records, part=order.PART, kind=kind, data=family, method=method))
             ),
         ]
-        for kind, family in _CASES
+        for kind, family in ordered
     ]
     return table(["", *methods], lines)
 
@@ -120,7 +127,7 @@ def refreshes(records: Sequence[Record]) -> str:
     names = ("complete", "polish", "compact", "rebuild")
     sizes = sorted({r["k"] for r in where(records, part=over_time.PART)} - {None})
     lines = []
-    for kind, family in _CASES:
+    for kind, family in cases(records):
         for method in ("pru, refreshed", "exact, refreshed"):
             for k in sizes:
                 here = where(records, part=over_time.PART, kind=kind, data=family)
@@ -143,6 +150,8 @@ def endured(records: Sequence[Record]) -> str:
     for family in endurance.FAMILIES:
         for method in endurance.policies():
             found = where(records, part=endurance.PART, data=family, method=method)
+            if not found:  # an interrupted run
+                continue
             end = last(found)
             reasons = "; ".join(f"{count} {why}" for why, count in end["reasons"].items())
             lines.append(

@@ -23,7 +23,7 @@ class Plan:
     n: int = 4000
     d: int = 200
     k: int = 10
-    batches: int = 150
+    batches: int = 100
 
 
 QUICK = Plan(n=400, d=20, k=5, batches=20)

@@ -98,7 +98,7 @@ def test_an_interrupted_run_goes_on(run: Run) -> None:
     taken = [line for line in run.progress.splitlines() if "interrupted run" in line]
 
     assert len(taken) >= 1
-    assert taken[0].startswith("over time: linear, isotropic")
+    assert taken[0].startswith("order: linear")
 
 
 def test_every_number_is_a_measurement(run: Run) -> None:

@@ -27,8 +27,9 @@ def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
-def test_every_test_that_proves_a_promise_exists() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/guarantees.md").read_text())
+@pytest.mark.parametrize("page", ["guarantees", "guards"])
+def test_every_test_that_proves_a_promise_exists(page: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / f"docs/{page}.md").read_text())
     assert len(named) > 10
     for file, test in named:
         assert re.search(rf"def {test}\b", (ROOT / file).read_text()), f"{file}::{test}"

@@ -1,0 +1,1 @@
+"""What `scripts/certificates.py` measures: certificates, sentinels, polishes."""

@@ -1,0 +1,98 @@
+"""The sentinels' estimate against the true error, over families, orders of deletion and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.error import Sentinels, choose_sentinels, remainder_estimate
+from tests.families import Array, Data
+from tests.oracles import retrain
+from tests.states import start
+
+N, P = 1200, 20
+DONE = (5, 20, 60, 200)
+"""Rows deleted when the estimate is taken."""
+
+ORDERS = ("random", "one class", "one corner")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """One estimate: the family, the order of deletion, estimate over truth."""
+
+    family: str
+    order: str
+    deleted: int
+    ratio: float
+
+
+def _data(rng: np.random.Generator, X: Array, strength: float, ridge: float) -> Data:
+    u = X @ rng.standard_normal(X.shape[1])
+    u = u / u.std() * strength
+    y = (rng.random((len(X), 1)) < 1 / (1 + np.exp(-u[:, None]))).astype(np.float64)
+    return Data("", "logistic", X, y, np.ones(len(X)), ridge, True, rng.permutation(len(X))[:200])
+
+
+def _weighted(rng: np.random.Generator) -> Data:
+    plain = _data(rng, rng.standard_normal((N, P)), 2.0, 1.0)
+    weight = rng.uniform(0.2, 5.0, N)
+    return Data("", "logistic", plain.X, plain.y, weight, 1.0, True, plain.deleted)
+
+
+def _high_leverage(rng: np.random.Generator) -> Data:
+    X = rng.standard_normal((N, P))
+    X[rng.permutation(N)[:60]] *= 10.0
+    return _data(rng, X, 2.0, 1.0)
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {
+    "benign": lambda g: _data(g, g.standard_normal((N, P)), 1.5, 1.0),
+    "strong signal": lambda g: _data(g, g.standard_normal((N, P)), 5.0, 1.0),
+    "nearly separable": lambda g: _data(g, g.standard_normal((N, P)), 15.0, 1e-2),
+    "anisotropic": lambda g: _data(
+        g, g.standard_normal((N, P)) * np.logspace(0.5, -2, P), 2.0, 1e-3
+    ),
+    "sparse": lambda g: _data(g, g.standard_normal((N, P)) * (g.random((N, P)) < 0.1), 2.0, 0.5),
+    "many features": lambda g: _data(g, g.standard_normal((N, 120)), 3.0, 1.0),
+    "weighted": _weighted,
+    "high leverage": _high_leverage,
+    "duplicated": lambda g: _data(
+        g, np.repeat(g.standard_normal((N // 4, P)), 4, axis=0), 2.0, 1.0
+    ),
+}
+
+
+def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
+    """Yield estimates of one data set: every order, 4 counts of deletions, ``samples`` samples."""
+    rng = np.random.default_rng([11, number, sorted(FAMILIES).index(family)])
+    data = FAMILIES[family](rng)
+    state = start(data)
+    orders = {
+        "random": data.deleted,
+        "one class": np.flatnonzero(data.y[:, 0] == 1)[:200],
+        "one corner": np.argsort(-data.X[:, 0])[:200],
+    }
+    for order, rows in orders.items():
+        stream, first = state.stream, 0
+        for done in DONE:
+            stream = state.delete(stream, rows[first:done], "exact")
+            first = done
+            live = np.ones(len(data.X), dtype=np.bool_)
+            live[rows[:done]] = False
+            truth = retrain(
+                "logistic", data.design[live], data.y[live], data.weight[live], data.penalty
+            )
+            true = float(np.linalg.norm(stream.theta_exact - truth))
+            if true < 1e-9 * float(np.linalg.norm(truth)):
+                continue  # nothing to estimate: rounding
+            places = np.flatnonzero(live)
+            for seed in range(samples):
+                chosen = places[choose_sentinels(len(places), seed)]
+                sentinels = Sentinels(
+                    tuple(map(str, chosen)), state.rows.take(chosen), state.made.dual_rows[chosen]
+                )
+                estimate = remainder_estimate(state.generation, stream, sentinels, len(places))
+                yield Estimated(family, order, done, estimate / true)
