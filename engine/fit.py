@@ -11,6 +11,7 @@ from engine.factor import EPS, Factor, factorise, lower_triangle, solve_with
 from engine.objective import Array, Kind, Objective, Rows, norm
 
 _REFINEMENTS = 2  # of the linear solution; the third changes nothing at condition 1e10
+_SETTLED = 16.0  # times eps: after so small a correction the next is rounding
 _NEWTON_LIMIT = 200
 _RESOLVED = 64.0  # times eps: a decrease below this part of the value is rounding
 _LAST_STEPS = 5
@@ -55,9 +56,14 @@ def _fit_linear(objective: Objective, rows: Rows) -> Fit:
     zero = np.zeros((objective.d, rows.y.shape[1]))
     factor = factorise(objective.hessian(rows, zero))
     theta = -factor.solve(objective.gradient(rows, zero))
+    gradient = objective.gradient(rows, theta)
     for _ in range(_REFINEMENTS):
-        theta = theta - factor.solve(objective.gradient(rows, theta))
-    return Fit(theta, factor, objective.gradient(rows, theta))
+        step = factor.solve(gradient)
+        theta = theta - step
+        gradient = objective.gradient(rows, theta)
+        if norm(step) <= _SETTLED * EPS * norm(theta):
+            break
+    return Fit(theta, factor, gradient)
 
 
 def _fit_logistic(objective: Objective, rows: Rows, start: Array | None) -> Fit:

@@ -31,7 +31,7 @@ from engine.certificate import (
 )
 from engine.factor import EPS, Factor
 from engine.objective import Array, Kind, Objective, Rows, norm
-from engine.reweighted import Operator, Reweighted, reweight
+from engine.reweighted import WORTH, Operator, Reweighted, reweight
 from engine.subspace import RESOLVED, search
 
 PASS_LIMIT = 60
@@ -212,13 +212,15 @@ def _polish_logistic(
     audited = _audit(setting, point, first)
     if told.over or (audited.bound is not None and audited.bound <= target):
         return Polish(theta, audited, told.count)
-    weights = Reweighted(setting.stale, setting.curvature_b)
+    weights = Reweighted(setting.stale, setting.curvature_b, setting.curvature_b)
     directions: list[tuple[Array, Array]] = []
     since, trigger, length = _REWEIGHT_EVERY, _TRIGGER * target, math.inf
     while True:
         z = weights.inverse(point.gradient)
         # Made anew before the last system, too: it costs no pass, and z then tells its length.
-        if since >= _REWEIGHT_EVERY or (norm(z) <= trigger and since > 0):
+        due = since >= _REWEIGHT_EVERY or (norm(z) <= trigger and since > 0)
+        change = float(np.abs(point.curvature - weights.seen) @ setting.leverage)
+        if due and change > WORTH * len(theta):
             weights, since = _reweighted(setting, dual, point), 0
             z = weights.inverse(point.gradient)
         since += 1

@@ -21,16 +21,22 @@ from engine.objective import Array
 
 Operator = Callable[[Array], Array]
 
-_WORTH = 0.5  # total change of leverage below which the stale factor does as well
+WORTH = 0.01
+"""Times d, the total change of leverage below which a preconditioner made before does as well."""
+
 _FRACTION, _FLOOR, _CEILING = 0.25, 16, 512  # rows brought up to date: r^2 d stays near n d
 
 
 @dataclass(frozen=True, slots=True)
 class Reweighted:
-    """A preconditioner v -> A'^-1 v, and the curvature of every row in A' (shape (n,))."""
+    """A preconditioner v -> A'^-1 v.
+
+    ``curvature`` is what every row has in A', ``seen`` what it was when A' was made, both (n,).
+    """
 
     inverse: Operator
     curvature: Array
+    seen: Array
 
 
 def reweight(
@@ -62,8 +68,8 @@ def reweight(
     Cost O(r^2 d + r^3), r = d / 4 rows between 16 and 512; then O(r d) more a solve.
     """
     change = np.abs(now - before) * leverage
-    if float(change.sum()) <= _WORTH:
-        return Reweighted(stale, before)
+    if float(change.sum()) <= WORTH * X.shape[1]:
+        return Reweighted(stale, before, now)
     n, d = X.shape
     r = min(n, max(_FLOOR, min(int(_FRACTION * d), _CEILING)))
     chosen = np.argpartition(-change, r - 1)[:r]
@@ -79,4 +85,4 @@ def reweight(
         solved = solved - G.T @ inner
         return solved
 
-    return Reweighted(inverse, curvature)
+    return Reweighted(inverse, curvature, now)

@@ -8,7 +8,6 @@ X is counted: memory is read before it is made, with everything imported.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from pathlib import Path
 
@@ -22,27 +21,23 @@ from engine.precompute import precompute  # noqa: E402
 from kernel_measures.rebuilding import synthetic  # noqa: E402
 
 
-def resident() -> int:
-    """Return the bytes that are resident now (the peak, where the system does not say)."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * resource.getpagesize()
-    return peak()
+def status(name: str) -> int:
+    """Return a size from the system's account of this process, in bytes.
 
-
-def peak() -> int:
-    """Return the largest number of bytes that were resident so far."""
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return largest if sys.platform == "darwin" else largest * 1024
+    (``ru_maxrss`` would not do: on Linux it begins with the size of the process that began this.)
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
 
 
 def main(kind: str, n: int, d: int, seed: int) -> None:
     """Measure and print."""
-    before = resident()
+    before = status("VmRSS")
     rows = synthetic(Kind(kind), n, d, seed)
     with threadpool_limits(1):
         made = precompute(Objective(Kind(kind), np.ones(d)), rows)
-    print(json.dumps({"grown": peak() - before, "dual_rows": made.dual_rows.nbytes}))
+    print(json.dumps({"grown": status("VmHWM") - before, "dual_rows": made.dual_rows.nbytes}))
 
 
 if __name__ == "__main__":

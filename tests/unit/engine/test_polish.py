@@ -52,6 +52,18 @@ def test_it_reaches_the_optimum_of_the_live_rows_and_proves_it(name: str) -> Non
         )
 
 
+@pytest.mark.parametrize("name", families("logistic"))
+def test_thirty_passes_certify_one_part_in_a_million(name: str) -> None:
+    state = started(name, "logistic")
+    gone = len(state.data.deleted) // 3
+    stream = state.delete_in([gone], "exact")
+    target = 1e-6 * float(np.linalg.norm(stream.theta_exact))
+    done = _polished(state, stream, gone, target=target)
+    assert done.passes <= 30
+    assert done.certificate.bound is not None
+    assert distance(done.theta, state.retrained(gone)) <= done.certificate.bound <= target
+
+
 def test_a_limit_of_passes_stops_it_with_an_honest_certificate() -> None:
     state = started("near_separable", "logistic")
     gone = len(state.data.deleted)
