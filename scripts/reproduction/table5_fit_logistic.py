@@ -60,7 +60,8 @@ Algorithm 3, "PRU" the same answer from dual rows.
 _REMARKS = """\
 Where the figures differ from the paper's, three things that it does not print may be why: the
 ridge (two others are below), theta* (standard normal here, so that the classes are nearly
-separable), and how the deleted rows come to be classified correctly. What does not depend on them:
+separable), and how the deleted rows come to be classified correctly. The influence method's share
+follows the ridge, the PRU's hardly does. What does not depend on them:
 the PRU goes to 0 as k comes near p d, the number of columns that the deleted rows share, because
 their span then holds the injected direction (p = 0.05, k = 100: 100 rows on about 51 columns).
 Newton and ours leave nothing at any setting: they are one step, the minimum of a quadratic model

@@ -60,8 +60,8 @@ stale factor on the remaining rows, until the certificate is {target:.0e} of |th
 """
 _REMARKS = """\
 Where the figures differ from the paper's: how far one Newton step is from retraining depends on
-how far the margins move, so on the ridge and on theta*, which are not printed. At p = 0.5 the data
-are nearest to separable, and there a Newton step leaves most. Ours and Newton are one step computed
+how far the margins move, so on the ridge and on theta*, which are not printed. A Newton step
+leaves most at p = 0.5. Ours and Newton are one step computed
 in two ways; their largest difference is among the checks.
 """
 
