@@ -170,7 +170,7 @@ def begin_ledger(
 
 
 def measure(
-    objective: Objective, rows: Rows, theta: Array, theta_b: Array, generation_s: Ledger
+    objective: Objective, rows: Rows, theta: Array, theta_b: Array, known: Ledger
 ) -> Ledger:
     """Return the ledger of a reference point, by a pass over its live rows.
 
@@ -182,8 +182,8 @@ def measure(
         All rows that are live at the reference.
     theta, theta_b
         The reference, and where the curvatures of the factor were taken; d x m.
-    generation_s
-        The generation's ledger so far: its ``reach``, ``curved`` and ``spread`` still hold.
+    known
+        The ledger so far: its ``reach``, ``curved`` and ``spread`` still hold.
 
     Notes
     -----
@@ -194,7 +194,7 @@ def measure(
     if objective.kind is Kind.LINEAR:
         return Ledger(measured, 0.0)
     return replace(
-        generation_s,
+        known,
         measured=measured,
         rounding=0.0,
         energy=0.0,
