@@ -1,6 +1,6 @@
 """Orthonormal bases of row spans: block Gram-Schmidt, done twice, rank-revealing.
 
-The paper's PseudoInv (Algorithm 3) runs plain Gram-Schmidt and divides by zero on duplicated
+The paper's PseudoInv (Algorithm 4) runs plain Gram-Schmidt and divides by zero on duplicated
 rows. Here each new block is projected off the basis, then factored by QR with column pivoting,
 which drops what is dependent; all of it twice, which is enough for orthogonality to rounding
 (Giraud, Langou, Rozloznik 2005).

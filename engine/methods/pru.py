@@ -1,4 +1,4 @@
-"""The projective residual update (the paper's Algorithm 1, Theorems 1 and 5), for a stream.
+"""The projective residual update (the paper's Algorithm 1, Theorems 1 and 6), for a stream.
 
 Theorem 1: theta_pru = theta_full + proj_span(x_1..x_k)(theta_LKO - theta_full); for logistic
 models the step projected is Newton's. One batch after another, span and anchor are carried on:

@@ -160,6 +160,7 @@ def test_the_store_is_killed_and_restarted(
             time.sleep(0.1)
     finally:
         process.stop()
+    platform.reconnect()
     finish(platform)
     platform.close()
 

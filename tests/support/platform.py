@@ -146,6 +146,7 @@ class Platform:
     def __post_init__(self) -> None:
         self.store = store_at(self.url, relaxed=self.relaxed)
         self.log.ensure_topics(topics.specs(self.partitions))
+        self._raw = connect(self.url)
         self.producer, self.reader = self.log.producer(), self.log.reader()
         self._count = Clock()
         self._workers: list[DeletionWorker | RefreshWorker] = []
@@ -289,8 +290,14 @@ class Platform:
             worker.close()
         self.producer.close()
         self.reader.close()
+        self._raw.close()
         self.store.close()
         self.log.close()
+
+    def reconnect(self) -> None:
+        """Connect anew to a store that was restarted: a connection that broke says so once."""
+        self.store.close()
+        self.store = store_at(self.url, relaxed=self.relaxed)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -363,7 +370,7 @@ class Platform:
 
     def raw(self) -> redis.Redis:
         """Return a client for looking behind the store."""
-        return self.store.client
+        return self._raw
 
 
 LogKind = Literal["memory", "streams", "kafka"]
