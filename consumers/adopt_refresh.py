@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from consumers import chain
+from consumers.certificates import adopted_ledger
 from consumers.decide import Accepted, Deferral, decide, deferred_record, rows_named
 from consumers.events import Receipt, Version
 from consumers.log.base import Reader
@@ -189,6 +190,7 @@ def _adopted(
         pending_job=None,
         awaiting_rebuild=newest.rows_live > 0,
         error=newest.error,
+        ledger=adopted_ledger(newest.certificate),
     )
     gone = frozenset(row for fate in fates for row in fate.rows)
     after = replace(

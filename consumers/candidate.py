@@ -10,10 +10,11 @@ from datetime import datetime
 
 import numpy as np
 
+from consumers.certificates import check_first, first_ledger, noisy
 from consumers.chain import GENESIS
 from consumers.fitness import check_fit
 from consumers.progress import Progress
-from consumers.transition import PARAMETERS_LIMIT, scalars_of
+from consumers.transition import PARAMETERS_LIMIT, scalars_of, with_meta
 from engine.blockwise import precompute_blocks
 from engine.classes import class_counts, one_sided
 from engine.error import Sentinels, choose_sentinels
@@ -96,9 +97,12 @@ def _precompute(
     rows.check_finite()
     unbounded = config.fit_intercept and one_sided(config.kind, rows)
     penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=unbounded
+        config.ridge,
+        config.d,
+        intercept=config.fit_intercept,
+        penalise_intercept=unbounded or config.certify is not None,
     )
-    objective = Objective(config.kind, penalty)
+    objective = noisy(config, Objective(config.kind, penalty))
     status: Status = "INTERCEPT_PENALISED" if unbounded else "ACTIVE"
     return objective, rows, precompute_blocks(objective, rows), status
 
@@ -121,6 +125,8 @@ def stage(
     where, dataset = keys.generation(name), keys.dataset(name)
     generation, stream = begin(number, objective, made.theta, made.factor, made.certificate)
     check_fit(config, generation, stream)
+    ledger = first_ledger(config, objective, rows, made)
+    check_first(config, ledger, generation, stream)
     chosen = choose_sentinels(len(data.ids), number)
     sentinels = Sentinels(
         tuple(data.ids[i] for i in chosen), rows.take(np.array(chosen)), made.dual_rows[chosen]
@@ -143,7 +149,9 @@ def stage(
         commit_seq=0,
         version=-1,
         digest=GENESIS,
-        meta=_meta(config, rows, status, name, stream, made.certificate.bound, now),
+        meta=with_meta(
+            _meta(config, rows, status, name, stream, made.certificate.bound, now), ledger=ledger
+        ),
         generation=generation,
         stream=stream,
         sentinels=sentinels,

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from consumers.certificates import fits
 from consumers.events import Source
 from consumers.log.base import Record
 from consumers.validate import Refused, Valid
+from engine.certified import Ledger, after_deletion
 from engine.classes import class_counts
 from engine.errors import IllConditioned
 from engine.methods import method_named
@@ -96,7 +98,7 @@ class Batch:
     """The outcome of deciding: decisions in the order of the records, and the new state.
 
     ``deleted`` are the rows that the step leaves out, in order; with none, there is no new
-    version. ``class_counts`` are those after the step.
+    version. ``class_counts`` and ``ledger`` (of a certified model) are those after the step.
     """
 
     decisions: tuple[Decision, ...]
@@ -106,6 +108,7 @@ class Batch:
     Q_rows: Array
     class_counts: tuple[int, ...] | None
     empty: bool = False
+    ledger: Ledger | None = None
 
 
 def source_of(record: Record) -> Source:
@@ -240,7 +243,14 @@ def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) ->
     Requests that the guards refuse become deferrals: the whole batch is tried first, then each
     request alone, so that only the offenders wait.
     """
-    unchanged = Batch(tuple(decisions), (), state.stream, *_no_rows(state), state.meta.class_counts)
+    unchanged = Batch(
+        tuple(decisions),
+        (),
+        state.stream,
+        *_no_rows(state),
+        state.meta.class_counts,
+        ledger=state.meta.ledger,
+    )
     accepted = [d for d in decisions if isinstance(d, Accepted)]
     if not any(request.rows for request in accepted):
         return unchanged
@@ -301,6 +311,7 @@ def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], looku
         done = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
     except IllConditioned as error:
         raise _Guard(error.code, str(error)) from error
+    ledger = _charged(state, batch, done.stream, rows)
     return Batch(
         batch.decisions,
         deleted,
@@ -308,7 +319,19 @@ def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], looku
         np.vstack([batch.V_rows, done.V_rows]),
         np.vstack([batch.Q_rows, done.Q_rows]),
         counts,
+        ledger=ledger,
     )
+
+
+def _charged(state: ModelState, batch: Batch, after: Stream, rows: Rows) -> Ledger | None:
+    """Return the ledger of a certified model after the step; its budget may not be passed."""
+    if batch.ledger is None:
+        return None
+    ledger = after_deletion(batch.ledger, state.generation, batch.stream, after, rows)
+    if not fits(state.meta.config, ledger, state.generation, after):
+        detail = "the noise would not hide what the step leaves: the certificate's budget is spent"
+        raise _Guard("CERTIFICATE_SPENT", detail)
+    return ledger
 
 
 def _no_rows(state: ModelState) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 
 from consumers import topics
+from consumers.certificates import certificate_of
 from consumers.decide import (
     Accepted,
     Again,
@@ -200,6 +201,7 @@ def _after(
         class_counts=batch.class_counts,
         first_deletion_at=meta.first_deletion_at or now,
         certified=None,
+        ledger=batch.ledger,
     )
     after = replace(
         before,
@@ -286,6 +288,7 @@ def applied_receipt(
         version=after.version,
         generation=after.meta.generation,
         error=after.meta.error,
+        certificate=certificate_of(after),
         source=source,
         completed_at=now,
     )

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from engine.refresh import Size
-from engine.store.head import ErrorRecord, Finite, Status, outputs
+from engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"
 REFRESH_COMPLETED = "lethe.refresh.completed.v1"
@@ -56,6 +56,22 @@ class Event(BaseModel):
     def value(self) -> bytes:
         """Return the JSON value, always the same bytes for the same event."""
         return self.model_dump_json().encode()
+
+
+class CertifiedEvent(Event):
+    """Base of what carries the certificate of a certified model (docs/certified.md).
+
+    It is written for such a model and nowhere else: digests of other models do not know of it.
+    """
+
+    certificate: CertificateRecord | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_certificate(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = serialise(self)
+        if self.certificate is None:
+            data.pop("certificate", None)
+        return data
 
 
 class DeletionRequest(Event):
@@ -113,7 +129,7 @@ class SourceRange(Event):
 ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
 
 
-class Receipt(Event):
+class Receipt(CertifiedEvent):
     """The outcome of one request; final but for ``DEFERRED``."""
 
     request_id: str
@@ -145,7 +161,7 @@ class RefreshInfo(Event):
     seconds: Finite
 
 
-class Version(Event):
+class Version(CertifiedEvent):
     """One version of a model: identity, link to the last, error; no parameters."""
 
     model_id: str

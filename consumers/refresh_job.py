@@ -12,10 +12,12 @@ from itertools import accumulate
 
 import numpy as np
 
+from consumers.certificates import first_ledger, polished_enough, renoised
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
 from consumers.refresh_order import choose_size
 from engine.blockwise import audit_blocks
+from engine.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from engine.classes import class_counts, one_sided
 from engine.error import choose_sentinels, scale
 from engine.errors import CorruptState, IllConditioned, LetheError
@@ -161,15 +163,15 @@ def _store(job: _Job, result: JobResult, arrays: Mapping[str, Array] | None = No
 def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     limits = state.meta.config.limits.limits()
-    target = limits.far_under * state.meta.config.error_budget
     size = scale(state.generation, state.stream)
+    target = limits.far_under * state.meta.config.error_budget
     polished = polish_snapshot(
         state.generation,
         state.stream,
         load_factor(job.store, state),
         snapshot.rows,
         snapshot.W,
-        target=target * size,
+        target=_polish_target(state, target * size),
         on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
     )
     # An estimate has to be far under the budget, or the next order would ask for the same again.
@@ -177,6 +179,10 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     if polished.left > enough * size:
         # The stale factor did not get there: the next size does.
         reason = f"{choice.reason}; a polish of {polished.passes} passes did not reach the budget"
+        return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+    reference = _reference(snapshot, polished.theta)
+    if reference is not None and not polished_enough(state.meta.config, reference):
+        reason = f"{choice.reason}; a polish of {polished.passes} passes did not make room"
         return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
     if polished.passes == state.generation.blocks:
         choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
@@ -187,6 +193,7 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         passes=polished.passes,
         certified=polished.certified,
         left=polished.left,
+        reference=reference,
         residual=polished.residual,
         allowance=polished.allowance,
     )
@@ -194,12 +201,30 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     return _store(job, result, arrays)
 
 
+def _polish_target(state: ModelState, target: float) -> float:
+    """Return the distance to polish to: of a certified model the gradient counts as well."""
+    terms, ledger = state.meta.config.certify, state.meta.ledger
+    if terms is None or ledger is None:
+        return target
+    steepest = ledger.spread / 4 + float(state.generation.objective.penalty.max())
+    return min(target, FAR_UNDER * terms.budget / steepest)
+
+
+def _reference(snapshot: Snapshot, theta: Array) -> Reference | None:
+    state = snapshot.state
+    ledger = state.meta.ledger
+    if ledger is None:
+        return None
+    return measure_polished(ledger, state.generation, state.stream, theta, snapshot.rows)
+
+
 def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     job.progress("folding deletions into the factor", 0, 0)
     factor = load_factor(job.store, state)
     made = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
-    return _stage(job, snapshot, made, choice, status=state.meta.status)
+    ledger = state.meta.ledger  # nothing is refitted: theta and A_t are as they were
+    return _stage(job, snapshot, made, choice, status=state.meta.status, ledger=ledger)
 
 
 def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
@@ -212,8 +237,10 @@ def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         return _store(job, result)
     job.progress("refitting and refactoring", 0, 0)
     generation, status = _penalised_if_needed(state, left.rows)
+    generation = renoised(state.meta.config, generation)
     made = rebuild(generation, left.rows, state.stream.theta_exact)
-    return _stage(job, left, made, choice, status=status, resolved=resolved)
+    ledger = first_ledger(state.meta.config, generation.objective, left.rows, made)
+    return _stage(job, left, made, choice, status=status, resolved=resolved, ledger=ledger)
 
 
 def _to_resolve(state: ModelState) -> tuple[str, ...]:
@@ -246,6 +273,7 @@ def _stage(
     *,
     status: Status,
     resolved: tuple[str, ...] = (),
+    ledger: Ledger | None = None,
 ) -> JobResult:
     """Stage the new generation, let it learn of deletions meanwhile, and seal it."""
     state, client = snapshot.state, job.store.client
@@ -267,7 +295,7 @@ def _stage(
         on_rows=lambda done: job.progress("writing the new generation", done, n),
     )
     sentinels = job.store.sentinels(where, state.meta, [snapshot.ids[i] for i in chosen])
-    staged = Staged(where, made.generation, made.stream, sentinels)
+    staged = Staged(where, made.generation, made.stream, sentinels, ledger)
     counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
     rows, position, certified = n, state.meta.deletions_logged, made.certified
     for _ in range(_CATCH_UP_ROUNDS):
@@ -300,5 +328,6 @@ def _stage(
         stream=scalars,
         status=status,
         resolved=resolved,
+        ledger=staged.ledger,
     )
     return _store(job, result, thetas)

@@ -10,7 +10,9 @@ import hashlib
 from dataclasses import replace
 from datetime import datetime
 
+from consumers.certificates import making_room, part_spent
 from consumers.events import RefreshRequested
+from engine.certified import REFRESH_AT
 from engine.error import remainder_estimate
 from engine.refresh import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Meta, PendingJob
@@ -66,7 +68,7 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
         return "error_budget"
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"
-    return None
+    return "certificate" if part_spent(state) > REFRESH_AT and not facts.fresh else None
 
 
 def is_stuck(state: ModelState) -> bool:
@@ -87,7 +89,8 @@ def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
         else remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
     )
     ordered = event.size if event.reason in AT_LEAST else None
-    return choose(_facts(state, now, estimate), meta.config.limits.limits(), ordered)
+    choice = choose(_facts(state, now, estimate), meta.config.limits.limits(), ordered)
+    return making_room(state, choice)
 
 
 def _facts(state: ModelState, now: datetime, estimate: float) -> Facts:

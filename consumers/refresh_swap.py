@@ -14,7 +14,7 @@ from consumers.refresh_transition import (
     stale_reason,
 )
 from consumers.transition import Origin, Transition
-from engine.errors import IllConditioned
+from engine.errors import IllConditioned, Uncertified
 from engine.refresh import Size
 from engine.store.jobs import JobResult, read_result
 from engine.store.keys import GenerationKeys
@@ -52,6 +52,20 @@ def swap(
     stale = stale_reason(state, result)
     if stale is not None:
         return _drop(state, result, origin, now, stale)
+    try:
+        return _swap(store, state, result, arrays, origin, now)
+    except Uncertified as error:
+        return _drop(state, result, origin, now, str(error))
+
+
+def _swap(
+    store: ModelStore,
+    state: ModelState,
+    result: JobResult,
+    arrays: Mapping[bytes, bytes],
+    origin: Origin,
+    now: datetime,
+) -> Outcome:
     if result.size in (Size.COMPLETE, Size.POLISH):
         transition = small_refresh(state, result, arrays, origin, now=now)
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")

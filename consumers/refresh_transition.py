@@ -28,6 +28,7 @@ from consumers.transition import (
     with_meta,
     without_rows,
 )
+from engine.certified import after_polish
 from engine.refresh import Polished, Size, adopt_polish, complete, concurrent_remainder
 from engine.store import codec
 from engine.store.commit import Commit
@@ -100,8 +101,8 @@ def small_refresh(
         stream = complete(before.stream)
         changes: dict[str, object] = {}
     else:
-        stream, certified = _polished(before, result, arrays)
-        changes = {"certified": certified, "reference_epoch": meta.reference_epoch + 1}
+        stream, changes = _polished(before, result, arrays)
+        changes["reference_epoch"] = meta.reference_epoch + 1
     changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
     changed = with_meta(changed, status=meta.status)  # rows may have gone since the job began
     state = replace(before, stream=stream, meta=changed)
@@ -126,8 +127,11 @@ def small_refresh(
 
 def _polished(
     before: ModelState, result: JobResult, arrays: Mapping[bytes, bytes]
-) -> tuple[Stream, float | None]:
-    """Return the stream at the polished point, and its bound if nothing was deleted since."""
+) -> tuple[Stream, dict[str, object]]:
+    """Return the stream at the polished point, and what is known of it.
+
+    That is its bound, if nothing was deleted since, and the ledger of a certified model.
+    """
     config = before.meta.config
     shape = (config.d, config.m)
     what = f"model {config.model_id!r}, job {result.job_id}"
@@ -150,7 +154,12 @@ def _polished(
         concurrent,
     )
     stream = adopt_polish(before.stream, polished, left)
-    return stream, None if concurrent else result.certified
+    known: dict[str, object] = {"certified": None if concurrent else result.certified}
+    ledger, reference = before.meta.ledger, result.reference
+    if ledger is not None and reference is not None:
+        moved = before.stream.theta_exact - polished.theta_snapshot
+        known["ledger"] = after_polish(ledger, reference, moved, concurrent)
+    return stream, known
 
 
 def _refreshed(meta: Meta, result: JobResult, now: datetime, **changes: object) -> Meta:
@@ -190,6 +199,7 @@ def new_generation(
         class_counts=caught_up.class_counts(result.class_counts),
         first_deletion_at=now if len(staged.stream.V) else None,
         certified=None if caught_up.rows else result.certified,
+        ledger=staged.ledger,
         awaiting_rebuild=before.meta.awaiting_rebuild and result.size is not Size.REBUILD,
     )
     state = replace(

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from consumers.candidate import Candidate, TrainingData, check_names, stage
+from consumers.certificates import check_terms
 from consumers.events import Version
 from consumers.log.base import Producer, Reader
 from consumers.progress import Progress, unseen
@@ -87,6 +88,7 @@ def register(
     Cost O(n d^2) time, O(n d) bytes written.
     """
     check_names(config)
+    check_terms(config)
     keys = ModelKeys.of_model(config.model_id)
     published = version_tails(reader, [config.model_id]).get(config.model_id)
     before = read_predecessor(store.client, keys, config.model_id)
@@ -221,7 +223,9 @@ def _onto(
     """Return the candidate as successor of the present state, later deletions left out."""
     fresh, old = candidate.state, tip(before, published)
     later = store.ledgered(fresh.keys, candidate.data.ids)
-    staged = Staged(candidate.where, fresh.generation, fresh.stream, fresh.sentinels)
+    staged = Staged(
+        candidate.where, fresh.generation, fresh.stream, fresh.sentinels, fresh.meta.ledger
+    )
     caught_up = catch_up(store, staged, fresh.meta, sorted(later))
     counts = caught_up.class_counts(fresh.meta.class_counts)
     penalised = fresh.generation.objective.penalty.min() > 0
@@ -245,6 +249,7 @@ def _onto(
             "first_deletion_at": fresh.meta.refreshed_at
             if len(caught_up.staged.stream.V)
             else None,
+            "ledger": caught_up.staged.ledger,
             **scalars_of(caught_up.staged.stream),
         }
     )

@@ -15,6 +15,7 @@ from datetime import datetime
 import numpy as np
 
 from consumers import chain, cloudevents, topics
+from consumers.certificates import certificate_of
 from consumers.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
@@ -150,6 +151,7 @@ def new_version(
         rows_live=meta.rows_live,
         rows_deleted=meta.rows_deleted,
         error=error,
+        certificate=certificate_of(state),
         request_ids=tuple(request_ids),
         refresh=refresh,
         source=source,
@@ -272,6 +274,7 @@ def without_rows(state: ModelState) -> ModelState:
         class_counts=None if counts is None else (0,) * len(counts),
         first_deletion_at=None,
         certified=None,
+        ledger=None,
     )
     rows, W = state.sentinels.rows, state.sentinels.W
     return replace(

@@ -19,6 +19,7 @@ from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
+from consumers.certificates import certificate_of
 from consumers.published import published
 from engine.blocks import outputs
 from engine.blockwise import precompute_blocks, rows_of, together
@@ -68,6 +69,9 @@ class Verification:
         Why it is a bound.
     residual, method
         The oracle's own.
+    gradient
+        Of a certified model: the norm of the perturbed objective's gradient at the published
+        theta, summed in extended precision. Its certificate says that ``spent`` bounds it.
     """
 
     state: ModelState
@@ -80,11 +84,20 @@ class Verification:
     argument: str
     residual: float
     method: str
+    gradient: float | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the distance is within the bound, the oracle's own error allowed."""
         return self.distance <= self.bound + self.residual
+
+    @property
+    def certified(self) -> bool:
+        """Whether what the certificate says is spent bounds the gradient; True without one."""
+        certificate = certificate_of(self.state)
+        if certificate is None or self.gradient is None:
+            return True
+        return self.gradient <= certificate.spent <= certificate.budget
 
 
 def verify(store: ModelStore, model_id: str) -> Verification:
@@ -117,7 +130,7 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         oracle = Oracle(np.zeros_like(theta), "no rows: zero", 0.0)
         bound, origin, argument = 0.0, "version", "empty"
     else:
-        oracle = refit(objective.kind, objective.penalty, rows)
+        oracle = refit(objective.kind, objective.penalty, rows, objective.linear)
         bound, origin, argument = _bound(state, objective, rows, theta)
     distance, size = norm(theta - oracle.theta), norm(oracle.theta)
     return Verification(
@@ -131,7 +144,14 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         argument=argument,
         residual=oracle.residual,
         method=oracle.method,
+        gradient=_residual(objective, rows, theta),
     )
+
+
+def _residual(objective: Objective, rows: Rows, theta: Array) -> float | None:
+    if objective.linear is None or len(rows) == 0:
+        return None
+    return norm(_gradient(rows, objective.penalty, theta, objective.kind, objective.linear))
 
 
 def _bound(
@@ -178,10 +198,11 @@ def _audited(objective: Objective, rows: Rows, theta: Array) -> Certificate:
 # -- the oracle ---------------------------------------------------------------------------------
 
 
-def refit(kind: Kind, penalty: Array, rows: Rows) -> Oracle:
+def refit(kind: Kind, penalty: Array, rows: Rows, noise: Array | None = None) -> Oracle:
     """Return the minimiser over ``rows`` by code that the engine does not use.
 
-    Of several classes each is refitted against the rest.
+    Of several classes each is refitted against the rest. ``noise`` is the linear term of a
+    certified model, d x m.
 
     Raises
     ------
@@ -189,10 +210,17 @@ def refit(kind: Kind, penalty: Array, rows: Rows) -> Oracle:
         It cannot judge: a large residual would let any model pass.
     """
     if kind is Kind.LINEAR:
-        oracle = _linear(penalty, rows)
+        oracle = _linear(penalty, rows, noise)
     else:
-        columns = [rows.y[:, c : c + 1] for c in range(rows.y.shape[1])]
-        parts = [_logistic(penalty, Rows(rows.X, y, rows.weight)) for y in columns]
+        columns = [slice(c, c + 1) for c in range(rows.y.shape[1])]
+        parts = [
+            _logistic(
+                penalty,
+                Rows(rows.X, rows.y[:, c], rows.weight),
+                None if noise is None else noise[:, c],
+            )
+            for c in columns
+        ]
         theta = np.hstack([part.theta for part in parts])
         residual = norm(np.array([part.residual for part in parts]))
         oracle = Oracle(theta, parts[0].method, residual)
@@ -204,15 +232,17 @@ def refit(kind: Kind, penalty: Array, rows: Rows) -> Oracle:
     return oracle
 
 
-def _linear(penalty: Array, rows: Rows) -> Oracle:
+def _linear(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
     root = np.sqrt(rows.weight)[:, None]
     system = np.vstack([root * rows.X, np.diag(np.sqrt(penalty))])
     right = np.vstack([root * rows.y, np.zeros((len(penalty), rows.y.shape[1]))])
     Q, R = qr(system, mode="economic")
     theta: Array = solve_triangular(R, Q.T @ right)
+    if noise is not None:
+        theta = theta - solve_triangular(R, solve_triangular(R, noise, trans="T"))
 
     def step_at(point: Array) -> Array:
-        gradient = _gradient(rows, penalty, point, Kind.LINEAR)
+        gradient = _gradient(rows, penalty, point, Kind.LINEAR, noise)
         step: Array = solve_triangular(R, solve_triangular(R, gradient, trans="T"))
         return step
 
@@ -220,18 +250,19 @@ def _linear(penalty: Array, rows: Rows) -> Oracle:
     return Oracle(theta, "QR of the augmented system", residual)
 
 
-def _logistic(penalty: Array, rows: Rows) -> Oracle:
+def _logistic(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
     d = len(penalty)
     target, weight = rows.y[:, 0], rows.weight
+    tilt = np.zeros(d) if noise is None else noise[:, 0]
 
     def value(theta: Array) -> float:
         margin = rows.X @ theta
         log_likelihood = target * log_expit(margin) + (1 - target) * log_expit(-margin)
-        return float(-weight @ log_likelihood + 0.5 * penalty @ theta**2)
+        return float(-weight @ log_likelihood + 0.5 * penalty @ theta**2 + tilt @ theta)
 
     def gradient(theta: Array) -> Array:
         slope: Array = rows.X.T @ (weight * (expit(rows.X @ theta) - target)) + penalty * theta
-        return slope
+        return slope + tilt
 
     def hessian(theta: Array) -> Array:
         probability = expit(rows.X @ theta)
@@ -250,7 +281,7 @@ def _logistic(penalty: Array, rows: Rows) -> Oracle:
     )
 
     def step_at(point: Array) -> Array:
-        slope = _gradient(rows, penalty, point, Kind.LOGISTIC)
+        slope = _gradient(rows, penalty, point, Kind.LOGISTIC, noise)
         step: Array = cho_solve(cho_factor(hessian(point[:, 0])), slope)
         return step
 
@@ -271,10 +302,14 @@ def _refined(theta: Array, step_at: _StepAt) -> tuple[Array, float]:
     return theta, norm(step) + float(np.finfo(np.float64).eps) * norm(theta)
 
 
-def _gradient(rows: Rows, penalty: Array, theta: Array, kind: Kind) -> Array:
+def _gradient(
+    rows: Rows, penalty: Array, theta: Array, kind: Kind, noise: Array | None = None
+) -> Array:
     """Return the gradient, summed in extended precision where the machine has it."""
     point: Long = theta.astype(np.longdouble)
     total: Long = penalty.astype(np.longdouble)[:, None] * point
+    if noise is not None:
+        total = total + noise
     for start in range(0, len(rows), _BLOCK):
         block = slice(start, start + _BLOCK)
         X: Long = rows.X[block].astype(np.longdouble)

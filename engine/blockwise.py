@@ -80,7 +80,7 @@ def precompute_blocks(
     thetas, factors, certificates = [], [], []
     for c in range(h):
         begin = None if start is None else blocks.outputs(start, c, h)
-        made = precompute(objective, rows_of(rows, c, h), begin)
+        made = precompute(objective.of_block(c, h), rows_of(rows, c, h), begin)
         blocks.part(W, c, d)[:] = made.dual_rows
         thetas.append(made.theta)
         factors.append(made.factor)
@@ -109,7 +109,7 @@ def polish_blocks(
     for c in range(h):
         done.append(
             polish(
-                objective,
+                objective.of_block(c, h),
                 rows_of(rows, c, h),
                 blocks.part(W, c, d),
                 factor=factor_of(factor, c),
@@ -177,7 +177,11 @@ def audit_blocks(
         return audit(generation, stream, factor, rows, W, tolerated=tolerated, seed=seed)
     parts = [
         audit(
-            replace(generation, theta_b=blocks.outputs(generation.theta_b, c, h)),
+            replace(
+                generation,
+                objective=generation.objective.of_block(c, h),
+                theta_b=blocks.outputs(generation.theta_b, c, h),
+            ),
             stream_of(stream, c, d),
             factor_of(factor, c),
             rows_of(rows, c, h),

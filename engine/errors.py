@@ -62,6 +62,12 @@ class NotConverged(LetheError):
     code = "NOT_CONVERGED"
 
 
+class Uncertified(LetheError):
+    """The noise of a certified model no longer hides what its deletions left; rebuild it."""
+
+    code = "UNCERTIFIED"
+
+
 class CorruptState(LetheError):
     """Stored bytes do not have the length, digest or format that the state names."""
 

@@ -55,7 +55,7 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
 def _fit_linear(objective: Objective, rows: Rows) -> Fit:
     zero = np.zeros((objective.d, rows.y.shape[1]))
     factor = factorise(objective.hessian(rows, zero))
-    theta = factor.solve(rows.X.T @ (rows.weight[:, None] * rows.y))
+    theta = -factor.solve(objective.gradient(rows, zero))
     gradient = objective.gradient(rows, theta)
     for _ in range(_REFINEMENTS):
         step = factor.solve(gradient)

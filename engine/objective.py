@@ -1,10 +1,11 @@
 """The regularised loss that a model minimises, and its derivatives.
 
-    L(theta) = sum_i weight_i loss(x_i . theta, y_i) + 1/2 sum_j penalty_j |theta_j|^2
+    L(theta) = sum_i weight_i loss(x_i . theta, y_i) + 1/2 sum_j penalty_j |theta_j|^2 + b . theta
 
 Two losses, both from the paper: the square loss (section 2) and the logistic loss (section 3.2;
 its appendix prints the cross-entropy without the minus sign, the gradient there is right). The
-vector ``penalty`` holds the ridge strength, and 0 for an intercept that is not penalised.
+vector ``penalty`` holds the ridge strength, and 0 for an intercept that is not penalised. The
+linear term b is there for certified removal only (`engine.certified`).
 
 Conventions of the whole package: ``X`` is n x d and float64, its last column the constant 1 when
 the model has an intercept; ``theta`` is d x m; targets ``y`` are n x m; ``weight`` has length n.
@@ -14,7 +15,7 @@ x . theta, so sample weights never appear in the algebra of deletion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -85,10 +86,13 @@ class Objective:
         Which loss.
     penalty
         Ridge strength of each of the d coordinates of theta, >= 0.
+    linear
+        The noise b of certified removal, d x m, or None for none.
     """
 
     kind: Kind
     penalty: Array
+    linear: Array | None = None
 
     @property
     def d(self) -> int:
@@ -98,6 +102,12 @@ class Objective:
     def blocks(self, m: int) -> int:
         """Return how many blocks m outputs make: each has one Hessian (`engine.blocks`)."""
         return 1 if self.kind is Kind.LINEAR else m
+
+    def of_block(self, c: int, h: int) -> Objective:
+        """Return the objective of block c of h: the part of the linear term that is its own."""
+        if h == 1 or self.linear is None:
+            return self
+        return replace(self, linear=self.linear[:, c : c + 1])
 
     def mean(self, margin: Array) -> Array:
         """Return the predicted mean of a margin: itself, or its sigmoid."""
@@ -158,16 +168,22 @@ class Objective:
         else:
             up, down = np.logaddexp(0.0, margin), np.logaddexp(0.0, -margin)
             losses = np.sum((1.0 - rows.y) * up + rows.y * down, axis=1)
-        return float(rows.weight @ losses + 0.5 * np.sum(self.penalty[:, None] * theta**2))
+        tilt = 0.0 if self.linear is None else float(np.sum(self.linear * theta))
+        return float(rows.weight @ losses + 0.5 * np.sum(self.penalty[:, None] * theta**2)) + tilt
 
     def gradient(self, rows: Rows, theta: Array) -> Array:
         """Return the gradient of L, shape d x m. Cost O(n d m)."""
-        total = self.penalty[:, None] * theta
+        total = self.base_gradient(theta)
         # In blocks: rounding grows with their size and not with n, and each is read once.
         for start in range(0, len(rows), _SUMMED):
             block = rows.take(slice(start, start + _SUMMED))
             total = total + block.X.T @ self.error(block, theta)
         return total
+
+    def base_gradient(self, theta: Array) -> Array:
+        """Return the part of the gradient that no row adds: penalty and linear term, d x m."""
+        pulled = self.penalty[:, None] * theta
+        return pulled if self.linear is None else pulled + self.linear
 
     def error_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in sum_i x_i e_i is proportional to, with eps and a small factor.
@@ -187,7 +203,12 @@ class Objective:
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in `gradient` is proportional to. Cost O(n d m)."""
-        return self.error_scale(rows, theta) + norm(self.penalty[:, None] * theta)
+        return self.error_scale(rows, theta) + self.base_scale(theta)
+
+    def base_scale(self, theta: Array) -> float:
+        """Return what rounding in `base_gradient` is proportional to."""
+        tilt = 0.0 if self.linear is None else norm(self.linear)
+        return norm(self.penalty[:, None] * theta) + tilt
 
     def hessian(self, rows: Rows, theta: Array) -> Array:
         """Return A = X^T S X + diag(penalty), shape d x d. Cost O(n d^2).

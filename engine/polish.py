@@ -190,7 +190,7 @@ def _measure(
     """
     objective, rows = setting.objective, setting.rows
     error = objective.error_at(rows, margin)
-    gradient = objective.penalty[:, None] * theta
+    gradient = objective.base_gradient(theta)
     for start in range(0, len(rows), _BLOCK):  # rounding grows with a block's size, not with n
         block = slice(start, start + _BLOCK)
         gradient = gradient + rows.X[block].T @ error[block]
@@ -288,7 +288,7 @@ def _gradient_scale(setting: _Setting, point: _Point) -> float:
     error = np.abs(objective.error_at(rows, point.margin)[:, 0])
     reach = setting.lengths * (norm(point.theta) + point.travelled)
     parts = error + point.curvature * reach
-    return float(setting.lengths @ parts) + norm(objective.penalty[:, None] * point.theta)
+    return float(setting.lengths @ parts) + objective.base_scale(point.theta)
 
 
 def _certify(

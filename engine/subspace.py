@@ -49,7 +49,7 @@ def search(
     a = np.zeros((D.shape[1], 1))
     value = start = objective.value_at(rows, margin, theta)
     for _ in range(_STEPS):
-        slope = XD.T @ objective.error_at(rows, margin) + D.T @ (penalty * theta)
+        slope = XD.T @ objective.error_at(rows, margin) + D.T @ objective.base_gradient(theta)
         s = objective.curvature_at(rows, margin)[:, None]
         curved = XD.T @ (s * XD) + D.T @ (penalty * D)
         unit = 1.0 / np.sqrt(np.maximum(np.diag(curved), np.finfo(np.float64).tiny))[:, None]

@@ -27,6 +27,7 @@ from consumers.progress import Progress
 from consumers.settings import Settings, load_settings, unknown_variables
 from consumers.telemetry import configure_logging, logger
 from engine.store.connection import connect
+from engine.store.head import CertificateRecord
 
 _SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
 _SAY_EVERY = 5.0  # seconds between such lines
@@ -203,3 +204,12 @@ def classes_line(names: Sequence[str], counts: Sequence[int]) -> str:
     shown = ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in pairs[:_CLASSES_SHOWN])
     more = ", ..." if len(pairs) > _CLASSES_SHOWN else ""
     return f"{len(pairs)} classes: {shown}{more}"
+
+
+def certificate_line(certificate: CertificateRecord, *, name: bool = True) -> str:
+    """Return what a certificate promises, and how much of its budget is spent."""
+    what = (
+        f"({certificate.epsilon:g}, {certificate.delta:g})-certified removal, sigma "
+        f"{certificate.sigma:g}: {number(certificate.spent)} of {number(certificate.budget)} spent"
+    )
+    return f"certificate: {what}" if name else what

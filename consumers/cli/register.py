@@ -9,8 +9,9 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from consumers.cli.options import Duration, Limit, global_options
-from consumers.cli.output import classes_line, duration, number, prepare
+from consumers.certificates import certificate_of, check_terms
+from consumers.cli.options import Duration, Limit, Terms, global_options
+from consumers.cli.output import certificate_line, classes_line, duration, number, prepare
 from consumers.events import Id
 from consumers.fitness import fit_warnings
 from consumers.registration import Registered, register as register_model
@@ -75,6 +76,12 @@ from engine.store.head import LimitsRecord, ModelConfig
     "(2592000).",
 )  # fmt: skip
 @click.option(
+    "--certify", type=Terms(), metavar="EPS,DELTA,SIGMA",
+    help="Certified removal: fit with noise of standard deviation SIGMA in the objective, and "
+    "publish only while it makes a model (EPS,DELTA)-indistinguishable from retraining. Needs "
+    "--method exact. Read docs/certified.md for what this does and does not say.",
+)  # fmt: skip
+@click.option(
     "--replace", is_flag=True,
     help="The model exists: publish its next version from this file. Rows that were deleted once "
     "never come back; the answer says how many were left out.",
@@ -115,7 +122,9 @@ def register(ctx: click.Context, /, **given: Any) -> None:
             error_budget=given["error_budget"],
             refresh_every_seconds=given["refresh_every"],
             limits=limits,
+            certify=given["certify"],
         )
+        check_terms(config)
         with open_runtime(settings) as runtime:
             store = runtime.store()
             runtime.ensure_topics()
@@ -175,6 +184,7 @@ def _limits(given: tuple[tuple[str, float], ...]) -> LimitsRecord:
 
 def _document(done: Registered, read: TableRead) -> dict[str, Any]:
     meta, config = done.state.meta, done.state.meta.config
+    certificate = certificate_of(done.state)
     return {
         "model_id": config.model_id,
         "version": done.state.version,
@@ -193,6 +203,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "subjects": len(read.data.subjects),
         "fit_intercept": config.fit_intercept,
         "error": meta.error.model_dump(mode="json"),
+        "certificate": None if certificate is None else certificate.model_dump(mode="json"),
     }
 
 
@@ -206,6 +217,9 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     ]
     if config.class_names and meta.class_counts is not None:
         lines.append(classes_line(config.class_names, meta.class_counts))
+    certificate = certificate_of(done.state)
+    if certificate is not None:
+        lines.append(certificate_line(certificate))
     if read.data.subjects:
         lines.append(f"{len(read.data.subjects)} subjects")
     if config.refresh_every_seconds is not None:

@@ -8,12 +8,14 @@ from typing import Any
 import click
 
 from consumers import topics
+from consumers.certificates import certificate_of
 from consumers.cli.options import global_options
-from consumers.cli.output import Output, classes_line, duration, number, prepare
+from consumers.cli.output import Output, certificate_line, classes_line, duration, number, prepare
 from consumers.drained import Lag, lags, stuck
 from consumers.events import rfc3339
 from consumers.refresh_order import is_stuck
 from consumers.runtime import open_runtime
+from engine.store.head import CertificateRecord
 from engine.store.outbox import Outbox
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -70,7 +72,7 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
 
 def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
     meta, config = state.meta, state.meta.config
-    pending = meta.pending_job
+    pending, certificate = meta.pending_job, certificate_of(state)
     return {
         "model_id": config.model_id,
         "kind": config.kind.value,
@@ -89,6 +91,7 @@ def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
         "class_counts": meta.class_counts,
         "fit_intercept": config.fit_intercept,
         "error": meta.error.model_dump(mode="json"),
+        "certificate": None if certificate is None else certificate.model_dump(mode="json"),
         "pending_refresh": None
         if pending is None
         else {
@@ -154,6 +157,10 @@ def _refresh(m: dict[str, Any]) -> str:
     return "-" if m["pending_refresh"] is None else str(m["pending_refresh"]["reason"])
 
 
+def _certificate(m: dict[str, Any]) -> str:
+    return certificate_line(CertificateRecord.model_validate(m["certificate"]), name=False)
+
+
 def _one(out: Output, m: dict[str, Any]) -> None:
     error, pending, every = m["error"], m["pending_refresh"], m["refresh_every_seconds"]
     out.facts(
@@ -169,6 +176,7 @@ def _one(out: Output, m: dict[str, Any]) -> None:
             **_outputs(m),
             "error": f"{number(error['relative'])} of a budget of {number(error['budget'])} "
             f"({error['kind']}, absolute {number(error['value'])}, bound {number(error['bound'])})",
+            **({} if m["certificate"] is None else {"certificate": _certificate(m)}),
             "refreshed": m["refreshed_at"]
             + ("" if every is None else f", every {duration(every)}"),
             "refresh": "none is pending"

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from consumers.certificates import certificate_of
 from consumers.cli.options import global_options
 from consumers.cli.output import number, prepare
 from consumers.runtime import open_runtime
@@ -46,7 +47,14 @@ def verify(ctx: click.Context, /, *, model: str) -> int:
     )
     said = "verified: the distance is within" if found.holds else "FAILED: the distance exceeds"
     out.line(f"{said} the bound")
-    return 0 if found.holds else 1
+    certificate = certificate_of(found.state)
+    if certificate is not None and found.gradient is not None:
+        verdict = "within" if found.certified else "FAILED: not within"
+        out.line(
+            f"certificate: a gradient residual of {number(found.gradient)} is {verdict} the "
+            f"{number(certificate.spent)} that are spent of {number(certificate.budget)}"
+        )
+    return 0 if found.holds and found.certified else 1
 
 
 def _origin(found: Verification) -> str:
@@ -56,13 +64,13 @@ def _origin(found: Verification) -> str:
 
 
 def _document(found: Verification) -> dict[str, Any]:
-    error = found.state.meta.error
+    error, certificate = found.state.meta.error, certificate_of(found.state)
     return {
         "model_id": found.state.model_id,
         "version": found.version,
         "digest": found.state.digest,
         "rows_live": found.rows_live,
-        "verified": found.holds,
+        "verified": found.holds and found.certified,
         "distance": found.distance,
         "distance_relative": found.relative,
         "bound": found.bound,
@@ -71,4 +79,6 @@ def _document(found: Verification) -> dict[str, Any]:
         "budget": error.budget,
         "error": error.model_dump(mode="json"),
         "refit": {"method": found.method, "residual": found.residual},
+        "certificate": None if certificate is None else certificate.model_dump(mode="json"),
+        "gradient": found.gradient,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -57,8 +58,21 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
             f"model {model!r} has no published version; `lethe status` lists the models"
         )
     out.document({"model_id": model, "versions": [v.model_dump(mode="json") for v in shown]})
-    out.table(_COLUMNS, [_cells(version) for version in shown])
+    out.table(*_with_certificates(shown))
     out.line(f"{counted(len(shown), 'version')}, every link checked")
+
+
+def _with_certificates(
+    shown: Sequence[Version],
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return columns and rows; a certified model has one more, what is spent of its budget."""
+    rows = [tuple(_cells(version)) for version in shown]
+    if all(version.certificate is None for version in shown):
+        return _COLUMNS, rows
+    spent = [None if v.certificate is None else v.certificate.spent for v in shown]
+    return (*_COLUMNS, "SPENT>"), [
+        (*row, number(one)) for row, one in zip(rows, spent, strict=True)
+    ]
 
 
 def _follow(out: Output, found: Any) -> None:

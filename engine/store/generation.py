@@ -23,11 +23,13 @@ def generation_info(generation: Generation, sentinel_ids: Sequence[str]) -> dict
         "largest": generation.largest,
         "sentinels": list(sentinel_ids),
     }
-    return {
+    fields = {
         "theta_b": codec.pack(generation.theta_b),
         "penalty": codec.pack(np.asarray(generation.objective.penalty)),
         "info": json.dumps(info).encode(),
     }
+    noise = generation.objective.linear
+    return fields if noise is None else {**fields, "noise": codec.pack(noise)}
 
 
 def empty_generation(config: ModelConfig, number: int) -> Generation:
@@ -51,9 +53,12 @@ def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, li
         raise CorruptState(f"{what}: its precomputation is missing; register it with --replace")
     info = json.loads(fixed[b"info"])
     penalty = codec.unpack(fixed.get(b"penalty"), (config.d,), what)
+    noise = None
+    if config.certify is not None:
+        noise = codec.unpack(fixed.get(b"noise"), (config.d, config.m), f"{what}, noise")
     generation = Generation(
         number=meta.generation,
-        objective=Objective(config.kind, penalty),
+        objective=Objective(config.kind, penalty, noise),
         theta_b=codec.unpack(fixed.get(b"theta_b"), (config.d, config.m), what),
         smallest=float(info["smallest"]),
         largest=float(info["largest"]),

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from engine.certified import Ledger, Terms
 from engine.errors import CorruptState, FormatTooNew
 from engine.objective import Kind
 from engine.refresh import Limits
@@ -36,6 +37,16 @@ class ErrorRecord(_Stored):
     certified_version: int | None
     budget: Finite
     relative: Finite
+
+
+class CertificateRecord(_Stored):
+    """The ``certificate`` object of versions and receipts: what was promised, and what is spent."""
+
+    epsilon: Finite
+    delta: Finite
+    sigma: Finite
+    spent: Finite
+    budget: Finite
 
 
 class PendingJob(_Stored):
@@ -75,6 +86,7 @@ class ModelConfig(_Stored):
     error_budget: Finite
     refresh_every_seconds: float | None = None
     limits: LimitsRecord = LimitsRecord()
+    certify: Terms | None = None
 
     @property
     def d(self) -> int:
@@ -94,7 +106,7 @@ class ModelConfig(_Stored):
     @property
     def format(self) -> int:
         """Version of the format that the model is stored in."""
-        return 1 if self.blocks == 1 else FORMAT
+        return 1 if self.blocks == 1 and self.certify is None else FORMAT
 
 
 def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:
@@ -125,6 +137,7 @@ class Meta(_Stored):
     first_deletion_at: datetime | None = None
     error: ErrorRecord
     certified: float | None = None
+    ledger: Ledger | None = None
     pending_job: PendingJob | None = None
     awaiting_rebuild: bool = False
     refreshed_at: datetime

@@ -9,6 +9,7 @@ from typing import Any
 import redis
 from pydantic import BaseModel, ConfigDict
 
+from engine.certified import Ledger, Reference
 from engine.objective import Array
 from engine.refresh import Size
 from engine.store import codec
@@ -43,6 +44,10 @@ class JobResult(BaseModel):
         Name of the staged generation (compact and rebuild).
     resolved
         Deferred requests whose rows were left out.
+    ledger
+        Of a certified model's new generation at the seal (compact and rebuild).
+    reference
+        What a certified model's polish measured.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -68,6 +73,8 @@ class JobResult(BaseModel):
     stream: dict[str, float] = {}
     status: Status = "ACTIVE"
     resolved: tuple[str, ...] = ()
+    ledger: Ledger | None = None
+    reference: Reference | None = None
 
 
 def write_result(

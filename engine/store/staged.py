@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from engine.certified import Ledger, after_deletion
 from engine.classes import class_counts
 from engine.error import Sentinels
 from engine.growing import GrowingRows
@@ -30,6 +31,7 @@ class Staged:
     generation: Generation
     stream: Stream
     sentinels: Sentinels
+    ledger: Ledger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def read_staged(
         v_seconds=result.stream.get("v_seconds", 0.0),
     )
     sentinels = store.sentinels(where, meta, sentinel_ids)
-    return Staged(where, generation, stream, sentinels)
+    return Staged(where, generation, stream, sentinels, result.ledger)
 
 
 def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[str]) -> CaughtUp:
@@ -116,13 +118,13 @@ def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[st
     what = f"model {config.model_id!r}, staged rows"
     found = [records[row] for row in held]
     decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
-    done = delete(
-        staged.generation,
-        staged.stream,
-        Rows(decoded.X, decoded.y, decoded.weight),
-        decoded.W,
-        method_named(config.method),
-    )
-    after = replace(staged, stream=done.stream, sentinels=staged.sentinels.without(frozenset(held)))
+    rows = Rows(decoded.X, decoded.y, decoded.weight)
+    method = method_named(config.method)
+    done = delete(staged.generation, staged.stream, rows, decoded.W, method)
+    ledger = staged.ledger
+    if ledger is not None:
+        ledger = after_deletion(ledger, staged.generation, staged.stream, done.stream, rows)
+    left = staged.sentinels.without(frozenset(held))
+    after = replace(staged, stream=done.stream, sentinels=left, ledger=ledger)
     gone = class_counts(decoded.y) if config.kind is Kind.LOGISTIC else ()
     return CaughtUp(after, done, held, gone)

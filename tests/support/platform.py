@@ -27,6 +27,7 @@ from consumers.refresh_job import run_job
 from consumers.refresh_worker import RefreshWorker
 from consumers.registration import Registered, TrainingData, register
 from consumers.transition import job_entry
+from engine.certified import Terms
 from engine.objective import Kind
 from engine.refresh import Size
 from engine.store.connection import Barrier, connect
@@ -84,7 +85,12 @@ def class_names(data: Data) -> tuple[str, ...]:
 
 
 def config_of(
-    data: Data, model_id: str, method: str, budget: float, limits: LimitsRecord
+    data: Data,
+    model_id: str,
+    method: str,
+    budget: float,
+    limits: LimitsRecord,
+    certify: Terms | None = None,
 ) -> ModelConfig:
     """Return the settings of a model of this data."""
     return ModelConfig(
@@ -98,6 +104,7 @@ def config_of(
         class_names=class_names(data),
         error_budget=budget,
         limits=limits,
+        certify=certify,
     )
 
 
@@ -159,6 +166,7 @@ class Platform:
         replace_model: bool = False,
         keep: Sequence[int] | None = None,
         store: ModelStore | None = None,
+        certify: Terms | None = None,
     ) -> Registered:
         """Register a model of a family (or of data) with this process."""
         data = make(family, kind) if isinstance(family, str) else family
@@ -166,7 +174,7 @@ class Platform:
             store or self.store,
             self.producer,
             self.reader,
-            config_of(data, model_id, method, budget, limits or LimitsRecord()),
+            config_of(data, model_id, method, budget, limits or LimitsRecord(), certify),
             training_data(data, keep),
             replace_model=replace_model,
         )

@@ -1,0 +1,160 @@
+"""Certified removal in the pipeline: what is asked for, what is spent, and what is published.
+
+The mathematics is in `engine.certified`; what is certified and what is not, in docs/certified.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.certified import (
+    REFRESH_AT,
+    Ledger,
+    Reference,
+    begin_ledger,
+    spent,
+    with_fresh_noise,
+)
+from engine.errors import InvalidData, Uncertified
+from engine.objective import Kind, Objective, Rows
+from engine.precompute import Precomputation
+from engine.refresh import Choice, NewGeneration, Size
+from engine.store.head import CertificateRecord, ModelConfig
+from engine.store.state import ModelState
+from engine.stream import Generation, Stream
+
+
+def check_terms(config: ModelConfig) -> None:
+    """Refuse terms that cannot be kept.
+
+    Raises
+    ------
+    InvalidData
+        The method is not exact, or the theorem does not cover the numbers.
+    """
+    if config.certify is None:
+        return
+    if config.method != "exact":
+        raise InvalidData(
+            f"--certify needs --method exact, not {config.method}: the certificate is about the "
+            "exact answer, and another point would be published"
+        )
+    config.certify.check()
+
+
+def noisy(config: ModelConfig, objective: Objective) -> Objective:
+    """Return the objective of a new fit: with fresh noise, if the model is certified."""
+    if config.certify is None:
+        return objective
+    return with_fresh_noise(objective, config.m, config.certify.sigma)
+
+
+def first_ledger(
+    config: ModelConfig, objective: Objective, rows: Rows, made: Precomputation | NewGeneration
+) -> Ledger | None:
+    """Return the ledger of a fresh fit over ``rows``. Cost O(n d^2) for a certified model."""
+    if config.certify is None:
+        return None
+    theta = made.theta if isinstance(made, Precomputation) else made.generation.theta_b
+    return begin_ledger(objective, rows, theta, made.dual_rows, made.factor)
+
+
+def check_first(
+    config: ModelConfig, ledger: Ledger | None, generation: Generation, stream: Stream
+) -> None:
+    """Refuse a fit whose own residual takes the room of the deletions.
+
+    Raises
+    ------
+    InvalidData
+        With the figures, and what to do.
+    """
+    if config.certify is None or ledger is None:
+        return
+    used = spent(ledger, generation, stream)
+    if used > REFRESH_AT * config.certify.budget:
+        raise InvalidData(
+            f"model {config.model_id!r}: the fit alone leaves a gradient residual of {used:.1e}, "
+            f"and the certificate's budget is {config.certify.budget:.1e}; raise sigma, or bring "
+            "the features to a smaller scale"
+        )
+
+
+def fits(config: ModelConfig, ledger: Ledger, generation: Generation, stream: Stream) -> bool:
+    """Return whether a stream may be published under the model's terms."""
+    terms = config.certify
+    return terms is None or spent(ledger, generation, stream) <= terms.budget
+
+
+def certificate_of(state: ModelState) -> CertificateRecord | None:
+    """Return the certificate of a state that is about to be published, or None without terms.
+
+    An ``EMPTY`` model is 0 whatever its rows were: nothing is spent.
+
+    Raises
+    ------
+    Uncertified
+        The noise would not hide what is left: it must not be published.
+    """
+    terms, ledger = state.meta.config.certify, state.meta.ledger
+    if terms is None:
+        return None
+    used = 0.0
+    if state.meta.rows_live > 0:
+        if ledger is None:
+            raise Uncertified(f"model {state.model_id!r} is certified and has no ledger")
+        used = spent(ledger, state.generation, state.stream)
+    if not used <= terms.budget:
+        raise Uncertified(
+            f"model {state.model_id!r}: a gradient residual of up to {used:.3g} is more than the "
+            f"{terms.budget:.3g} that its noise hides; it is not published"
+        )
+    return CertificateRecord(
+        epsilon=terms.epsilon,
+        delta=terms.delta,
+        sigma=terms.sigma,
+        spent=used,
+        budget=terms.budget,
+    )
+
+
+def part_spent(state: ModelState) -> float:
+    """Return which part of the certificate's budget is spent; 0 without terms."""
+    terms, ledger = state.meta.config.certify, state.meta.ledger
+    if terms is None or ledger is None or state.meta.rows_live == 0:
+        return 0.0
+    return spent(ledger, state.generation, state.stream) / terms.budget
+
+
+def making_room(state: ModelState, choice: Choice) -> Choice:
+    """Return a size that also makes room in the certificate's budget, where that is needed.
+
+    The first time in a generation a polish does. After it the factor's curvatures are those of
+    another point, and each deletion costs more than before: the second time it is a rebuild.
+    """
+    part, ledger = part_spent(state), state.meta.ledger
+    if part <= REFRESH_AT or ledger is None or choice.size is Size.REBUILD:
+        return choice
+    polish = state.meta.config.kind is Kind.LOGISTIC and ledger.stretch == 0.0
+    size = Size.POLISH if polish and choice.size is not Size.COMPACT else Size.REBUILD
+    return Choice(size, f"{part:.0%} of the certificate's budget is spent")
+
+
+def renoised(config: ModelConfig, generation: Generation) -> Generation:
+    """Return the generation that a rebuild starts from: its objective with fresh noise."""
+    return replace(generation, objective=noisy(config, generation.objective))
+
+
+def polished_enough(config: ModelConfig, reference: Reference) -> bool:
+    """Return whether a polish leaves room for deletions."""
+    terms = config.certify
+    return terms is None or reference.ledger.measured <= REFRESH_AT * terms.budget
+
+
+def adopted_ledger(certificate: CertificateRecord | None) -> Ledger | None:
+    """Return the ledger of parameters that were taken from the log as they are.
+
+    What was spent at them is known from their version. Nothing is deleted from them: requests
+    wait for the rebuild, which measures anew.
+    """
+    return None if certificate is None else Ledger(measured=certificate.spent, rounding=0.0)
