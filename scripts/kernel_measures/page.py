@@ -20,7 +20,8 @@ _NOTES: Mapping[str, str] = {
         "the rows of the hat matrix; the inverse Hessian). `its kernel alone` is "
         "`engine.downdate.leave_out`, rows and errors given. The PRU by the Gram matrix is the "
         "least work for a projection; it fails on dependent rows, so the product does not use "
-        "it. Functions: `scripts/reproduction/ours.py` and `scripts/reproduction/published.py`."
+        "it: at that least the projection costs about what the exact step does. "
+        "Functions: `scripts/reproduction/ours.py` and `scripts/reproduction/published.py`."
     ),
     "cost against d": (
         "`engine.stream.delete` of k rows, the first of a generation. The slope is that of log "
@@ -34,9 +35,10 @@ _NOTES: Mapping[str, str] = {
         "Operations counted: n d^2 (Hessian) + d^3 / 3 (factor) + 2 n d^2 (dual rows); for a "
         "logistic model Hessian and factor once for each Hessian formed. All else is in the "
         "timer and not in the count: checks, refinement, the verified eigenvalue bound (a second "
-        "factorisation), A^-1, leverages, rounding scales. The rate is that of X times a d x d "
-        "matrix, into memory used before. Memory is the growth of a process of its own at its "
-        "peak, X counted."
+        "factorisation), A^-1, leverages, rounding scales. The product is that of X and a d x d "
+        "matrix. Into memory that was used before its rate is that of the arithmetic alone; with "
+        "a new result it gets its memory from the system first, as the dual rows must. Memory is "
+        "the growth of a process of its own at its peak, X counted."
     ),
     "compact": (
         "What a deletion costs with K rows in V, what folding V away costs (arithmetic only: a "

@@ -139,7 +139,8 @@ def test_the_share_of_the_rate_counts_what_the_algorithm_needs(run: Run) -> None
     for share in run.of("rebuild", "share of the rate"):
         n, d = int(share.setting["n"]), int(share.setting["d"])
         (once,) = run.of("rebuild", "precomputation", **share.setting)
-        (product,) = run.of("rebuild", "matrix product", **share.setting)
+        which = share.metric.removeprefix("share of the rate of ")
+        (product,) = run.of("rebuild", which, **share.setting)
         hessians = 1.0
         if share.setting["kind"] == "logistic":
             (counted,) = run.of("rebuild", "Hessians", **share.setting)
