@@ -17,11 +17,12 @@ from consumers.progress import Progress
 from consumers.transition import PARAMETERS_LIMIT, scalars_of, with_meta
 from engine.blockwise import precompute_blocks
 from engine.classes import class_counts, one_sided
-from engine.error import Sentinels, choose_sentinels
+from engine.error import sample_sentinels
 from engine.errors import InvalidData
 from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from engine.precompute import Precomputation
 from engine.store import staging
+from engine.store.generation import Sampled
 from engine.store.head import ErrorRecord, Meta, ModelConfig, Status
 from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
 from engine.store.state import ModelState
@@ -127,10 +128,7 @@ def stage(
     check_fit(config, generation, stream)
     ledger = first_ledger(config, objective, rows, made)
     check_first(config, ledger, generation, stream)
-    chosen = choose_sentinels(len(data.ids), number)
-    sentinels = Sentinels(
-        tuple(data.ids[i] for i in chosen), rows.take(np.array(chosen)), made.dual_rows[chosen]
-    )
+    sentinels = sample_sentinels(generation, data.ids, rows, made.dual_rows, number)
     staging.stage_generation(
         store.client,
         where,
@@ -140,7 +138,7 @@ def stage(
         ids=data.ids,
         rows=rows,
         W=made.dual_rows,
-        sentinel_ids=sentinels.ids,
+        sentinels=Sampled.of(sentinels),
         on_rows=lambda done: progress("storing rows", done, len(data.ids)),
     )
     staging.stage_dataset(store.client, dataset, data.ids)

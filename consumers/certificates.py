@@ -17,8 +17,9 @@ from engine.certified import (
 )
 from engine.errors import InvalidData, Uncertified
 from engine.objective import Kind, Objective, Rows
+from engine.policy import Choice, Size
 from engine.precompute import Precomputation
-from engine.refresh import Choice, NewGeneration, Size
+from engine.refresh import NewGeneration
 from engine.store.head import CertificateRecord, ModelConfig
 from engine.store.state import ModelState
 from engine.stream import Generation, Stream

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"

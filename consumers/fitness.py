@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.errors import InvalidData
-from engine.refresh import Facts, facts_of
+from engine.policy import Facts, facts_of
 from engine.store.head import ModelConfig
 from engine.stream import Generation, Stream
 

@@ -19,18 +19,13 @@ from consumers.refresh_order import choose_size
 from engine.blockwise import audit_blocks
 from engine.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from engine.classes import class_counts, one_sided
-from engine.error import choose_sentinels, scale
+from engine.error import sample_sentinels, scale
 from engine.errors import CorruptState, IllConditioned, LetheError
 from engine.objective import Array, Objective, Rows
-from engine.refresh import (
-    Choice,
-    NewGeneration,
-    Size,
-    compact,
-    polish_snapshot,
-    rebuild,
-)
+from engine.policy import Choice, Size
+from engine.refresh import NewGeneration, compact, polish_snapshot, rebuild
 from engine.store import staging
+from engine.store.generation import Sampled
 from engine.store.head import Status
 from engine.store.jobs import JobResult, write_result
 from engine.store.snapshot import Snapshot, load_factor, take_snapshot
@@ -281,7 +276,9 @@ def _stage(
     # live by now, lies. What is left behind expires.
     where = state.keys.generation(f"{made.generation.number}-{uuid.uuid4().hex}")
     n = len(snapshot.ids)
-    chosen = choose_sentinels(n, made.generation.number)
+    sentinels = sample_sentinels(
+        made.generation, snapshot.ids, snapshot.rows, made.dual_rows, made.generation.number
+    )
     staging.stage_generation(
         client,
         where,
@@ -291,10 +288,9 @@ def _stage(
         ids=snapshot.ids,
         rows=snapshot.rows,
         W=made.dual_rows,
-        sentinel_ids=[snapshot.ids[i] for i in chosen],
+        sentinels=Sampled.of(sentinels),
         on_rows=lambda done: job.progress("writing the new generation", done, n),
     )
-    sentinels = job.store.sentinels(where, state.meta, [snapshot.ids[i] for i in chosen])
     staged = Staged(where, made.generation, made.stream, sentinels, ledger)
     counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
     rows, position, certified = n, state.meta.deletions_logged, made.certified

@@ -14,7 +14,7 @@ from consumers.certificates import making_room, part_spent
 from consumers.events import RefreshRequested
 from engine.certified import REFRESH_AT
 from engine.error import remainder_estimate
-from engine.refresh import Choice, Facts, Size, choose, facts_of, used_up
+from engine.policy import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Meta, PendingJob
 from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import ModelState

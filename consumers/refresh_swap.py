@@ -15,7 +15,7 @@ from consumers.refresh_transition import (
 )
 from consumers.transition import Origin, Transition
 from engine.errors import IllConditioned, Uncertified
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.jobs import JobResult, read_result
 from engine.store.keys import GenerationKeys
 from engine.store.staged import CaughtUp, catch_up, read_staged

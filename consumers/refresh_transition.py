@@ -29,7 +29,8 @@ from consumers.transition import (
     without_rows,
 )
 from engine.certified import after_polish
-from engine.refresh import Polished, Size, adopt_polish, complete, concurrent_remainder
+from engine.policy import Size
+from engine.refresh import Polished, adopt_polish, complete, concurrent_remainder
 from engine.store import codec
 from engine.store.commit import Commit
 from engine.store.head import Meta
@@ -152,6 +153,7 @@ def _polished(
         before.sentinels.rows,
         before.sentinels.W,
         concurrent,
+        before.sentinels.pi,
     )
     stream = adopt_polish(before.stream, polished, left)
     known: dict[str, object] = {"certified": None if concurrent else result.certified}

@@ -148,9 +148,11 @@ def settle_models(
     again = []
     for one in found:
         published = versions.get(one.model_id)
+        unerased = one.unerased
         try:
             check_history(one, published)
             if is_behind(one, published, answered.get(one.model_id, {}), reader):
+                unerased = True
                 adopt(store, reader, one.model_id, FARTHEST)
                 halted |= publisher.publish([one.keys])
         except TRANSIENT:
@@ -158,7 +160,7 @@ def settle_models(
         except LetheError as error:
             halted[one.keys] = error
             continue
-        if one.unerased:
+        if unerased:
             store.erase(one.keys)
         last = parameters.get(one.model_id)
         if last is not None and last < one.version and one.keys not in halted:

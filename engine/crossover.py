@@ -38,9 +38,9 @@ CLEARLY_CHEAPER = 0.8
 def step_seconds(d: int, K: int, k: int, *, estimated: bool = False) -> float:
     """Return what V, of K rows, adds to the deletion of k rows.
 
-    ``estimated``: the sentinels' estimate of a logistic model reads V twice more.
+    ``estimated``: the sentinels' estimate of a logistic model reads V four times more.
     """
-    estimate = SECONDS_PER_V if estimated else 0.0
+    estimate = 2 * SECONDS_PER_V if estimated else 0.0
     return (max(SECONDS_PER_V, SECONDS_PER_V_AND_ROW * k) + estimate) * K * d
 
 

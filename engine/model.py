@@ -29,42 +29,10 @@ from engine.factor import Factor
 from engine.membership import Membership, checked_rows, numbers
 from engine.methods import method_named
 from engine.objective import Array, Kind, Objective, ridge_penalty
-from engine.refresh import (
-    Choice,
-    Limits,
-    NewGeneration,
-    Size,
-    adopt_polish,
-    choose,
-    compact,
-    complete,
-    facts_of,
-    polish_snapshot,
-    rebuild,
-)
+from engine.policy import Choice, Limits, Size, choose, facts_of
+from engine.refresh import NewGeneration, adopt_polish, compact, complete, polish_snapshot, rebuild
+from engine.result import DeletionResult
 from engine.stream import Generation, Stream, at_rest, begin, delete
-
-
-@dataclass(frozen=True, slots=True)
-class DeletionResult:
-    """What one call of `delete` did.
-
-    Attributes
-    ----------
-    deleted
-        Ids deleted by this call; those deleted before are left out.
-    step
-        Change of the published theta, (d,) or (d, m), the intercept's change last if there is one.
-    error
-        The published error after the step.
-    bound
-        A true bound of it, or None where there is only an estimate.
-    """
-
-    deleted: tuple[str, ...]
-    step: Array
-    error: PublishedError
-    bound: float | None
 
 
 @dataclass(slots=True)
@@ -161,7 +129,7 @@ class _Model:
             generation,
             stream,
             made.factor,
-            members.sentinels(self.seed),
+            members.sentinels(generation, self.seed),
             made.certificate.bound,
             classes,
         )
@@ -228,12 +196,13 @@ class _Model:
         state.members.forget(ids)
         state.sentinels = state.sentinels.without(frozenset(ids))
         if 2 * len(state.sentinels.ids) < min(SENTINELS, len(state.members)):
-            state.sentinels = state.members.sentinels(self.seed + state.generation.number)
+            seed = self.seed + state.generation.number
+            state.sentinels = state.members.sentinels(state.generation, seed)
 
     # -- refresh ------------------------------------------------------------------------------
 
     def refresh(self, size: Size | str | None = None, *, without: Iterable[str] = ()) -> Choice:
-        """Refresh by the policy of `engine.refresh`, or to an ordered size.
+        """Refresh by the policy of `engine.policy`, or to an ordered size.
 
         Parameters
         ----------
@@ -319,7 +288,9 @@ class _Model:
         state.generation, state.stream, state.factor = made.generation, made.stream, made.factor
         state.members.W[state.members.live] = made.dual_rows
         state.certified = made.certified
-        state.sentinels = state.members.sentinels(self.seed + made.generation.number)
+        state.sentinels = state.members.sentinels(
+            made.generation, self.seed + made.generation.number
+        )
 
     # -- reading ------------------------------------------------------------------------------
 

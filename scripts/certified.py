@@ -14,10 +14,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.certified import Terms, after_deletion, begin_ledger, spent
 from engine.methods import method_named
-from engine.objective import Array, Kind, Objective, Rows, norm, with_intercept
+from engine.objective import Kind, Objective, Rows, norm, with_intercept
 from engine.precompute import precompute
 from engine.stream import begin, delete
 
@@ -55,7 +56,7 @@ CASES = [
 ]
 
 
-def data_of(case: Case) -> tuple[Rows, Array]:
+def data_of(case: Case) -> tuple[Rows, NDArray[np.intp]]:
     """Return the rows and the order in which they are deleted."""
     rng = np.random.default_rng([case.n, case.d, int(case.unit)])
     X = rng.standard_normal((case.n, case.d))
@@ -63,7 +64,8 @@ def data_of(case: Case) -> tuple[Rows, Array]:
     y = (rng.random(case.n) < 1 / (1 + np.exp(-X @ beta))).astype(np.float64)[:, None]
     if case.unit:
         X = X / np.linalg.norm(X, axis=1).max()
-    return Rows(with_intercept(X), y, np.ones(case.n)), rng.permutation(case.n)[:LIMIT]
+    order = rng.permutation(case.n)[:LIMIT].astype(np.intp)
+    return Rows(with_intercept(X), y, np.ones(case.n)), order
 
 
 def run(case: Case) -> Outcome:

@@ -31,9 +31,11 @@ from engine.factor import Factor, lower_triangle
 from engine.growing import GrowingRows
 from engine.methods import method_named
 from engine.objective import Kind, Objective, Rows
+from engine.policy import Limits
 from engine.precompute import precompute
-from engine.refresh import Limits, compact
+from engine.refresh import compact
 from engine.store import codec
+from engine.store.generation import Sampled
 from engine.store.keys import SHARDS, ModelKeys
 from engine.store.staging import stage_generation
 from engine.stream import Generation, Stream, at_rest, begin, current_dual_rows, delete
@@ -133,7 +135,7 @@ def cost_of_storing(rng: np.random.Generator, n: int, d: int) -> float:
                 ids=ids,
                 rows=rows,
                 W=X,
-                sentinel_ids=[],
+                sentinels=Sampled(),
             )
 
         def read() -> None:

@@ -20,7 +20,8 @@ from engine.error import PublishedError, Sentinels, published_error
 from engine.factor import Factor
 from engine.methods import method_named
 from engine.objective import Rows
-from engine.refresh import Limits, adopt_polish, compact, complete, polish_snapshot, rebuild
+from engine.policy import Limits
+from engine.refresh import adopt_polish, compact, complete, polish_snapshot, rebuild
 from engine.stream import Generation, Stream, delete
 from tests.families import Array, Index, make_any, remodelled
 from tests.oracles import (

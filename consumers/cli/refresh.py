@@ -21,7 +21,7 @@ from consumers.log.base import Message, Partition, Reader
 from consumers.refresh_order import ORDERED, SCHEDULED, refresh_reason
 from consumers.runtime import Runtime, open_runtime
 from engine.errors import InvalidData, RefreshFailed, Unavailable
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.jobs import JobResult, read_result
 from engine.store.rewrite import rewrite_append_only_file
 from engine.store.state import ModelState

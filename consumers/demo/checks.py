@@ -10,7 +10,7 @@ from consumers.chain import check_parameters, check_version, theta_of
 from consumers.demo.outcome import Observed, Outcome
 from consumers.events import Receipt, Version
 from engine.errors import BrokenChain
-from engine.refresh import Size
+from engine.policy import Size
 
 WANTED_SIZES = (Size.COMPLETE, Size.POLISH, Size.REBUILD)
 

@@ -1,6 +1,6 @@
 """The demo's two data sets, which come with scikit-learn, and how their models are registered.
 
-Budgets and limits are small, so that the policy of `engine.refresh` comes to every size of
+Budgets and limits are small, so that the policy of `engine.policy` comes to every size of
 refresh within fifty rows; nothing else is set up for it, and nobody orders a size.
 
 Both have one row a patient. So that a request by subject has something to do, neighbouring rows

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from engine.error import Sentinels
 from engine.errors import CorruptState
 from engine.growing import GrowingRows
 from engine.objective import Objective
@@ -16,13 +17,28 @@ from engine.store.head import Meta, ModelConfig
 from engine.stream import Generation, Stream
 
 
-def generation_info(generation: Generation, sentinel_ids: Sequence[str]) -> dict[str, bytes]:
+class Sampled(NamedTuple):
+    """Sentinels as they are stored: ids, and the chance of each; None where all had the same."""
+
+    ids: tuple[str, ...] = ()
+    pi: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, sentinels: Sentinels) -> Sampled:
+        """Return what is stored of them: their rows are stored with all others."""
+        pi = sentinels.pi
+        return cls(sentinels.ids, None if pi is None else tuple(map(float, pi)))
+
+
+def generation_info(generation: Generation, sampled: Sampled) -> dict[str, bytes]:
     """Return the fields of a generation's ``fixed`` hash."""
-    info = {
+    info: dict[str, Any] = {
         "smallest": generation.smallest,
         "largest": generation.largest,
-        "sentinels": list(sentinel_ids),
+        "sentinels": sampled.ids,
     }
+    if sampled.pi is not None:
+        info["sentinel_chances"] = sampled.pi
     fields = {
         "theta_b": codec.pack(generation.theta_b),
         "penalty": codec.pack(np.asarray(generation.objective.penalty)),
@@ -43,11 +59,11 @@ def empty_generation(config: ModelConfig, number: int) -> Generation:
     return Generation(number, objective, origin, config.ridge, config.ridge)
 
 
-def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, list[str]]:
-    """Return the generation and the ids of its sentinels from the stored hash."""
+def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, Sampled]:
+    """Return the generation and which rows are its sentinels from the stored hash."""
     config = meta.config
     if meta.rows_live == 0:
-        return empty_generation(config, meta.generation), []
+        return empty_generation(config, meta.generation), Sampled()
     what = f"model {config.model_id!r}, generation {meta.generation}"
     if b"info" not in fixed:
         raise CorruptState(f"{what}: its precomputation is missing; register it with --replace")
@@ -63,7 +79,19 @@ def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, li
         smallest=float(info["smallest"]),
         largest=float(info["largest"]),
     )
-    return generation, [str(row) for row in info["sentinels"]]
+    return generation, _sampled(info, what)
+
+
+def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
+    """Return the sentinels; a generation of an older release has no chances: all were alike."""
+    ids = tuple(str(row) for row in info["sentinels"])
+    chances = info.get("sentinel_chances")
+    if chances is None:
+        return Sampled(ids)
+    pi = tuple(map(float, chances))
+    if len(pi) != len(ids) or not all(0.0 < chance <= 1.0 for chance in pi):
+        raise CorruptState(f"{what}: its sentinels have no valid chances; run `lethe check`")
+    return Sampled(ids, pi)
 
 
 def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from engine.certified import Ledger, Terms
 from engine.errors import CorruptState, FormatTooNew
 from engine.objective import Kind
-from engine.refresh import Limits
+from engine.policy import Limits
 
 FORMAT = 2
 """Version of the stored format: layout, script and events together. A program knows all up to it.
@@ -58,7 +58,7 @@ class PendingJob(_Stored):
 
 
 class LimitsRecord(_Stored):
-    """`engine.refresh.Limits` as it is stored; None means the default."""
+    """`engine.policy.Limits` as it is stored; None means the default."""
 
     far_under: float | None = None
     fraction_of_d: float | None = None

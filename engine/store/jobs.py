@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.certified import Ledger, Reference
 from engine.objective import Array
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store import codec
 from engine.store.connection import Fields, reachable, text
 from engine.store.head import Status

@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine.error import SENTINELS
-from engine.objective import Kind
+import numpy as np
+
+from engine.error import SENTINELS, Sentinels, choose_sentinels, possible_parts
+from engine.objective import Kind, Rows
 from engine.store.connection import reachable, text
+from engine.store.generation import Sampled
 from engine.store.keys import SHARDS
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
+_POOL = 4 * SENTINELS
+"""Rows that are read: with their records what each can add is known, of the others it is not."""
+
 
 def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     """Return the state with a new sample of live rows if it has lost half of the old one.
+
+    Two phases: a pool of live rows is drawn, all alike, and the sentinels from the pool, by what
+    each can add; the chance of a row is the product. Rows that were sentinels for certain stay so,
+    as long as they are live: they are few, can add most, and the pool may miss them.
 
     The sample is the worker's own and is not stored: it only serves the estimate. Cost O(m' d)
     for m' sentinels, once in a while.
@@ -22,14 +32,48 @@ def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     wanted = min(SENTINELS, state.meta.rows_live)
     if state.generation.objective.kind is Kind.LINEAR or 2 * len(state.sentinels.ids) >= wanted:
         return state
+    certain = _certain(state.sentinels)
+    known = frozenset(certain.ids)
+    ids = sorted(row for row in _drawn(store, state) if row not in known)
+    pool = store.sentinels(state.generation_keys, state.meta, Sampled(tuple(ids)))
+    others = max(state.meta.rows_live - len(known), 1)
+    alike = min(1.0, len(pool.ids) / others)
+    parts = possible_parts(state.generation, pool.rows, pool.W)
+    places, pi = choose_sentinels(parts, state.commit_seq, most=SENTINELS - len(known))
+    chosen = Sentinels(
+        tuple(pool.ids[i] for i in places), pool.rows.take(places), pool.W[places], alike * pi
+    )
+    return replace(state, sentinels=_together(certain, chosen))
+
+
+def _certain(sentinels: Sentinels) -> Sentinels:
+    """Return those that were taken for certain, unless all were: then they are nothing special."""
+    pi = sentinels.pi
+    if pi is None or (pi >= 1.0).all():
+        return Sentinels((), sentinels.rows.take(slice(0, 0)), sentinels.W[:0])
+    return sentinels.without(frozenset(np.array(sentinels.ids)[pi < 1.0]))
+
+
+def _drawn(store: ModelStore, state: ModelState) -> list[str]:
+    """Return live rows, about as many from each shard: ids fall into shards at random."""
     live = state.generation_keys
     with reachable(store.client):
         pipeline = store.client.pipeline(transaction=False)
         for shard in range(SHARDS):
-            pipeline.hrandfield(live.rows(shard), SENTINELS // SHARDS)
+            pipeline.hrandfield(live.rows(shard), _POOL // SHARDS)
         answers: list[Any] = pipeline.execute()
     drawn = [text(row) for shard in answers for row in shard or ()]
     # A row that was deleted a moment ago may still have its record.
     gone = store.ledgered(state.keys, drawn)
-    ids = sorted(set(drawn) - gone)
-    return replace(state, sentinels=store.sentinels(live, state.meta, ids))
+    return sorted(set(drawn) - gone)
+
+
+def _together(certain: Sentinels, others: Sentinels) -> Sentinels:
+    pi = np.concatenate([np.ones(len(certain.ids)), others.chances(0)])
+    first, second = certain.rows, others.rows
+    rows = Rows(
+        np.vstack([first.X, second.X]),
+        np.vstack([first.y, second.y]),
+        np.concatenate([first.weight, second.weight]),
+    )
+    return Sentinels(certain.ids + others.ids, rows, np.vstack([certain.W, others.W]), pi)

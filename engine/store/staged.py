@@ -83,7 +83,7 @@ def read_staged(
         fixed, V, Q = pipeline.execute()
     if not fixed:
         return None
-    generation, sentinel_ids = read_fixed(
+    generation, sampled = read_fixed(
         fixed, meta.model_copy(update={"generation": result.generation})
     )
     shape = (config.d, config.m)
@@ -98,7 +98,7 @@ def read_staged(
         completions=int(result.stream["completions"]),
         v_seconds=result.stream.get("v_seconds", 0.0),
     )
-    sentinels = store.sentinels(where, meta, sentinel_ids)
+    sentinels = store.sentinels(where, meta, sampled)
     return Staged(where, generation, stream, sentinels, result.ledger)
 
 

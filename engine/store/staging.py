@@ -16,7 +16,7 @@ import redis
 from engine.objective import Array, Rows
 from engine.store import codec
 from engine.store.connection import Fields, reachable
-from engine.store.generation import generation_info
+from engine.store.generation import Sampled, generation_info
 from engine.store.keys import DatasetKeys, GenerationKeys, shard_of
 from engine.store.store import CHUNK
 from engine.stream import Generation, Stream
@@ -39,7 +39,7 @@ def stage_generation(
     ids: Sequence[str],
     rows: Rows,
     W: Array,
-    sentinel_ids: Sequence[str],
+    sentinels: Sampled,
     on_rows: Progress = lambda _: None,
 ) -> None:
     """Write a generation: fixed part, factor, V, Q and row records.
@@ -47,7 +47,7 @@ def stage_generation(
     ``L`` is stacked and ``W`` wide where there are several blocks. Cost O(n d + d^2) bytes each.
     """
     with reachable(client):
-        fixed: Fields = generation_info(generation, sentinel_ids)
+        fixed: Fields = generation_info(generation, sentinels)
         pipeline = client.pipeline(transaction=True)
         pipeline.hset(where.fixed, mapping=fixed)
         pipeline.expire(where.fixed, TIME_TO_LIVE)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import redis
 
 from engine.error import Sentinels
@@ -14,7 +15,7 @@ from engine.objective import Kind, Rows
 from engine.store import codec, keys
 from engine.store.commit import Commit, script
 from engine.store.connection import Barrier, reachable, surface_breaks, text
-from engine.store.generation import read_fixed, read_stream
+from engine.store.generation import Sampled, read_fixed, read_stream
 from engine.store.head import Meta, check_format, parse_meta
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.lookup import CHUNK, Lookup, look_up, row_records
@@ -151,7 +152,7 @@ class ModelStore:
                 f"model {model_id!r}: its head names other rows of V and Q than are stored; "
                 "run `lethe check`"
             )
-        generation, sentinel_ids = read_fixed(stored.fixed, meta)
+        generation, sampled = read_fixed(stored.fixed, meta)
         return ModelState(
             keys=where,
             commit_seq=int(head[b"commit_seq"]),
@@ -160,7 +161,7 @@ class ModelStore:
             meta=meta,
             generation=generation,
             stream=read_stream(head, meta, stored.V, stored.Q),
-            sentinels=self.sentinels(where.generation(meta.generation_key), meta, sentinel_ids),
+            sentinels=self.sentinels(where.generation(meta.generation_key), meta, sampled),
             offsets=offsets,
             deferred={
                 request.decode(): Deferred.model_validate_json(value)
@@ -168,18 +169,22 @@ class ModelStore:
             },
         )
 
-    def sentinels(self, live: GenerationKeys, meta: Meta, ids: Sequence[str]) -> Sentinels:
+    def sentinels(self, live: GenerationKeys, meta: Meta, sampled: Sampled) -> Sentinels:
         """Return those of the chosen sentinels whose rows are still live.
 
         A linear model's error needs no estimate, so it has none.
         """
-        records = {} if meta.config.kind is Kind.LINEAR else self.row_records(live, ids)
-        kept = tuple(row for row in ids if row in records)
+        records = {} if meta.config.kind is Kind.LINEAR else self.row_records(live, sampled.ids)
+        kept = tuple(row for row in sampled.ids if row in records)
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
         found = [records[row] for row in kept]
         rows = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
-        return Sentinels(kept, Rows(rows.X, rows.y, rows.weight), rows.W)
+        pi = None
+        if sampled.pi is not None:
+            chances = dict(zip(sampled.ids, sampled.pi, strict=True))
+            pi = np.array([chances[row] for row in kept])
+        return Sentinels(kept, Rows(rows.X, rows.y, rows.weight), rows.W, pi)
 
     # -- looking up ---------------------------------------------------------------------------
 

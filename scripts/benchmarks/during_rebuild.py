@@ -22,7 +22,7 @@ from benchmarks.worker import Job
 from consumers import topics
 from consumers.events import RefreshRequested
 from consumers.log.base import Message
-from engine.refresh import Size
+from engine.policy import Size
 
 SECTION = "during rebuild"
 _LIMIT_SECONDS = 300.0

@@ -29,7 +29,7 @@ from consumers.demo.subscriber import SeenReceipt
 from consumers.events import Parameters, Receipt, RefreshInfo, Source, Version
 from consumers.log.base import Message
 from engine.objective import Array
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.head import ErrorRecord
 
 # One worker runs the file: its tests share servers, and some build on those before.

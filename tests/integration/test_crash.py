@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.refresh import Size
+from engine.policy import Size
 from tests.servers import KafkaProcess, ValkeyProcess
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform

@@ -14,7 +14,7 @@ from consumers.verify import verify
 from engine import certified
 from engine.certified import REFRESH_AT, Terms
 from engine.errors import InvalidData
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store import codec, staging
 from engine.store.jobs import read_result, write_result
 from tests.families import Data

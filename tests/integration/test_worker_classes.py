@@ -14,7 +14,7 @@ from consumers.refresh_job import run_job
 from consumers.verify import verify
 from engine.classes import probabilities
 from engine.errors import FormatTooNew
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store import head
 from engine.store.head import LimitsRecord
 from tests.families import make

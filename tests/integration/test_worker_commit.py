@@ -16,7 +16,7 @@ from consumers.deletion_worker import DeletionWorker
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
 from engine.errors import LogUnavailable, NotDurable, StoreUnavailable
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.connection import Barrier
 from engine.store.store import ModelStore
 from tests.support.invariants import check_model, ledger_of

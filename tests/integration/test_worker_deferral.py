@@ -9,7 +9,7 @@ import pytest
 
 from consumers import refresh_job, topics
 from consumers.log.memory import MemoryLog
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.staging import TIME_TO_LIVE
 from tests.families import Data, make

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from consumers.checks import check_model as checks_of
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store import codec
 from engine.store.keys import shard_of
 from tests.families import make
@@ -89,7 +89,9 @@ def test_a_live_row_that_changed_in_the_store_is_seen_by_check(
     memory.register("m", make("benign", "linear"), budget=10.0)
     assert drift_line(memory)[0]
     damage_live_row(memory, redis_client)
-    assert not drift_line(memory)[0]
+    # Where the probe happens to draw that row, it speaks first and the drift line is left out.
+    wrong = {check.subject for check in checks_of(memory.store, None, "m") if not check.ok}
+    assert wrong in ({"model m, drift"}, {"model m, dual rows"})
 
 
 def test_a_model_too_large_for_a_check_says_so(

@@ -10,7 +10,7 @@ import pytest
 
 from consumers import refresh_swap
 from consumers.chain import theta_of
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.snapshot import load_factor
 from engine.store.staged import Staged, catch_up
 from engine.store.store import ModelStore

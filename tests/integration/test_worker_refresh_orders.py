@@ -9,7 +9,7 @@ import pytest
 
 from consumers.fitness import fit_warnings
 from engine.errors import InvalidData
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.head import LimitsRecord
 from tests.families import Data, make
 from tests.support.invariants import check_model

@@ -8,7 +8,7 @@ import pytest
 
 from consumers import refresh_job
 from consumers.refresh_job import run_job
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.head import LimitsRecord
 from tests.support.invariants import (
     check_model,

@@ -14,7 +14,7 @@ from consumers import candidate
 from consumers.checks import check_model as check_stored
 from consumers.registration import register
 from engine.errors import InvalidData, ModelExists, StoreUnavailable
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.commit import Commit
 from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.store import ModelStore

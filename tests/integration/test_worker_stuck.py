@@ -18,7 +18,7 @@ from consumers.log.base import Message
 from consumers.runtime import Runtime
 from consumers.transition import job_entry
 from engine.errors import NotConverged, RefreshFailed
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.head import LimitsRecord
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

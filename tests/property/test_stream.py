@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy.linalg import solve
 
 from engine import LinearModel, LogisticModel, Size
-from engine.error import Sentinels, choose_sentinels, remainder_estimate
+from engine.error import remainder_estimate, sample_sentinels
 from tests.families import Array, Data, families, make
 from tests.oracles import (
     Wide,
@@ -267,6 +267,11 @@ def _large(rng: np.random.Generator, n: int, d: int, strength: float, ridge: flo
 def _ratios(data: Data, order: str) -> Iterator[float]:
     """Return estimate over truth for several samples of sentinels along one stream."""
     state = start(data)
+    names = tuple(map(str, range(len(data.X))))
+    drawn = [
+        sample_sentinels(state.generation, names, state.rows, state.made.dual_rows, seed)
+        for seed in range(6)
+    ]
     rows = data.deleted
     if order == "one class":
         rows = np.flatnonzero(data.y[:, 0] == 1)[:200]
@@ -284,13 +289,10 @@ def _ratios(data: Data, order: str) -> Iterator[float]:
         true = float(np.linalg.norm(stream.theta_exact - truth))
         if true < 1e-9 * float(np.linalg.norm(truth)):
             continue  # nothing to estimate: rounding
-        places = np.flatnonzero(live)
-        for seed in range(6):
-            chosen = places[choose_sentinels(len(places), seed)]
-            sentinels = Sentinels(
-                tuple(map(str, chosen)), state.rows.take(chosen), state.made.dual_rows[chosen]
-            )
-            yield remainder_estimate(state.generation, stream, sentinels, len(places)) / true
+        remain = int(np.count_nonzero(live))
+        for sentinels in drawn:
+            left = sentinels.without(frozenset(map(str, rows[:done])))
+            yield remainder_estimate(state.generation, stream, left, remain) / true
 
 
 def test_the_sentinels_estimate_is_near_the_truth_and_mostly_on_the_safe_side() -> None:

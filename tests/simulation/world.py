@@ -19,7 +19,7 @@ from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
 from consumers.loop import TRANSIENT
 from consumers.refresh_worker import RefreshWorker
 from engine.errors import LogUnavailable, NotDurable
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.head import LimitsRecord
 from tests.simulation.store import Disk
 from tests.simulation.turns import Actor, Killed

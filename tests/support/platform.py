@@ -29,7 +29,7 @@ from consumers.registration import Registered, TrainingData, register
 from consumers.transition import job_entry
 from engine.certified import Terms
 from engine.objective import Kind
-from engine.refresh import Size
+from engine.policy import Size
 from engine.store.connection import Barrier, connect
 from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.jobs import JobResult

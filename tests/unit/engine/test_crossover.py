@@ -50,7 +50,7 @@ def test_costs_grow_with_what_they_are_made_of() -> None:
     # A batch shares the reading of V, until arithmetic is the limit.
     assert step_seconds(100, 20, 4) == step_seconds(100, 20, 1)
     assert step_seconds(100, 20, 256) < 256 * step_seconds(100, 20, 1)
-    assert step_seconds(100, 20, 1, estimated=True) == 2 * step_seconds(100, 20, 1)
+    assert step_seconds(100, 20, 1, estimated=True) == 3 * step_seconds(100, 20, 1)
     for larger in ((2000, 100, 10), (1000, 200, 10), (1000, 100, 20)):
         assert folding_seconds(*larger) > folding_seconds(1000, 100, 10)
     assert rebuilding_seconds(1000, 100, 6) > rebuilding_seconds(1000, 100, 1)

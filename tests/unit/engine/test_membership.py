@@ -44,7 +44,7 @@ def test_forgetting_overwrites_what_is_known_of_a_row_and_nothing_else() -> None
 def test_sentinels_are_live_rows_with_their_own_dual_rows() -> None:
     members = _members()
     members.forget(("a",))
-    sentinels = members.sentinels(seed=0)
+    sentinels = members.sentinels(generation, seed=0)
     assert sentinels.ids == ("b", "c", "d")
     np.testing.assert_array_equal(sentinels.W, members.W[1:])
     members.forget(("b",))

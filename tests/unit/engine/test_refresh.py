@@ -9,17 +9,13 @@ from engine.crossover import folding_seconds, step_seconds
 from engine.error import remainder
 from engine.methods import method_named
 from engine.objective import Kind, norm
+from engine.policy import Facts, Limits, Size, choose, facts_of
 from engine.refresh import (
-    Facts,
-    Limits,
     Polished,
-    Size,
     adopt_polish,
-    choose,
     compact,
     complete,
     concurrent_remainder,
-    facts_of,
     polish_snapshot,
     rebuild,
 )

@@ -10,6 +10,7 @@ import redis
 from consumers.log.memory import MemoryLog
 from engine.errors import CorruptState
 from engine.store import staging
+from engine.store.generation import Sampled
 from engine.store.keys import ModelKeys
 from engine.store.snapshot import load_factor, take_snapshot
 from tests.support.platform import Platform, row_ids
@@ -70,7 +71,7 @@ def test_what_is_staged_expires_and_touches_nothing_live(platform: Platform) -> 
         ids=snapshot.ids,
         rows=snapshot.rows,
         W=snapshot.W,
-        sentinel_ids=snapshot.ids[:3],
+        sentinels=Sampled(tuple(snapshot.ids[:3])),
     )
     dataset = ModelKeys.of_model("m").dataset("staged")
     staging.stage_dataset(platform.raw(), dataset, snapshot.ids)

@@ -1,0 +1,30 @@
+"""What a deletion by the library came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.error import PublishedError
+from engine.objective import Array
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionResult:
+    """What one call of `delete` did.
+
+    Attributes
+    ----------
+    deleted
+        Ids deleted by this call; those deleted before are left out.
+    step
+        Change of the published theta, (d,) or (d, m), the intercept's change last if there is one.
+    error
+        The published error after the step.
+    bound
+        A true bound of it, or None where there is only an estimate.
+    """
+
+    deleted: tuple[str, ...]
+    step: Array
+    error: PublishedError
+    bound: float | None
