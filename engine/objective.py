@@ -28,6 +28,7 @@ from engine.errors import InvalidData
 
 Array: TypeAlias = NDArray[np.float64]
 
+_MIRRORED = 128  # columns: a second matrix as large as A would cost more than the copying
 _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and they fit a cache
 
 
@@ -221,9 +222,17 @@ class Objective:
             root = np.sqrt(self.curvature(block, theta))
             scaled = block.X if (root == 1.0).all() else block.X * root[:, None]
             A = dsyrk(1.0, scaled.T, beta=1.0, c=A, lower=True, overwrite_c=True)
-        A += np.tril(A, -1).T
+        mirror_lower(A)
         A[np.diag_indices_from(A)] += self.penalty
         return A
+
+
+def mirror_lower(A: Array) -> None:
+    """Write the lower triangle of A (d x d) over its upper one, a few columns at a time."""
+    for start in range(0, len(A), _MIRRORED):
+        here, below = slice(start, start + _MIRRORED), slice(start + _MIRRORED, None)
+        A[here, below] = A[below, here].T
+        A[here, here] = np.tril(A[here, here]) + np.tril(A[here, here], -1).T
 
 
 def ridge_penalty(ridge: float, d: int, *, intercept: bool, penalise_intercept: bool) -> Array:

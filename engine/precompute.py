@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dlauum, dtrtri
 from engine.certificate import Certificate, certify_at_hessian
 from engine.factor import Factor
 from engine.fit import Fit, fit
-from engine.objective import Array, Objective, Rows
+from engine.objective import Array, Objective, Rows, mirror_lower
 
 BLOCK_ROWS = 4096  # rows multiplied at once: keeps the extra memory small
 
@@ -91,7 +91,7 @@ def dual_rows(factor: Factor, X: Array) -> Array:
     blocks = [slice(begin, begin + BLOCK_ROWS) for begin in range(0, len(X), BLOCK_ROWS)]
     if np.max(inflation, initial=1.0) <= INFLATION_LIMIT:
         inverse, _ = dlauum(triangle, lower=True, overwrite_c=True)
-        inverse += np.tril(inverse, -1).T
+        mirror_lower(inverse)
         for block in blocks:
             np.matmul(X[block], inverse, out=W[block])
         return W

@@ -106,3 +106,13 @@ def test_the_intercept_is_last_and_not_penalised_unless_asked() -> None:
     held = ridge_penalty(2.0, 3, intercept=True, penalise_intercept=True)
     assert held.tolist() == [2.0, 2.0, 2.0]
     assert with_intercept(np.zeros((2, 1))).tolist() == [[0.0, 1.0], [0.0, 1.0]]
+
+
+def test_the_hessian_is_the_product_and_symmetric_to_the_last_bit() -> None:
+    rng = np.random.default_rng(0)
+    n, d = 1500, 300  # more than one block of rows and of columns
+    rows = Rows(rng.standard_normal((n, d)), rng.standard_normal((n, 1)), rng.uniform(0, 2, n))
+    A = Objective(Kind.LINEAR, np.arange(d, dtype=np.float64)).hessian(rows, np.zeros((d, 1)))
+    assert np.array_equal(A, A.T)
+    expected = rows.X.T @ (rows.weight[:, None] * rows.X) + np.diag(np.arange(d))
+    np.testing.assert_allclose(A, expected, rtol=1e-12, atol=1e-11)
