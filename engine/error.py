@@ -25,7 +25,7 @@ from engine.stream import Generation, Stream, distance_to_exact
 SENTINELS = 256
 """Live rows that are sampled, at most."""
 
-_STANDARD_ERRORS = 1.5  # of the sampled sum, added: what a budget is spent by errs on the safe side
+_STANDARD_ERRORS = 1.0  # of the sampled sum, added: what a budget is spent by errs on the safe side
 _UNIFORM = 0.25  # share of the sample that is drawn alike: no row is left out by what it seems now
 _SYMMETRIC = 0.1  # added to |1 - 2 mean|: rows at mean 1/2, whose second order vanishes, are drawn
 _STIFFNESS = (0.5, 2.0)  # what the sample is believed of how the Hessian has changed
@@ -188,8 +188,8 @@ def remainder_estimate(
     The sum T = A_t^-1 sum over live rows of x_i rem_i is estimated by the sum over the sample of
     z_i, row i's part over its chance. Its length is returned
 
-    - plus 1.5 standard errors along itself, the root of sum (1 - pi_i) (z_i.T / |T|)^2: what a
-      sample of this size can miss, by its own measure;
+    - plus one standard error along itself, the root of sum (1 - pi_i) (z_i.T / |T|)^2: what the
+      sample can miss, by its own measure;
     - over the ratio of the Hessian at theta_exact to A_t along T, as sampled and within 1/2 and 2:
       T is a step with the curvatures at theta_b.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.error import Sentinels, choose_sentinels, remainder_estimate
+from engine.error import remainder_estimate, sample_sentinels
 from tests.families import Array, Data
 from tests.oracles import retrain
 from tests.states import start
@@ -66,10 +66,18 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {
 
 
 def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
-    """Yield estimates of one data set: every order, 4 counts of deletions, ``samples`` samples."""
+    """Yield estimates of one data set: every order, 4 counts of deletions, ``samples`` samples.
+
+    A sample is drawn as the engine draws it, when the generation begins; deleted rows leave it.
+    """
     rng = np.random.default_rng([11, number, sorted(FAMILIES).index(family)])
     data = FAMILIES[family](rng)
     state = start(data)
+    names = tuple(map(str, range(len(data.X))))
+    drawn = [
+        sample_sentinels(state.generation, names, state.rows, state.made.dual_rows, seed)
+        for seed in range(samples)
+    ]
     orders = {
         "random": data.deleted,
         "one class": np.flatnonzero(data.y[:, 0] == 1)[:200],
@@ -88,11 +96,10 @@ def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
             true = float(np.linalg.norm(stream.theta_exact - truth))
             if true < 1e-9 * float(np.linalg.norm(truth)):
                 continue  # nothing to estimate: rounding
-            places = np.flatnonzero(live)
-            for seed in range(samples):
-                chosen = places[choose_sentinels(len(places), seed)]
-                sentinels = Sentinels(
-                    tuple(map(str, chosen)), state.rows.take(chosen), state.made.dual_rows[chosen]
+            gone = frozenset(map(str, rows[:done]))
+            for sentinels in drawn:
+                left = sentinels.without(gone)
+                estimate = remainder_estimate(
+                    state.generation, stream, left, int(np.count_nonzero(live))
                 )
-                estimate = remainder_estimate(state.generation, stream, sentinels, len(places))
                 yield Estimated(family, order, done, estimate / true)

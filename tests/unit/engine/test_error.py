@@ -11,12 +11,13 @@ from engine.error import (
     ErrorKind,
     Sentinels,
     choose_sentinels,
+    possible_parts,
     published_error,
     remainder,
     remainder_estimate,
     scale,
 )
-from engine.objective import norm
+from engine.objective import Rows, norm
 from engine.stream import Stream, distance_to_exact
 from tests.families import families
 from tests.oracles import distance
@@ -44,14 +45,40 @@ def test_the_live_gradient_is_exactly_the_sum_of_the_remainders() -> None:
         assert norm(measured - summed) <= slack, name
 
 
-def test_with_every_row_a_sentinel_the_estimate_is_the_newton_step() -> None:
+def test_with_every_row_a_sentinel_the_estimate_is_the_newton_step_and_its_true_stiffness() -> None:
     state, stream, everyone = _deleted("benign", "logistic")
     A = state.objective.hessian(everyone.rows, state.made.theta)
+    H = state.objective.hessian(everyone.rows, stream.theta_exact)
     g = state.objective.gradient(everyone.rows, stream.theta_exact)
+    step = solve(A, g)
+    stiffness = float((step.T @ H @ step)[0, 0] / (step.T @ A @ step)[0, 0])
     n = len(everyone.rows)
     estimate = remainder_estimate(state.generation, stream, everyone, n)
-    assert estimate == pytest.approx(norm(solve(A, g)), rel=1e-6)
-    assert 0.5 < estimate / distance(stream.theta_exact, state.retrained(12)) < 2
+    assert estimate == pytest.approx(norm(step) / stiffness, rel=1e-6)
+    assert 0.8 < estimate / distance(stream.theta_exact, state.retrained(12)) < 1.25
+
+
+def test_the_margin_is_the_samples_own_standard_error() -> None:
+    state, stream, everyone = _deleted("benign", "logistic")
+    n = len(everyone.rows)
+    pi = np.random.default_rng(2).uniform(0.4, 1.0, n)
+    sampled = replace(everyone, pi=pi)
+    rem = remainder(state.generation, stream, everyone.rows) / pi[:, None]
+    A = state.objective.hessian(everyone.rows, state.made.theta)
+    parts = solve(A, (everyone.rows.X * rem).T).T
+    T = parts.sum(axis=0)
+    spread = np.sqrt(np.sum((1 - pi) * (parts @ T / norm(T)) ** 2))
+    H = [
+        state.objective.curvature(everyone.rows, theta)
+        for theta in (stream.theta_exact, state.made.theta)
+    ]
+    added = float(np.sum((H[0] - H[1]) / pi * (everyone.rows.X @ T) ** 2))
+    stiffness = 1 + added / float(T @ A @ T)
+    assert 0.5 < stiffness < 2.0
+    expected = (norm(T) + spread) / stiffness
+    estimate = remainder_estimate(state.generation, stream, sampled, n)
+    assert estimate == pytest.approx(expected, rel=1e-6)
+    assert spread > 0.01 * norm(T)
 
 
 def test_a_linear_error_is_exact_and_carries_a_bound() -> None:
@@ -78,6 +105,11 @@ def test_a_deleted_row_leaves_the_sentinels() -> None:
     _, _, everyone = _deleted("benign", "logistic")
     rest = everyone.without(frozenset({"0", "5", "unknown"}))
     assert len(rest.ids) == len(rest.rows) == len(rest.W) == len(everyone.ids) - 2
+    drawn = replace(everyone, pi=np.linspace(0.5, 1.0, len(everyone.ids)))
+    left = drawn.without(frozenset({"0"}))
+    assert drawn.pi is not None
+    assert left.pi is not None
+    np.testing.assert_array_equal(left.pi, drawn.pi[1:])
     assert "5" not in rest.ids
     np.testing.assert_array_equal(rest.W[0], everyone.W[1])
     assert everyone.without(frozenset({"unknown"})) is everyone
@@ -92,11 +124,57 @@ def test_with_no_sentinel_left_the_error_is_not_said_to_be_nothing() -> None:
 
 
 def test_sentinels_are_a_fixed_random_sample() -> None:
-    assert choose_sentinels(10, seed=0) == list(range(10))
-    chosen = choose_sentinels(5000, seed=3)
-    assert chosen == sorted(set(chosen)) == choose_sentinels(5000, seed=3)
-    assert len(chosen) == SENTINELS
-    assert chosen != choose_sentinels(5000, seed=4)
+    few, certain = choose_sentinels(np.arange(10.0), seed=0)
+    assert few.tolist() == list(range(10))
+    assert (certain == 1.0).all()
+    parts = np.random.default_rng(0).exponential(size=5000)
+    chosen, pi = choose_sentinels(parts, seed=3)
+    assert chosen.tolist() == sorted(set(chosen)) == choose_sentinels(parts, seed=3)[0].tolist()
+    assert len(chosen) == len(pi) == SENTINELS
+    assert chosen.tolist() != choose_sentinels(parts, seed=4)[0].tolist()
+
+
+def test_a_sum_over_the_sample_is_without_bias_and_every_row_has_a_chance() -> None:
+    rng = np.random.default_rng(1)
+    parts = rng.standard_cauchy(2000) ** 2
+    parts[:500] = 0.0  # nothing by what is known now, but drawn all the same
+    values = parts * rng.uniform(0.5, 1.5, 2000) + 0.1
+    sums, drawn = [], np.zeros(2000)
+    for seed in range(400):
+        places, pi = choose_sentinels(parts, seed)
+        assert ((pi > 0) & (pi <= 1)).all()
+        drawn[places] += 1
+        sums.append(float(np.sum(values[places] / pi)))
+    error = abs(np.mean(sums) - values.sum())
+    assert error < 4 * np.std(sums) / np.sqrt(400)
+    assert np.std(sums) < 0.05 * values.sum()  # alike, it would be far above the sum itself
+    assert drawn[np.argmax(parts)] == 400  # the largest is taken for certain
+    assert 400 * 500 * 0.25 * SENTINELS / 2000 / 2 < drawn[:500].sum()
+
+
+def test_where_nothing_tells_rows_apart_they_are_drawn_alike() -> None:
+    for parts in (np.zeros(1024), np.full(1024, 3.0), np.full(1024, np.inf)):
+        _, pi = choose_sentinels(parts, seed=0)
+        np.testing.assert_allclose(pi, SENTINELS / 1024)
+
+
+def test_what_a_row_can_add_is_its_dual_row_times_its_leverage() -> None:
+    state, _, everyone = _deleted("high_leverage", "logistic")
+    parts = possible_parts(state.generation, everyone.rows, everyone.W)
+    s = state.objective.curvature(everyone.rows, state.made.theta)
+    mean = state.objective.mean(everyone.rows.X @ state.made.theta)[:, 0]
+    leverage = s * np.sum(everyone.rows.X * everyone.W, axis=1)
+    skew = np.abs(1 - 2 * mean) + 0.1
+    expected = np.linalg.norm(everyone.W, axis=1) * leverage * skew
+    np.testing.assert_allclose(parts, expected, rtol=1e-12)
+    assert (
+        possible_parts(
+            started("benign", "linear").generation,
+            Rows(np.ones((3, 2)), np.ones((3, 1)), np.ones(3)),
+            np.ones((3, 2)),
+        )
+        == 1.0
+    ).all()
 
 
 def test_the_relative_error_has_a_floor() -> None:

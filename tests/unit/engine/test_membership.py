@@ -6,12 +6,18 @@ import pytest
 from engine.classes import one_sided
 from engine.errors import InvalidData, UnknownRows
 from engine.membership import Membership, checked_rows, numbers
-from engine.objective import Kind, Rows
+from engine.objective import Kind, Objective, Rows
+from engine.stream import Generation
 
 
 def _members() -> Membership:
     rows = Rows(np.arange(1.0, 9.0).reshape(4, 2), np.arange(4.0)[:, None] + 1, np.ones(4))
     return Membership.of(("a", "b", "c", "d"), rows, rows.X * 10)
+
+
+def _generation() -> Generation:
+    objective = Objective(Kind.LOGISTIC, np.ones(2))
+    return Generation(0, objective, np.zeros((2, 1)), 1.0, 1.0)
 
 
 def test_live_rows_are_named_once_and_in_the_order_asked() -> None:
@@ -44,7 +50,7 @@ def test_forgetting_overwrites_what_is_known_of_a_row_and_nothing_else() -> None
 def test_sentinels_are_live_rows_with_their_own_dual_rows() -> None:
     members = _members()
     members.forget(("a",))
-    sentinels = members.sentinels(generation, seed=0)
+    sentinels = members.sentinels(_generation(), seed=0)
     assert sentinels.ids == ("b", "c", "d")
     np.testing.assert_array_equal(sentinels.W, members.W[1:])
     members.forget(("b",))
