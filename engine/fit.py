@@ -11,7 +11,7 @@ from engine.factor import EPS, Factor, factorise, lower_triangle, solve_with
 from engine.objective import Array, Kind, Objective, Rows, norm
 
 _REFINEMENTS = 2  # of the linear solution; the third changes nothing at condition 1e10
-_SETTLED = 16.0  # times eps: after so small a correction the next is rounding
+_SETTLED = 1e-9  # a correction of this relative size leaves its square: far below rounding
 _NEWTON_LIMIT = 200
 _RESOLVED = 64.0  # times eps: a decrease below this part of the value is rounding
 _LAST_STEPS = 5
@@ -61,7 +61,7 @@ def _fit_linear(objective: Objective, rows: Rows) -> Fit:
         step = factor.solve(gradient)
         theta = theta - step
         gradient = objective.gradient(rows, theta)
-        if norm(step) <= _SETTLED * EPS * norm(theta):
+        if norm(step) <= _SETTLED * norm(theta):
             break
     return Fit(theta, factor, gradient)
 
