@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.factor import EPS, Factor
-from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.objective import Array, Kind, Objective, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
@@ -228,18 +228,24 @@ class HessianFloor:
         return float(apart @ apart) / self.ridge + last * last / self.total
 
 
-def hessian_floor(
-    objective: Objective, rows: Rows, curvature: Array, longest: float
-) -> HessianFloor:
-    """Return K for the live rows with these curvatures at theta. Cost O(n d), half a pass.
+def hessian_floor(objective: Objective, drawn: Array, total: float, longest: float) -> HessianFloor:
+    """Return K for live rows whose curvatures s at theta are known. Cost O(d).
 
     The last coordinate may be free, if its column is constant 1; no other may.
+
+    Parameters
+    ----------
+    objective
+        The loss.
+    drawn, total
+        X^T s, (d,), and sum s_i; of no use where every coordinate is penalised.
+    longest
+        Largest length of a row.
     """
-    ridge = float(objective.penalty[:-1].min()) if objective.d > 1 else 0.0
     if objective.penalty.min() > 0:
         return HessianFloor(float(objective.penalty.min()), 0.0, None, longest)
-    total = float(curvature.sum())
-    centre = rows.X[:, :-1].T @ curvature / total if total > 0 else np.zeros(objective.d - 1)
+    ridge = float(objective.penalty[:-1].min()) if objective.d > 1 else 0.0
+    centre = drawn[:-1] / total if total > 0 else np.zeros(objective.d - 1)
     return HessianFloor(ridge, total, centre, longest)
 
 
