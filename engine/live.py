@@ -53,6 +53,8 @@ class Live:
         An upper bound of max_i sqrt(x_i^T A_t^-1 x_i).
     sharp
         Whether ``reach`` is that maximum itself.
+    base
+        What `base_leverage` returns, once it is known.
     """
 
     objective: Objective
@@ -66,6 +68,7 @@ class Live:
     lengths: Array
     reach: float
     sharp: bool = False
+    base: Array | None = None
 
     def sharpen(self) -> None:
         """Replace the bound ``reach`` by the maximum itself. Cost O(n K d), once."""
@@ -80,9 +83,10 @@ class Live:
         self.reach, self.sharp = math.sqrt(most), True
 
     def base_leverage(self) -> Array:
-        """Return x_i^T A_b^-1 x_i, (n,): leverages without what V adds. Cost O(n d)."""
-        leverage: Array = np.einsum("ij,ij->i", self.rows.X, self.W)
-        return leverage
+        """Return x_i^T A_b^-1 x_i, (n,): leverages without what V adds. Cost O(n d), once."""
+        if self.base is None:
+            self.base = np.einsum("ij,ij->i", self.rows.X, self.W)
+        return self.base
 
     def dual(self, chosen: np.ndarray) -> Array:
         """Return the dual rows A_t^-1 x_i of r rows. Cost O(r K d)."""

@@ -35,6 +35,7 @@ PASS_LIMIT = 60
 
 _DIRECTIONS = 6  # kept, the newest included; more save no pass (measured: 12, 40)
 _REWEIGHT_EVERY = 3  # passes; what it costs in time, too
+_LIKELY = 0.8  # of what would be enough to reweight: the dual rows are read then, to know
 _SLOW = 0.1  # of a step's length is left after a good pass: no reweighting is worth its time then
 _TRIGGER = 0.7  # of the target: a Newton step by A' must be this short before one by H is taken up
 
@@ -135,22 +136,19 @@ class _Passes:
 
 
 def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> Polish:
-    first = live.stale(point.gradient)
-    audited = audit(live, point, first, math.inf if told.over else target)
+    z = live.stale(point.gradient)
+    audited = audit(live, point, z, math.inf if told.over else target)
     if told.over or (audited.bound is not None and audited.bound <= target):
         return Polish(point.theta, audited, told.count)
     weights = Reweighted(live.stale, live.curvature_b, live.curvature_b)
-    leverage = live.base_leverage()
     directions: list[tuple[Array, Array]] = []
     since, trigger, length, last = _REWEIGHT_EVERY, _TRIGGER * target, math.inf, 0.0
     while True:
-        z = weights.inverse(point.gradient)
         # Made anew before the last system, too: it costs no pass, and z then tells its length.
         slow = norm(z) > _SLOW * last
         due = slow and (since >= _REWEIGHT_EVERY or (norm(z) <= trigger and since > 0))
-        change = float(np.abs(point.curvature - weights.seen) @ leverage)
-        if due and change > WORTH * len(z):
-            weights, since = _reweighted(live, leverage, point), 0
+        if due and _worth(live, weights, point):
+            weights, since = _reweighted(live, point), 0
             z = weights.inverse(point.gradient)
         since, last = since + 1, norm(z)
         shorter = norm(z) < 0.5 * length
@@ -158,7 +156,7 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
         stalled = not shorter and _unresolved(live, point, z)
         if norm(z) <= trigger or stalled or told.over:
             most = math.inf if stalled else target
-            certificate, z, Xz = certify(live, weights, point, most, told.take, over=told.over)
+            certificate, z, Xz = certify(live, weights, point, z, most, told.take, over=told.over)
             reached = certificate.bound is not None and certificate.bound <= target
             if reached or stalled or told.over or (certificate.bound is None and norm(z) <= target):
                 return Polish(point.theta, certificate, told.count)
@@ -170,21 +168,37 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
         directions = [(z, Xz), *directions[: _DIRECTIONS - 1]]
         moved = search(live.objective, live.rows, point.theta, point.margin, directions)
         if moved is None:  # rounding hides every descent
-            certificate, _, _ = certify(live, weights, point, target, told.take, over=told.over)
+            certificate, _, _ = certify(live, weights, point, z, target, told.take, over=told.over)
             return Polish(point.theta, certificate, told.count)
         step, Xstep = moved
         directions[0] = moved
         travelled = point.travelled + norm(step)
         point = live.measured(point.theta + step, point.margin + Xstep, travelled)
         told.take()
+        z = weights.inverse(point.gradient)
 
 
-def _reweighted(live: Live, leverage: Array, point: Point) -> Reweighted:
+def _worth(live: Live, weights: Reweighted, point: Point) -> bool:
+    """Return whether curvatures have changed by enough, since they were seen, to make A' anew.
+
+    Until dual rows have been read, leverages are taken to be in proportion to |x_i|^2, their sum
+    with the curvatures d: the dual rows are read only where that comes near to enough.
+    """
+    change, enough = np.abs(point.curvature - weights.seen), WORTH * live.objective.d
+    if live.base is None:
+        squares = live.lengths**2
+        likely = live.objective.d * float(change @ squares)
+        if likely <= _LIKELY * enough * float(live.curvature_b @ squares):
+            return False
+    return float(change @ live.base_leverage()) > enough
+
+
+def _reweighted(live: Live, point: Point) -> Reweighted:
     return reweight(
         live.stale,
         live.rows.X,
         live.dual,
-        leverage=leverage,
+        leverage=live.base_leverage(),
         before=live.curvature_b,
         now=point.curvature,
     )

@@ -75,23 +75,30 @@ def _with_reach(live: Live, made: Callable[[float], Certificate], target: float)
 
 
 def certify(
-    live: Live, weights: Reweighted, point: Point, target: float, take: Take, *, over: bool
+    live: Live,
+    weights: Reweighted,
+    point: Point,
+    z: Array,
+    target: float,
+    take: Take,
+    *,
+    over: bool,
 ) -> tuple[Certificate, Array, Array]:
     """Solve H x = g in part by conjugate gradients, and certify the point with what is left.
 
-    Returns the certificate, x and X x. It stops once the bound is tight, or cannot be reached,
-    or no pass is left (``over``).
+    Takes z = A'^-1 g; returns the certificate, x and X x. It stops once the bound is tight, or
+    cannot be reached, or no pass is left (``over``).
     """
     objective = live.objective
     scale = live.gradient_scale(point)
     of_stale = _least_ratio(point.curvature, live.curvature_b)
     of_weights = _least_ratio(point.curvature, weights.curvature)
     floor: HessianFloor | None = None
-    best = audit(live, point, live.stale(point.gradient), math.inf if over else target)
+    newton = z if weights.inverse is live.stale else live.stale(point.gradient)
+    best = audit(live, point, newton, math.inf if over else target)
     s = point.curvature[:, None]
     residual = point.gradient.copy()
     x, Xx = np.zeros_like(residual), np.zeros_like(point.margin)
-    z = weights.inverse(residual)
     direction, rz = z, float(np.sum(residual * z))
     for _ in range(_SOLVE_LIMIT):
         if rz <= 0 or over:
