@@ -164,7 +164,9 @@ def sample_sentinels(
 ) -> Sentinels:
     """Return sentinels among these rows (n x d, with base dual rows). Cost O(n h d)."""
     places, pi = choose_sentinels(possible_parts(generation, rows, W), seed)
-    return Sentinels(tuple(ids[i] for i in places), rows.take(places), W[places], pi)
+    alike = generation.objective.kind is Kind.LINEAR
+    names = tuple(ids[i] for i in places)
+    return Sentinels(names, rows.take(places), W[places], None if alike else pi)
 
 
 def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
