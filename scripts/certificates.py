@@ -67,6 +67,7 @@ def main() -> None:
             states = list(_shown(many(1, drawn, named, 9), "certificates", 24 * (4 * drawn + 13)))
         if "sentinels" in wanted:
             sets = [(f, i) for f in sentinels.FAMILIES for i in range(1 if quick else 4)]
+            sets += [(f, i) for f in sentinels.LARGER for i in range(1 if quick else 4)]
             for family, number in _shown(sets, "sentinels"):
                 estimates += sentinels.measure(family, number, 2 if quick else 6)
         if "polish" in wanted:

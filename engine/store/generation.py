@@ -31,7 +31,10 @@ class Sampled(NamedTuple):
 
 
 def generation_info(generation: Generation, sampled: Sampled) -> dict[str, bytes]:
-    """Return the fields of a generation's ``fixed`` hash."""
+    """Return the fields of a generation's ``fixed`` hash.
+
+    Chances are left out where there are none, as an older release wrote it.
+    """
     info: dict[str, Any] = {
         "smallest": generation.smallest,
         "largest": generation.largest,

@@ -13,6 +13,9 @@ from tests.oracles import retrain
 from tests.states import start
 
 N, P = 1200, 20
+MANY = 8000
+"""Rows of the larger data sets: a sentinel stands for 31 of them."""
+
 DONE = (5, 20, 60, 200)
 """Rows deleted when the estimate is taken."""
 
@@ -21,9 +24,10 @@ ORDERS = ("random", "one class", "one corner")
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """One estimate: the family, the order of deletion, estimate over truth."""
+    """One estimate of a model of so many rows: estimate over truth."""
 
     family: str
+    rows: int
     order: str
     deleted: int
     ratio: float
@@ -65,13 +69,37 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {
 }
 
 
+def _rare(rng: np.random.Generator) -> Data:
+    X = rng.standard_normal((MANY, P))
+    X[rng.permutation(MANY)[:30]] *= 10.0
+    return _data(rng, X, 2.0, 1.0)
+
+
+def _heavy_tails(rng: np.random.Generator) -> Data:
+    X = rng.standard_normal((MANY, P)) * rng.standard_t(3, (MANY, 1))
+    return _data(rng, X, 3.0, 1.0)
+
+
+LARGER: dict[str, Callable[[np.random.Generator], Data]] = {
+    "rare long rows": _rare,
+    "heavy tails": _heavy_tails,
+    "log-normal": lambda g: _data(g, np.exp(g.standard_normal((MANY, P))), 2.0, 1.0),
+    "zeros and ones": lambda g: _data(g, (g.random((MANY, P)) < 0.03).astype(np.float64), 2.0, 0.1),
+    "anisotropic, larger": lambda g: _data(
+        g, g.standard_normal((MANY, P)) * np.logspace(0.5, -2, P), 2.0, 1e-3
+    ),
+}
+"""Of the estimate only the number of standard errors was chosen with these in view."""
+
+
 def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
     """Yield estimates of one data set: every order, 4 counts of deletions, ``samples`` samples.
 
     A sample is drawn as the engine draws it, when the generation begins; deleted rows leave it.
     """
-    rng = np.random.default_rng([11, number, sorted(FAMILIES).index(family)])
-    data = FAMILIES[family](rng)
+    source = FAMILIES if family in FAMILIES else LARGER
+    rng = np.random.default_rng([11, number, sorted(source).index(family)])
+    data = source[family](rng)
     state = start(data)
     names = tuple(map(str, range(len(data.X))))
     drawn = [
@@ -102,4 +130,4 @@ def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
                 estimate = remainder_estimate(
                     state.generation, stream, left, int(np.count_nonzero(live))
                 )
-                yield Estimated(family, order, done, estimate / true)
+                yield Estimated(family, len(data.X), order, done, estimate / true)

@@ -64,7 +64,7 @@ def test_a_linear_model_has_no_chances_to_store(platform: Platform) -> None:
     platform.register("linear", "benign", "linear")
     state = platform.load("linear")
     fixed = platform.raw().hgetall(state.generation_keys.fixed)
-    assert b"sentinel_chances" not in fixed[b"info"]  # type: ignore[index]
+    assert b"sentinel_chances" not in fixed[b"info"]
 
 
 def test_a_generation_of_an_older_release_has_no_chances_and_loads(platform: Platform) -> None:
