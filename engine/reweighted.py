@@ -60,7 +60,7 @@ def reweight(
     dual
         Indices -> the rows' dual rows A_t^-1 x_i.
     leverage
-        x_i^T A_t^-1 x_i, (n,).
+        x_i^T A_t^-1 x_i, (n,), or near it (x_i^T A_b^-1 x_i): the choice of rows rests on it only.
     before, now
         Curvatures in A_t and at the present theta, (n,).
 
