@@ -175,11 +175,24 @@ def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
     The live gradient at theta_exact is exactly the sum of x_i rem_i over the live rows (plus
     what polishing left at theta_r). Cost O(k d m).
     """
-    objective = generation.objective
-    s = objective.curvatures(rows, generation.theta_b)
-    moved = rows.X @ (stream.theta_exact - stream.theta_r)
-    change = objective.error(rows, stream.theta_exact) - objective.error(rows, stream.theta_r)
-    return change - s * moved
+    return _remainder(generation, stream, rows)[0]
+
+
+def _remainder(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array]:
+    """Return `remainder`, and how the curvatures have changed since theta_b, k x h."""
+    objective, exact, reference = generation.objective, stream.theta_exact, stream.theta_r
+    # One product: the rows are read once.
+    margins = rows.X @ np.hstack([exact, reference, generation.theta_b, exact - reference])
+    at_exact, at_reference, at_base, moved = np.split(margins, 4, axis=1)
+    s = _curvatures_at(generation, rows, at_base)
+    change = objective.error_at(rows, at_exact) - objective.error_at(rows, at_reference)
+    return change - s * moved, _curvatures_at(generation, rows, at_exact) - s
+
+
+def _curvatures_at(generation: Generation, rows: Rows, margin: Array) -> Array:
+    h = generation.blocks
+    parts = [generation.objective.curvature_at(rows, margin[:, c : c + 1]) for c in range(h)]
+    return np.column_stack(parts)
 
 
 def remainder_estimate(
@@ -207,7 +220,8 @@ def remainder_estimate(
     if len(sentinels.ids) == 0:
         return norm(stream.theta_exact - stream.theta_r)
     rows, pi = sentinels.rows, sentinels.chances(rows_live)[:, None]
-    weighted = remainder(generation, stream, rows) / pi
+    rem, changed = _remainder(generation, stream, rows)
+    weighted = rem / pi
     pulled = rows.X.T @ weighted
     V, d = stream.V.array, len(pulled)
     step = blocks.pull(sentinels.W, weighted, d) + blocks.pull(V, blocks.push(V, pulled), d)
@@ -216,16 +230,15 @@ def remainder_estimate(
         return 0.0
     along = step / length
     # along . A_t^-1 x_i for every sentinel, without its A_t^-1 x_i.
-    reach = blocks.push(sentinels.W, along)
-    reach += rows.X @ blocks.pull(V, blocks.push(V, along), d)
+    both = rows.X @ np.hstack([along, blocks.pull(V, blocks.push(V, along), d)])
+    margins, rest = np.split(both, 2, axis=1)
+    reach = blocks.push(sentinels.W, along) + rest
     parts = np.sum(reach * weighted, axis=1, keepdims=True)
     spread = float(np.sqrt(np.sum((1.0 - pi) * parts**2)))
     stiffness = 1.0
     stale = float(np.sum(along * pulled))  # along . A_t along, times the length
     if stale > 0.0:
-        changed = generation.objective.curvatures(rows, stream.theta_exact)
-        changed = (changed - generation.objective.curvatures(rows, generation.theta_b)) / pi
-        stiffness += length * float(np.sum(changed * (rows.X @ along) ** 2)) / stale
+        stiffness += length * float(np.sum(changed / pi * margins**2)) / stale
     least, most = _STIFFNESS
     return (length + _STANDARD_ERRORS * spread) / min(max(stiffness, least), most)
 

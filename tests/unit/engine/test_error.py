@@ -19,7 +19,7 @@ from engine.error import (
 )
 from engine.objective import Rows, norm
 from engine.stream import Stream, distance_to_exact
-from tests.families import families
+from tests.families import CLASSES, families
 from tests.oracles import distance
 from tests.states import Started, started
 
@@ -58,22 +58,22 @@ def test_with_every_row_a_sentinel_the_estimate_is_the_newton_step_and_its_true_
     assert 0.8 < estimate / distance(stream.theta_exact, state.retrained(12)) < 1.25
 
 
-def test_the_margin_is_the_samples_own_standard_error() -> None:
-    state, stream, everyone = _deleted("benign", "logistic")
-    n = len(everyone.rows)
+@pytest.mark.parametrize("name", ["benign", *CLASSES])
+def test_the_margin_is_the_samples_own_standard_error(name: str) -> None:
+    state, stream, everyone = _deleted(name, "logistic")
+    n, objective, X = len(everyone.rows), state.objective, everyone.rows.X
     pi = np.random.default_rng(2).uniform(0.4, 1.0, n)
     sampled = replace(everyone, pi=pi)
     rem = remainder(state.generation, stream, everyone.rows) / pi[:, None]
-    A = state.objective.hessian(everyone.rows, state.made.theta)
-    parts = solve(A, (everyone.rows.X * rem).T).T
+    classes = range(rem.shape[1])
+    A = [objective.hessian(everyone.rows, state.made.theta[:, c : c + 1]) for c in classes]
+    parts = np.stack([solve(A[c], (X * rem[:, c : c + 1]).T).T for c in classes], axis=2)
     T = parts.sum(axis=0)
-    spread = np.sqrt(np.sum((1 - pi) * (parts @ T / norm(T)) ** 2))
-    H = [
-        state.objective.curvature(everyone.rows, theta)
-        for theta in (stream.theta_exact, state.made.theta)
-    ]
-    added = float(np.sum((H[0] - H[1]) / pi * (everyone.rows.X @ T) ** 2))
-    stiffness = 1 + added / float(T @ A @ T)
+    spread = np.sqrt(np.sum((1 - pi) * (np.sum(parts * T, axis=(1, 2)) / norm(T)) ** 2))
+    changed = objective.curvatures(everyone.rows, stream.theta_exact)
+    changed = changed - objective.curvatures(everyone.rows, state.made.theta)
+    added = float(np.sum(changed / pi[:, None] * (X @ T) ** 2))
+    stiffness = 1 + added / sum(float(T[:, c] @ A[c] @ T[:, c]) for c in classes)
     assert 0.5 < stiffness < 2.0
     expected = (norm(T) + spread) / stiffness
     estimate = remainder_estimate(state.generation, stream, sampled, n)

@@ -293,6 +293,24 @@ def test_deletions_during_a_polish_are_kept_and_what_that_leaves_is_counted() ->
     assert concurrent_remainder(state.generation, now, polished, sample, sample_W, 0) == 0.0
 
 
+def test_rows_that_were_likelier_to_be_sampled_count_less() -> None:
+    state = started("benign", "logistic")
+    snapshot = state.delete_in([20], "pru")
+    rows, W = state.live_rows(20)
+    polished = polish_snapshot(state.generation, snapshot, state.made.factor, rows, W, target=1e-10)
+    plain = concurrent_remainder(state.generation, snapshot, polished, rows, W, 6)
+    alike = np.full(len(rows), 0.2)
+    counted = concurrent_remainder(state.generation, snapshot, polished, rows, W, 6, alike)
+    assert counted == pytest.approx(plain, rel=1e-12)
+    # A row that is there twice, with twice the chance, counts as often as it is in the population.
+    again = np.repeat(np.arange(len(rows)), np.arange(len(rows)) % 3 + 1)
+    pi = (again % 3 + 1) / 10.0
+    repeated = concurrent_remainder(
+        state.generation, snapshot, polished, rows.take(again), W[again], 6, pi
+    )
+    assert repeated == pytest.approx(plain, rel=1e-12)
+
+
 def test_compacted_dual_rows_equal_the_streams_own() -> None:
     state = started("sparse", "logistic")
     stream = state.delete_in([10, 10], "pru")
