@@ -88,6 +88,11 @@ class Live:
             self.base = np.einsum("ij,ij->i", self.rows.X, self.W)
         return self.base
 
+    @property
+    def least_reach(self) -> float:
+        """Return what the true reach is not below: A_b^-1 <= A_t^-1. 0 while nothing is known."""
+        return 0.0 if self.base is None else math.sqrt(max(float(self.base.max()), 0.0))
+
     def dual(self, chosen: np.ndarray) -> Array:
         """Return the dual rows A_t^-1 x_i of r rows. Cost O(r K d)."""
         fresh: Array = self.W[chosen] + (self.rows.X[chosen] @ self.V.T) @ self.V

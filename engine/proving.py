@@ -26,7 +26,7 @@ from engine.reweighted import Reweighted
 
 _TIGHT = 0.1  # of the bound: what the last system may leave unsolved
 _SOLVE_LIMIT = 24  # passes for it
-_SHARP = 1.02  # a bound this near to what it would be with a reach of 0 needs no better reach
+_SHARP = 1.02  # a bound this near to what it could be at best needs no better reach
 
 Take = Callable[[], bool]
 """Counts a pass; returns whether none is left."""
@@ -67,7 +67,7 @@ def _with_reach(live: Live, made: Callable[[float], Certificate], target: float)
     certificate = made(live.reach)
     if live.sharp:
         return certificate
-    least = made(0.0).left  # what no reach betters
+    least = made(live.least_reach).left  # what no better reach betters
     if least > target or (certificate.bound is not None and certificate.bound <= _SHARP * least):
         return certificate
     live.sharpen()

@@ -38,7 +38,10 @@ def test_the_reach_at_hand_is_a_bound_of_the_true_one(name: str) -> None:
     A = state.objective.hessian(live.rows, state.made.theta)
     true = float(np.sqrt(np.max(np.sum(X * np.linalg.solve(A, X.T).T, axis=1))))
     bound = live.reach
+    assert live.least_reach == 0.0
+    live.base_leverage()
     live.sharpen()
+    assert live.least_reach <= live.reach
     assert live.sharp
     assert live.reach == pytest.approx(true, rel=1e-6)
     assert live.reach <= bound
