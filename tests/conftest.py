@@ -21,6 +21,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{warned}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a pytest whose test ids pytest-xdist cannot extend: groups would be split in silence."""
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid} is not in its xdist_group; see pyproject.toml")
+
+
 def give_up(missing: Missing) -> NoReturn:
     """Skip on a laptop; fail on CI, where a skipped test would be a test that nobody runs."""
     if os.environ.get("CI") == "true":
