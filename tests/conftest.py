@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a pytest whose test ids pytest-xdist cannot extend: groups would be split in silence."""
+    """Refuse a pytest in which pytest-xdist cannot name groups: they would be split in silence."""
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
