@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -43,12 +46,14 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
     with open_runtime(settings) as runtime:
         reader = runtime.log.reader()
         try:
-            found = history(reader, model, follow=follow)
+            stop = threading.Event()
+            found = history(reader, model, follow=follow, stop=stop)
             if follow:
                 if model not in runtime.store().model_ids():
                     text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
                     click.echo(text, err=True)
-                _follow(out, found)
+                with _interrupted_by(stop):
+                    _follow(out, found)
                 return
             shown = list(found)
         finally:
@@ -73,6 +78,27 @@ def _with_certificates(
     return (*_COLUMNS, "SPENT>"), [
         (*row, number(one)) for row, one in zip(rows, spent, strict=True)
     ]
+
+
+@contextmanager
+def _interrupted_by(stop: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C set ``stop`` as well as raise.
+
+    Python drops an exception that is raised while an object is finalised: one Ctrl-C in some
+    hundred would go unheard.
+    """
+
+    def interrupt(_number: int, _frame: object) -> None:
+        stop.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if stop.is_set():
+        raise KeyboardInterrupt
 
 
 def _follow(out: Output, found: Any) -> None:
