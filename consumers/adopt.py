@@ -150,6 +150,8 @@ class _Adoption:
         if version.refresh is not None:
             job_id = version.refresh.job_id
             transition = swap(self.store, state, job_id, origin, version.created_at).transition
+            if _digest_of(transition.after) != version.parameters_digest:
+                return None  # the job was done again since, and came to another result
         else:
             offsets = range(origin.range.first_offset, origin.range.last_offset + 1)
             batch = _Batch(partition, offsets, version.created_at)
@@ -274,6 +276,17 @@ def _same(after: ModelState, version: Version) -> bool:
         version.status,
         version.rows_live,
         version.rows_deleted,
+    )
+
+
+def _digest_of(after: ModelState) -> str:
+    config = after.meta.config
+    return chain.parameters_digest(
+        after.stream.published,
+        config.feature_names,
+        config.target_names,
+        fit_intercept=config.fit_intercept,
+        classes=config.class_names,
     )
 
 

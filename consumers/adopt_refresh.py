@@ -91,6 +91,12 @@ def adopt_refresh(
         clear_Q=not empty,
         deleted=[*gone, *retired],
         deleted_version=newest.version,
+        deleted_versions={
+            row: fate.receipt.version
+            for fate in reversed(fates)
+            for row in (*fate.rows, *fate.retired)
+            if fate.receipt.version is not None
+        },
         erase=[f"{state.meta.generation_key}/{row}" for row in gone],
         requests={f.receipt.request_id: stored_receipt(f.receipt, f.body) for f in fates},
         deferred={

@@ -142,25 +142,27 @@ def settle_models(
     models = models_of(reader, store.announced(), partitions)
     store.settle()  # a former owner may have ended between its steps 5 and 6
     found = survey(store.client, models)
-    halted = dict(publisher.publish(one.keys for one in found if one.unpublished))
     versions, parameters = version_tails(reader, models), parameter_tails(reader, models)
     answered = receipt_tails(reader, models)
-    again = []
+    halted: dict[ModelKeys, LetheError] = {}
+    adopted: set[ModelKeys] = set()
     for one in found:
         published = versions.get(one.model_id)
-        unerased = one.unerased
         try:
             check_history(one, published)
             if is_behind(one, published, answered.get(one.model_id, {}), reader):
-                unerased = True
                 adopt(store, reader, one.model_id, FARTHEST)
-                halted |= publisher.publish([one.keys])
+                adopted.add(one.keys)
         except TRANSIENT:
             raise
         except LetheError as error:
             halted[one.keys] = error
-            continue
-        if unerased:
+    # Not before: the outbox of a state that forked from history must not reach the log.
+    sound = [one for one in found if one.keys not in halted]
+    halted |= publisher.publish(one.keys for one in sound if one.unpublished or one.keys in adopted)
+    again = []
+    for one in sound:
+        if one.unerased or one.keys in adopted:
             store.erase(one.keys)
         last = parameters.get(one.model_id)
         if last is not None and last < one.version and one.keys not in halted:

@@ -111,7 +111,7 @@ if manifest.clear_q then redis.call('DEL', Q) end
 in_chunks('RPUSH', Q, take(manifest.q))
 
 for _, row in ipairs(manifest.deleted) do
-  redis.call('HSET', LEDGER, row, manifest.deleted_version)
+  redis.call('HSET', LEDGER, row, manifest.deleted_versions[row] or manifest.deleted_version)
 end
 in_chunks('RPUSH', DELETIONS, manifest.deleted)
 in_chunks('SREM', RETIRED, manifest.deleted)

@@ -48,6 +48,8 @@ class Commit:
         Rows to append, the lengths before (paired assertion), whether Q is emptied first.
     deleted, deleted_version
         Row ids for the ledger; the script refuses one that is there already.
+    deleted_versions
+        By row id: the version that deleted it, where it is another one (adopted from the log).
     retired
         Row ids that a --replace leaves out.
     erase
@@ -82,6 +84,7 @@ class Commit:
     clear_Q: bool = False
     deleted: Sequence[str] = ()
     deleted_version: int = -1
+    deleted_versions: Mapping[str, int] = field(default_factory=dict)
     retired: Sequence[str] = ()
     erase: Sequence[str] = ()
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -118,6 +121,7 @@ class Commit:
             "clear_q": self.clear_Q,
             "deleted": list(self.deleted),
             "deleted_version": str(self.deleted_version),
+            "deleted_versions": {row: str(v) for row, v in self.deleted_versions.items()},
             "retired": list(self.retired),
             "erase": list(self.erase),
             "requests": [text for pair in self.requests.items() for text in pair],

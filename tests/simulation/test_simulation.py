@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers import ROOT
 
-SEEDS = 100
+SEEDS = 250
 """Of each half; two halves, so that two test processes share them."""
 
 

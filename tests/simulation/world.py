@@ -34,6 +34,7 @@ _POINTS = (
     "step: erase", "step: advance", "step: refresh_snapshot", "step: refresh_write", "barrier",
     "log: publish before", "log: publish between", "log: publish after", "store: answer",
 )  # fmt: skip
+_BETWEEN = ("start", "turn", "step: poll", "log: poll before", "log: poll after")
 _FAMILIES = ("benign", "sparse", "duplicated", "wide")
 
 
@@ -365,6 +366,7 @@ class World:
 
     def _crash_store(self) -> None:
         self.disk.crash()
+        self._replicate()  # replicas follow the server that restarted
         self.report.faults["store crash"] += 1
         self._note("store crash")
 
@@ -373,6 +375,14 @@ class World:
         self._replica = self.disk.image()
 
     def _fail_over(self) -> None:
+        """Go back to the replica.
+
+        A worker that is stopped between reading the outbox and sending could send what is lost by
+        then (docs/commit.md says what closes that): such workers end here.
+        """
+        for actor in self._workers:
+            if not actor.done and actor.at not in _BETWEEN:
+                self._turn(actor, kill=True)
         self.disk.fail_over(self._replica)
         self.report.faults["failover to a lagging replica"] += 1
         self._note("failover")
