@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from consumers import chain
+from consumers import chain, topics
 from consumers.adopt_refresh import adopt_refresh
 from consumers.decide import compute, decide, rows_named
 from consumers.deletion_transition import deletion_transition
@@ -21,6 +21,7 @@ from consumers.events import Receipt, SourceRange, Version
 from consumers.log.base import Partition, Reader
 from consumers.lost_history import (
     Lost,
+    fork,
     items_of,
     origin_of_version,
     partition_of,
@@ -31,9 +32,15 @@ from consumers.lost_history import (
 from consumers.refresh_swap import swap
 from consumers.refresh_transition import dropped
 from consumers.telemetry import logger
-from consumers.transition import Origin, Transition, head_fields, stored_receipt, with_meta
+from consumers.transition import (
+    Origin,
+    Transition,
+    head_fields,
+    published_digest,
+    stored_receipt,
+    with_meta,
+)
 from consumers.validate import Refreshed, Refused, Valid, validate
-from engine.errors import VersionFork
 from engine.objective import Array, norm
 from engine.store.commit import Commit
 from engine.store.outbox import Stage, decode
@@ -109,7 +116,7 @@ class _Adoption:
         before = state
         for at, version in enumerate(self.lost.versions):
             if version.source is None:
-                raise _fork(state, version, "registration made it, whose data the log has not")
+                raise fork(state, version, "registration made it, whose data the log has not")
             partition = partition_of(self.reader, version.source)
             state = self._answer_again(state, partition, version.source.first_offset)
             transition = self._version_again(state, partition, version)
@@ -150,7 +157,7 @@ class _Adoption:
         if version.refresh is not None:
             job_id = version.refresh.job_id
             transition = swap(self.store, state, job_id, origin, version.created_at).transition
-            if _digest_of(transition.after) != version.parameters_digest:
+            if published_digest(transition.after) != version.parameters_digest:
                 return None  # the job was done again since, and came to another result
         else:
             offsets = range(origin.range.first_offset, origin.range.last_offset + 1)
@@ -212,7 +219,7 @@ class _Adoption:
         chain.check_parameters(parameters, version, published)
         allowed = _TOLERANCE * max(norm(published), norm(computed)) + after.stream.rounding
         if norm(published - computed) > allowed:
-            raise _fork(after, version, "other parameters come out again")
+            raise fork(after, version, "other parameters come out again")
         return published
 
     def _receipts(self, commit: Commit) -> tuple[dict[str, str], set[str]]:
@@ -239,7 +246,7 @@ class _Adoption:
         pending = state.meta.pending_job
         if pending is None:
             return state
-        for partition in self.lost.receipts:
+        for partition in self.reader.partitions(topics.DELETIONS):
             name = str(partition)
             decided = range(before.offsets.get(name, 0), state.offsets.get(name, 0))
             for record in records_of(self.reader, partition, decided):
@@ -279,17 +286,6 @@ def _same(after: ModelState, version: Version) -> bool:
     )
 
 
-def _digest_of(after: ModelState) -> str:
-    config = after.meta.config
-    return chain.parameters_digest(
-        after.stream.published,
-        config.feature_names,
-        config.target_names,
-        fit_intercept=config.fit_intercept,
-        classes=config.class_names,
-    )
-
-
 def _opened(stored: str) -> tuple[str, Receipt]:
     """Return body and receipt from their stored form."""
     kept = json.loads(stored[1:])
@@ -302,12 +298,6 @@ def _is_published(entry: bytes, answered: set[str], version: bool) -> bool:
     if message.stage in (Stage.PARAMETERS, Stage.VERSIONS):
         return version
     if message.stage is Stage.RECEIPTS:
-        return Receipt.model_validate_json(message.value).request_id in answered
+        receipt = Receipt.model_validate_json(message.value)
+        return receipt.request_id in answered and receipt.code != "REQUEST_ID_CONFLICT"
     return False
-
-
-def _fork(state: ModelState, version: Version, why: str) -> VersionFork:
-    return VersionFork(
-        f"model {state.model_id!r}: the store lost version {version.version}, which was published, "
-        f"and {why}. Restore the store, or register the model again with --replace"
-    )

@@ -16,7 +16,7 @@ from consumers.certificates import adopted_ledger
 from consumers.decide import Accepted, Deferral, decide, deferred_record, rows_named
 from consumers.events import Receipt, Version
 from consumers.log.base import Reader
-from consumers.lost_history import Lost, items_of, origin_of_version, partition_of
+from consumers.lost_history import Lost, fork, items_of, origin_of_version, partition_of
 from consumers.refresh_order import order_refresh
 from consumers.transition import (
     Origin,
@@ -31,7 +31,6 @@ from consumers.transition import (
     without_rows,
 )
 from consumers.validate import Valid
-from engine.errors import VersionFork
 from engine.objective import Array
 from engine.store.commit import Commit
 from engine.store.state import ModelState
@@ -63,19 +62,19 @@ def adopt_refresh(
     newest = versions[-1]
     parameters = lost.parameters
     if parameters is None or parameters.digest != newest.digest or parameters.theta is None:
-        raise _fork(state, newest, "its parameters are not in the log")
+        raise fork(state, newest, "its parameters are not in the log")
     theta = chain.theta_of(parameters)
     chain.check_parameters(parameters, newest, theta)
     fates = [_fate(store, reader, state, r) for r in _answers(lost, state, newest.version)]
     gone = tuple(dict.fromkeys(row for fate in fates for row in fate.rows))
     retired = tuple(dict.fromkeys(row for fate in fates for row in fate.retired))
     if state.meta.rows_deleted + len(gone) != newest.rows_deleted:
-        raise _fork(state, newest, "the requests in the log do not account for its rows")
+        raise fork(state, newest, "the requests in the log do not account for its rows")
     after = _adopted(state, newest, theta, fates, len(gone) + len(retired))
     after, job = order_refresh(after, after.version, newest.created_at)
     made_by = origin_of_version(reader, newest)
     if made_by is None:
-        raise _fork(state, newest, "no record of the log made it")
+        raise fork(state, newest, "no record of the log made it")
     decided = max(made_by.next_offset, state.offsets.get(made_by.partition, 0))
     origin = Origin(made_by.partition, decided, made_by.range)
     empty = after.meta.rows_live == 0
@@ -213,10 +212,3 @@ def _adopted(
         return after
     nothing = without_rows(after)
     return replace(nothing, meta=with_meta(nothing.meta, generation=newest.generation))
-
-
-def _fork(state: ModelState, version: Version, why: str) -> VersionFork:
-    return VersionFork(
-        f"model {state.model_id!r}: the store lost version {version.version}, which was published, "
-        f"and {why}. Restore the store, or register the model again with --replace"
-    )

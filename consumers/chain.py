@@ -70,6 +70,17 @@ def parameters_digest(
     return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + pack(theta)).hexdigest()
 
 
+def digest_of(parameters: Parameters, theta: Array) -> str:
+    """Return the digest that ``theta`` has with the names of an event."""
+    return parameters_digest(
+        theta,
+        parameters.feature_names,
+        parameters.target_names,
+        fit_intercept=parameters.fit_intercept,
+        classes=parameters.classes,
+    )
+
+
 @lru_cache(maxsize=256)
 def _layout(
     feature_names: tuple[str, ...],
@@ -155,13 +166,7 @@ def check_parameters(parameters: Parameters, version: Version, theta: Array) -> 
     BrokenChain
         They are not.
     """
-    found = parameters_digest(
-        theta,
-        parameters.feature_names,
-        parameters.target_names,
-        fit_intercept=parameters.fit_intercept,
-        classes=parameters.classes,
-    )
+    found = digest_of(parameters, theta)
     same_version = (parameters.version, parameters.digest) == (version.version, version.digest)
     if not same_version or found != version.parameters_digest:
         raise BrokenChain(

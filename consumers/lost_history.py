@@ -129,6 +129,16 @@ def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator
         offset = onward
 
 
+def newest_events(
+    reader: Reader, topic: str, models: set[str], event: type[EventType], reach: int
+) -> Iterator[EventType]:
+    """Yield these models' events among the newest ``reach`` records of each partition."""
+    for partition in reader.partitions(topic) if models else ():
+        bounds = reader.bounds(partition)
+        offsets = range(max(bounds.begin, bounds.end - reach), bounds.end)
+        yield from events_of(reader, partition, offsets, models, event)
+
+
 def read_lost(reader: Reader, state: ModelState, reach: int) -> Lost:
     """Read what the log has beyond a state, in the newest ``reach`` records of each partition.
 
@@ -138,30 +148,21 @@ def read_lost(reader: Reader, state: ModelState, reach: int) -> Lost:
         The log's history does not continue the state's.
     """
     versions = _versions(reader, state, reach)
-    receipts = tuple(_newest(reader, topics.RECEIPTS, state.model_id, Receipt, reach))
+    receipts = tuple(newest_events(reader, topics.RECEIPTS, {state.model_id}, Receipt, reach))
     undecided: dict[Partition, tuple[Receipt, ...]] = {}
     for partition in reader.partitions(topics.DELETIONS):
         found = _undecided(reader, state, partition, receipts)
         if found:
             undecided[partition] = found
-    parameters = list(_newest(reader, topics.MODELS, state.model_id, Parameters, reach))
+    parameters = list(newest_events(reader, topics.MODELS, {state.model_id}, Parameters, reach))
     newest = max(parameters, key=lambda event: event.version, default=None)
     return Lost(state.version, versions, undecided, receipts, newest)
-
-
-def _newest(
-    reader: Reader, topic: str, model_id: str, event: type[EventType], reach: int
-) -> Iterator[EventType]:
-    for partition in reader.partitions(topic):
-        bounds = reader.bounds(partition)
-        offsets = range(max(bounds.begin, bounds.end - reach), bounds.end)
-        yield from events_of(reader, partition, offsets, {model_id}, event)
 
 
 def _versions(reader: Reader, state: ModelState, reach: int) -> tuple[Version, ...]:
     newer = {
         version.version: version
-        for version in _newest(reader, topics.VERSIONS, state.model_id, Version, reach)
+        for version in newest_events(reader, topics.VERSIONS, {state.model_id}, Version, reach)
         if version.version > state.version
     }
     ordered = tuple(newer[number] for number in sorted(newer))
@@ -257,3 +258,11 @@ def origin_of_version(reader: Reader, version: Version) -> Origin | None:
         return None
     partition = partition_of(reader, version.source)
     return Origin(str(partition), version.source.last_offset + 1, version.source)
+
+
+def fork(state: ModelState, version: Version, why: str) -> VersionFork:
+    """Return the error of a lost version that the log does not explain."""
+    return VersionFork(
+        f"model {state.model_id!r}: the store lost version {version.version}, which was published, "
+        f"and {why}. Restore the store, or register the model again with --replace"
+    )

@@ -232,7 +232,7 @@ class ParametersReader:
             ) from None
         if event.theta is not None:
             theta = chain.theta_of(event)
-            if event.parameters_digest != _digest(event, theta):
+            if event.parameters_digest != chain.digest_of(event, theta):
                 raise BrokenChain(
                     f"{_name(event)}: its parameters do not match their own digest; do not load"
                     " them"
@@ -267,16 +267,6 @@ class ParametersReader:
             )
         d = len(event.feature_names) + int(event.fit_intercept)
         return self._store.theta(version, (d, event.outputs))
-
-
-def _digest(event: Parameters, theta: Array) -> str:
-    return chain.parameters_digest(
-        theta,
-        event.feature_names,
-        event.target_names,
-        fit_intercept=event.fit_intercept,
-        classes=event.classes,
-    )
 
 
 def _name(event: Parameters) -> str:

@@ -52,14 +52,8 @@ def _parse(value: bytes, model_id: str) -> Parameters:
 def _checked(event: Parameters, state: ModelState) -> Array:
     # Parameters that are too large for an event lie in the head.
     theta = state.stream.published if event.theta is None else chain.theta_of(event)
-    digest = chain.parameters_digest(
-        theta,
-        event.feature_names,
-        event.target_names,
-        fit_intercept=event.fit_intercept,
-        classes=event.classes,
-    )
-    if event.digest != state.digest or digest != event.parameters_digest:
+    matches = chain.digest_of(event, theta) == event.parameters_digest
+    if event.digest != state.digest or not matches:
         raise CorruptState(
             f"model {state.model_id!r}, version {event.version}: its stored parameters do not "
             "match their digest; do not use them, and run `lethe check`"

@@ -13,7 +13,7 @@ from consumers.adopt import adopt
 from consumers.events import MODEL_PARAMETERS, Parameters, Receipt, Version
 from consumers.log.base import Bounds, Message, Partition, Reader
 from consumers.loop import TRANSIENT
-from consumers.lost_history import events_of
+from consumers.lost_history import events_of, newest_events
 from consumers.publisher import Publisher
 from engine.errors import LetheError, LogReset, VersionFork
 from engine.store.keys import ModelKeys
@@ -97,28 +97,18 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
 
 def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, int]:
     """Return the version of each model's *last* parameters event, which compaction keeps."""
-    wanted = set(models)
-    last: dict[str, int] = {}
-    for partition in reader.partitions(topics.MODELS) if wanted else ():
-        bounds = reader.bounds(partition)
-        offsets = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
-        for parameters in events_of(reader, partition, offsets, wanted, Parameters):
-            last[parameters.model_id] = parameters.version
-    return last
+    events = newest_events(reader, topics.MODELS, set(models), Parameters, TAIL)
+    return {parameters.model_id: parameters.version for parameters in events}
 
 
 def receipt_tails(reader: Reader, models: Iterable[str]) -> dict[str, dict[Place, int]]:
     """Return, by model, the last record of each deletions partition that has a receipt."""
-    wanted = set(models)
     last: dict[str, dict[Place, int]] = {}
-    for partition in reader.partitions(topics.RECEIPTS) if wanted else ():
-        bounds = reader.bounds(partition)
-        offsets = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
-        for receipt in events_of(reader, partition, offsets, wanted, Receipt):
-            source = receipt.source
-            known = last.setdefault(receipt.model_id, {})
-            place = (source.topic, source.partition)
-            known[place] = max(source.offset, known.get(place, -1))
+    for receipt in newest_events(reader, topics.RECEIPTS, set(models), Receipt, TAIL):
+        source = receipt.source
+        known = last.setdefault(receipt.model_id, {})
+        place = (source.topic, source.partition)
+        known[place] = max(source.offset, known.get(place, -1))
     return last
 
 

@@ -119,6 +119,18 @@ def job_entry(job: RefreshRequested, now: datetime) -> Entry:
     )
 
 
+def published_digest(state: ModelState) -> str:
+    """Return the digest of what a state publishes."""
+    config = state.meta.config
+    return chain.parameters_digest(
+        state.stream.published,
+        config.feature_names,
+        config.target_names,
+        fit_intercept=config.fit_intercept,
+        classes=config.class_names,
+    )
+
+
 def new_version(
     state: ModelState,
     *,
@@ -138,13 +150,7 @@ def new_version(
         version=version,
         prev_digest=prev_digest,
         digest="",
-        parameters_digest=chain.parameters_digest(
-            state.stream.published,
-            config.feature_names,
-            config.target_names,
-            fit_intercept=config.fit_intercept,
-            classes=config.class_names,
-        ),
+        parameters_digest=published_digest(state),
         method=config.method,
         kind=config.kind.value,
         status=meta.status,
