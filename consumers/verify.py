@@ -23,11 +23,9 @@ from consumers.certificates import certificate_of
 from consumers.published import published
 from engine.blocks import outputs
 from engine.blockwise import precompute_blocks, rows_of, together
-from engine.certificate import Certificate, certify_at_hessian
 from engine.errors import CommitConflict, NotConverged
-from engine.factor import factorise
 from engine.objective import Array, Kind, Objective, Rows, norm
-from engine.precompute import dual_rows
+from engine.precompute import certify_afresh
 from engine.store.snapshot import take_snapshot
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -163,7 +161,7 @@ def _bound(
         return error.bound, "version", error.kind
     h = objective.blocks(theta.shape[1])
     certificate = together(
-        [_audited(objective, rows_of(rows, c, h), outputs(theta, c, h)) for c in range(h)]
+        [certify_afresh(objective, rows_of(rows, c, h), outputs(theta, c, h)) for c in range(h)]
     )
     if certificate.bound is not None:
         return certificate.bound, "audit", certificate.argument
@@ -178,20 +176,6 @@ def _bound(
         norm(theta - optimum.theta) + optimum.certificate.bound,
         "audit",
         f"distance to a certified optimum ({optimum.certificate.argument})",
-    )
-
-
-def _audited(objective: Objective, rows: Rows, theta: Array) -> Certificate:
-    """Return the certificate of one block, with its Hessian at theta itself."""
-    factor = factorise(objective.hessian(rows, theta))
-    W = dual_rows(factor, rows.X)
-    return certify_at_hessian(
-        objective,
-        factor,
-        gradient=objective.gradient(rows, theta),
-        gradient_scale=objective.gradient_scale(rows, theta),
-        theta=theta,
-        reach=float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0))),
     )
 
 

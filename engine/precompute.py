@@ -13,7 +13,7 @@ from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dlauum, dtrtri
 
 from engine.certificate import Certificate, certify_at_hessian
-from engine.factor import Factor
+from engine.factor import Factor, factorise
 from engine.fit import Fit, fit
 from engine.objective import Array, Objective, Rows, mirror_lower
 
@@ -65,17 +65,38 @@ def precompute(objective: Objective, rows: Rows, start: Array | None = None) -> 
 
 def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
     """Add dual rows and the certificate to a fit."""
-    W = dual_rows(fitted.factor, rows.X)
-    reach = float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0)))
-    certificate = certify_at_hessian(
+    theta, factor = fitted.theta, fitted.factor
+    W = dual_rows(factor, rows.X)
+    certificate = _certified(objective, rows, theta, factor, W, fitted.gradient)
+    return Precomputation(theta, factor, W, certificate)
+
+
+def certify_afresh(objective: Objective, rows: Rows, theta: Array) -> Certificate:
+    """Return the certificate of any theta (d x m) by the Hessian of these rows at theta itself.
+
+    Cost O(n d^2): what a precomputation without its fit costs.
+
+    Raises
+    ------
+    IllConditioned
+        That Hessian cannot be factored.
+    """
+    factor = factorise(objective.hessian(rows, theta))
+    W = dual_rows(factor, rows.X)
+    return _certified(objective, rows, theta, factor, W, objective.gradient(rows, theta))
+
+
+def _certified(
+    objective: Objective, rows: Rows, theta: Array, factor: Factor, W: Array, gradient: Array
+) -> Certificate:
+    return certify_at_hessian(
         objective,
-        fitted.factor,
-        gradient=fitted.gradient,
-        gradient_scale=objective.gradient_scale(rows, fitted.theta),
-        theta=fitted.theta,
-        reach=reach,
+        factor,
+        gradient=gradient,
+        gradient_scale=objective.gradient_scale(rows, theta),
+        theta=theta,
+        reach=float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0))),
     )
-    return Precomputation(fitted.theta, fitted.factor, W, certificate)
 
 
 def dual_rows(factor: Factor, X: Array) -> Array:

@@ -6,8 +6,6 @@ to stderr. ``--quick`` measures the same things small, in under a minute; its fi
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -16,11 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import during_rebuild, end_to_end, retraining, steps, throughput
+from benchmarks.command import options, repeated_by, say, write
 from benchmarks.machine import facts
 from benchmarks.records import Record
 from benchmarks.report import document, markdown, show
 from benchmarks.servers import NoKafka, kafka
-from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 SECTIONS = (
@@ -31,7 +29,6 @@ SECTIONS = (
     throughput.SECTION,
 )
 _PIPED_WIDTH = 140
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Bench:
@@ -102,11 +99,6 @@ class Bench:
         say(f"{section}: {time.monotonic() - begin:.1f} s")
 
 
-def say(line: str) -> None:
-    """Report progress."""
-    print(line, file=sys.stderr, flush=True)
-
-
 @contextmanager
 def working_directory(given: Path | None) -> Iterator[Path]:
     """Yield a directory for the servers' data: a temporary one, unless one is given to keep."""
@@ -120,14 +112,7 @@ def working_directory(given: Path | None) -> Iterator[Path]:
 
 def main(arguments: list[str]) -> int:
     """Run; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, for tests")
-    parser.add_argument("--seed", type=int, default=20210413)
-    parser.add_argument(
-        "--only", action="append", choices=SECTIONS, help="measure this section (repeatable)"
-    )
-    parser.add_argument("--results", type=Path, default=ROOT / "results" / "bench.json")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "bench.md")
+    parser = options(__doc__, "bench", SECTIONS)
     parser.add_argument("--keep", type=Path, help="keep the servers' data and logs here")
     chosen = parser.parse_args(arguments)
     with threadpool_limits(1), working_directory(chosen.keep) as directory:
@@ -139,21 +124,9 @@ def main(arguments: list[str]) -> int:
         )
         machine = facts()  # the load is that of others: taken before the bench adds its own
         bench.run()
-    options = [
-        *(["--quick"] if chosen.quick else []),
-        *(f"--only '{s}'" for s in chosen.only or ()),
-    ]
-    command = " ".join(["scripts/bench.py", *options]) if options else "make bench"
     records = [record.plain() for record in bench.records]
-    run = document(command, chosen.seed, machine, records, bench.notes)
-    for path, text in (
-        (chosen.results, json.dumps(run, indent=1, allow_nan=False) + "\n"),
-        (chosen.page, markdown(run)),
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    console = Console()
-    show(console if console.is_terminal else Console(width=_PIPED_WIDTH), run)
+    run = document(repeated_by(chosen, "bench"), chosen.seed, machine, records, bench.notes)
+    write(chosen, run, markdown, show, _PIPED_WIDTH)
     return 0
 
 

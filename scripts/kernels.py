@@ -7,19 +7,16 @@ and docs/kernels.md. Progress goes to stderr. ``--quick`` measures the same thin
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TypeAlias
 
+from benchmarks.command import options, repeated_by, say, write
 from benchmarks.machine import facts
 from kernel_measures import compacting, leave_out, rebuilding, rows_kept, slopes
 from kernel_measures.figures import Figure
 from kernel_measures.page import document, markdown, show
-from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 Measure: TypeAlias = Callable[[bool, int], Iterable[Figure]]
@@ -40,7 +37,6 @@ SECTIONS: Mapping[str, Measure] = {
     ),
 }
 _PIPED_WIDTH = 150
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def measure(wanted: Iterable[str], quick: bool, seed: int) -> list[Figure]:
@@ -56,39 +52,15 @@ def measure(wanted: Iterable[str], quick: bool, seed: int) -> list[Figure]:
     return figures
 
 
-def say(line: str) -> None:
-    """Report progress."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def main(arguments: list[str]) -> int:
     """Run; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, for tests")
-    parser.add_argument("--seed", type=int, default=20210413)
-    parser.add_argument(
-        "--only", action="append", choices=SECTIONS, help="measure this section (repeatable)"
-    )
-    parser.add_argument("--results", type=Path, default=ROOT / "results" / "kernels.json")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "kernels.md")
-    chosen = parser.parse_args(arguments)
+    chosen = options(__doc__, "kernels", SECTIONS).parse_args(arguments)
     with threadpool_limits(1):
         machine = facts()  # the load is that of others: taken before this adds its own
         figures = measure(chosen.only or SECTIONS, chosen.quick, chosen.seed)
-    options = [
-        *(["--quick"] if chosen.quick else []),
-        *(f"--only '{section}'" for section in chosen.only or ()),
-    ]
-    command = " ".join(["scripts/kernels.py", *options]) if options else "make kernels"
-    run = document(command, chosen.seed, machine, [figure.plain() for figure in figures])
-    for path, text in (
-        (chosen.results, json.dumps(run, indent=1, allow_nan=False) + "\n"),
-        (chosen.page, markdown(run)),
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    console = Console()
-    show(console if console.is_terminal else Console(width=_PIPED_WIDTH), run)
+    records = [figure.plain() for figure in figures]
+    run = document(repeated_by(chosen, "kernels"), chosen.seed, machine, records)
+    write(chosen, run, markdown, show, _PIPED_WIDTH)
     return 0
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.certificate import Certificate, certify_at_hessian, roundoff_allowance
+from engine.certificate import Certificate, roundoff_allowance
 from engine.errors import IllConditioned, NotConverged
-from engine.factor import factorise
 from engine.methods import method_named
 from engine.objective import Kind, Objective, Rows, norm
 from engine.polish import polish
-from engine.precompute import Precomputation, dual_rows, precompute
+from engine.precompute import Precomputation, certify_afresh, precompute
 from engine.stream import Generation, Stream, begin, delete
 from tests.families import Array, families, make
 from tests.oracles import Wide, distance, retrain_logistic_wide
@@ -104,9 +103,10 @@ def states(rng: np.random.Generator, problem: Problem, points: int) -> Iterator[
     States for which the engine refuses to factor (far out every row is saturated) are left out.
     """
     for _ in range(points):
-        theta = _near(rng, problem)
+        theta = near(rng, problem.truth)
         try:
-            yield _state(problem, "fresh", theta, _fresh(problem, theta))
+            certificate = certify_afresh(problem.objective, problem.live, theta)
+            yield _state(problem, "fresh", theta, certificate)
         except IllConditioned:
             continue
     try:
@@ -118,7 +118,7 @@ def states(rng: np.random.Generator, problem: Problem, points: int) -> Iterator[
     except (IllConditioned, NotConverged):
         return
     for _ in range(points):
-        theta = _near(rng, problem)
+        theta = near(rng, problem.truth)
         yield _polished(problem, made, generation, stream, theta, "stale", 0.0, 1)
     yield _polished(problem, made, generation, stream, stream.theta_exact, "audited", 0.0, 1)
     size = norm(problem.truth.astype(np.float64))
@@ -128,26 +128,12 @@ def states(rng: np.random.Generator, problem: Problem, points: int) -> Iterator[
         )
 
 
-def _near(rng: np.random.Generator, problem: Problem) -> Array:
+def near(rng: np.random.Generator, truth: Wide) -> Array:
     """Return a point at a random distance from the minimiser, near to far."""
-    plain: Array = problem.truth.astype(np.float64)
+    plain: Array = truth.astype(np.float64)
     size = 10 ** rng.uniform(-9, 0.3) * (0.1 + norm(plain))
     step = rng.standard_normal(plain.shape)
     return plain + size * step / np.linalg.norm(step)
-
-
-def _fresh(problem: Problem, theta: Array) -> Certificate:
-    objective, rows = problem.objective, problem.live
-    factor = factorise(objective.hessian(rows, theta))
-    W = dual_rows(factor, rows.X)
-    return certify_at_hessian(
-        objective,
-        factor,
-        gradient=objective.gradient(rows, theta),
-        gradient_scale=objective.gradient_scale(rows, theta),
-        theta=theta,
-        reach=math.sqrt(float(np.max(np.sum(rows.X * W, axis=1)))),
-    )
 
 
 def _polished(

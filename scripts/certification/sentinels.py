@@ -100,6 +100,12 @@ def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
     source = FAMILIES if family in FAMILIES else LARGER
     rng = np.random.default_rng([11, number, sorted(source).index(family)])
     data = source[family](rng)
+    for order, done, ratio in ratios(data, samples):
+        yield Estimated(family, len(data.X), order, done, ratio)
+
+
+def ratios(data: Data, samples: int) -> Iterator[tuple[str, int, float]]:
+    """Yield order, count of deletions, and estimate over true error of a data set."""
     state = start(data)
     names = tuple(map(str, range(len(data.X))))
     drawn = [
@@ -130,4 +136,4 @@ def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
                 estimate = remainder_estimate(
                     state.generation, stream, left, int(np.count_nonzero(live))
                 )
-                yield Estimated(family, len(data.X), order, done, estimate / true)
+                yield order, done, estimate / true

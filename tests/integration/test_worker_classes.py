@@ -25,8 +25,7 @@ from tests.support.worker_process import Death, WorkerProcess
 
 from .test_crash import DELETION_STEPS, REFRESH_STEPS, feed, finish
 from .test_worker_refresh import interleave
-
-SEVERAL = [("linear", "several_outputs"), ("logistic", "classes")]
+from .test_worker_refresh_races import SEVERAL_OUTPUTS as SEVERAL
 
 
 @pytest.mark.parametrize(
@@ -47,31 +46,6 @@ def test_52_batches_and_all_sizes(memory: Platform, kind: str, family: str, meth
     assert found.holds
     assert found.bound < 0.1 * float(np.linalg.norm(memory.load().stream.published))
     assert [one for one in check_stored(memory.store, memory.log, "m") if not one.ok] == []
-
-
-@pytest.mark.parametrize(("kind", "family"), SEVERAL)
-@pytest.mark.parametrize("size", list(Size))
-def test_deletions_between_a_result_and_its_swap(
-    memory: Platform, kind: str, family: str, size: Size
-) -> None:
-    memory.register("m", family, kind, budget=10.0)
-    memory.send_index("m", 0, 1, 2)
-    memory.drain()
-    event = memory.ordered("m", size)
-    memory.compute_refresh(event)
-    memory.send_index("m", 3, 4)
-    memory.send_index("m", 5)
-    memory.drain()
-    memory.tell_refreshed(event)
-    memory.send_index("m", 7, 8)
-    memory.drain()
-    assert [v.refresh.size for v in memory.versions() if v.refresh] == [size]
-    assert len(ledger_of(memory, "m")) == 8
-    check_model(memory)
-    counts = memory.load().meta.class_counts
-    if kind == "logistic":
-        live = np.setdiff1d(np.arange(120), [0, 1, 2, 3, 4, 5, 7, 8])
-        assert counts == tuple(make("classes", "logistic").y[live].sum(axis=0))
 
 
 @pytest.mark.parametrize("size", [Size.POLISH, Size.COMPACT, Size.REBUILD])

@@ -18,12 +18,17 @@ from tests.support.platform import Platform, row_ids
 
 SIZES = list(Size)
 BOTH = ["linear", "logistic"]
+SEVERAL_OUTPUTS = [("linear", "several_outputs"), ("logistic", "classes")]
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize(
+    ("kind", "family"), [("linear", "benign"), ("logistic", "benign"), *SEVERAL_OUTPUTS]
+)
 @pytest.mark.parametrize("size", SIZES)
-def test_deletions_between_a_result_and_its_swap(memory: Platform, kind: str, size: Size) -> None:
-    memory.register("m", "benign", kind, budget=10.0)
+def test_deletions_between_a_result_and_its_swap(
+    memory: Platform, kind: str, family: str, size: Size
+) -> None:
+    memory.register("m", family, kind, budget=10.0)
     memory.send_index("m", 0, 1, 2)
     memory.drain()
     # Given a result that knows three deletions, and four more after it
@@ -42,6 +47,9 @@ def test_deletions_between_a_result_and_its_swap(memory: Platform, kind: str, si
     assert [v.refresh.size for v in memory.versions() if v.refresh] == [size]
     assert len(ledger_of(memory, "m")) == 9
     check_model(memory)
+    data, counts = memory.data["m"], memory.load().meta.class_counts
+    if counts is not None and len(counts) > 2:
+        assert counts == tuple(data.y[9:].sum(axis=0))
     # and a rebuild from the stored rows agrees
     memory.order("m", Size.REBUILD)
     memory.drain()

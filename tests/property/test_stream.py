@@ -13,18 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from certification.sentinels import ratios
 from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy.linalg import solve
 
 from engine import LinearModel, LogisticModel, Size
-from engine.error import remainder_estimate, sample_sentinels
 from tests.families import Array, Data, families, make
 from tests.oracles import (
     Wide,
     distance,
     projection,
     relative,
-    retrain,
     retrain_wide,
 )
 from tests.states import start
@@ -264,37 +263,6 @@ def _large(rng: np.random.Generator, n: int, d: int, strength: float, ridge: flo
     return Data("large", "logistic", X, y, np.ones(n), ridge, True, rng.permutation(n)[:200])
 
 
-def _ratios(data: Data, order: str) -> Iterator[float]:
-    """Return estimate over truth for several samples of sentinels along one stream."""
-    state = start(data)
-    names = tuple(map(str, range(len(data.X))))
-    drawn = [
-        sample_sentinels(state.generation, names, state.rows, state.made.dual_rows, seed)
-        for seed in range(6)
-    ]
-    rows = data.deleted
-    if order == "one class":
-        rows = np.flatnonzero(data.y[:, 0] == 1)[:200]
-    elif order == "one corner":
-        rows = np.argsort(-data.X[:, 0])[:200]
-    stream, first = state.stream, 0
-    for done in (5, 20, 60, 200):
-        stream = state.delete(stream, rows[first:done], "exact")
-        first = done
-        live = np.ones(len(data.X), dtype=np.bool_)
-        live[rows[:done]] = False
-        truth = retrain(
-            "logistic", data.design[live], data.y[live], data.weight[live], data.penalty
-        )
-        true = float(np.linalg.norm(stream.theta_exact - truth))
-        if true < 1e-9 * float(np.linalg.norm(truth)):
-            continue  # nothing to estimate: rounding
-        remain = int(np.count_nonzero(live))
-        for sentinels in drawn:
-            left = sentinels.without(frozenset(map(str, rows[:done])))
-            yield remainder_estimate(state.generation, stream, left, remain) / true
-
-
 def test_the_sentinels_estimate_is_near_the_truth_and_mostly_on_the_safe_side() -> None:
     rng = np.random.default_rng(5)
     shapes = [
@@ -304,22 +272,22 @@ def test_the_sentinels_estimate_is_near_the_truth_and_mostly_on_the_safe_side() 
         (2000, 50, 15.0, 1e-2),
         (1500, 150, 3.0, 1.0),
     ]
-    ratios: list[float] = []
+    found: list[float] = []
     for n, d, strength, ridge in shapes:
-        for order in ("random", "one class", "one corner"):
-            found = list(_ratios(_large(rng, n, d, strength, ridge), order))
-            LOG.info("n %d d %d strength %g %s: %s", n, d, strength, order, _spread(found))
-            ratios += found
-    found_all = np.array(ratios)
+        of = [ratio for *_, ratio in ratios(_large(rng, n, d, strength, ridge), samples=6)]
+        LOG.info("n %d d %d strength %g: %s", n, d, strength, _spread(of))
+        found += of
+    assert len(found) > 300
+    found_all = np.array(found)
     inside = float(np.mean((found_all >= 0.8) & (found_all <= 3.0)))
-    LOG.info("estimate over truth, %d states: %s", len(ratios), _spread(ratios))
+    LOG.info("estimate over truth, %d states: %s", len(found), _spread(found))
     LOG.info("%.1f %% within 0.8 to 3; %.1f %% above 1", 100 * inside, 100 * np.mean(found_all > 1))
     assert inside >= 0.95
     assert np.mean((found_all >= 0.5) & (found_all <= 4.0)) >= 0.99
 
 
-def _spread(ratios: list[float]) -> str:
-    marks = np.percentile(ratios, [0, 2.5, 50, 97.5, 100])
+def _spread(found: list[float]) -> str:
+    marks = np.percentile(found, [0, 2.5, 50, 97.5, 100])
     return " ".join(f"{mark:.2f}" for mark in marks)
 
 

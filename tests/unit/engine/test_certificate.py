@@ -9,7 +9,6 @@ import pytest
 
 from engine.certificate import (
     Certificate,
-    certify_at_hessian,
     certify_with_stale_factor,
     roundoff_allowance,
 )
@@ -18,7 +17,8 @@ from engine.errors import IllConditioned
 from engine.factor import factorise
 from engine.objective import Array, Kind, Objective, Rows
 from engine.polish import polish
-from engine.precompute import dual_rows
+from engine.precompute import certify_afresh, dual_rows
+from tests.certified import near
 from tests.oracles import Wide, distance, retrain_logistic_wide
 
 LOG = logging.getLogger(__name__)
@@ -49,28 +49,6 @@ def _problem(rng: np.random.Generator) -> Problem:
     objective = Objective(Kind.LOGISTIC, penalty)
     truth = retrain_logistic_wide(X, y, weight, penalty)
     return Problem(objective, Rows(X, y[:, None], weight), truth)
-
-
-def _near(rng: np.random.Generator, problem: Problem) -> Array:
-    """Return a point at a random distance from the minimiser, near to far."""
-    plain = problem.truth.astype(np.float64)
-    size = 10 ** rng.uniform(-9, 0.3) * (0.1 + float(np.linalg.norm(plain)))
-    step = rng.standard_normal(plain.shape)
-    return plain + size * step / np.linalg.norm(step)
-
-
-def _fresh(problem: Problem, theta: Array) -> Certificate:
-    objective, rows = problem.objective, problem.rows
-    factor = factorise(objective.hessian(rows, theta))
-    W = dual_rows(factor, rows.X)
-    return certify_at_hessian(
-        objective,
-        factor,
-        gradient=objective.gradient(rows, theta),
-        gradient_scale=objective.gradient_scale(rows, theta),
-        theta=theta,
-        reach=math.sqrt(float(np.max(np.sum(rows.X * W, axis=1)))),
-    )
 
 
 def _stale(problem: Problem, all_rows: Rows, theta_b: Array, theta: Array) -> Certificate:
@@ -104,9 +82,9 @@ def test_at_the_hessian_the_bound_is_never_below_the_error() -> None:
     for _ in range(250):
         problem = _problem(rng)
         for _ in range(8):
-            theta = _near(rng, problem)
+            theta = near(rng, problem.truth)
             try:
-                certificate = _fresh(problem, theta)
+                certificate = certify_afresh(problem.objective, problem.rows, theta)
             except IllConditioned:  # far out every row is saturated: nothing to certify with
                 continue
             arguments[certificate.argument] = arguments.get(certificate.argument, 0) + 1
@@ -133,7 +111,7 @@ def test_with_a_stale_factor_the_bound_is_never_below_the_error() -> None:
         y = np.vstack([rng.integers(0, 2, (gone, 1)).astype(np.float64), problem.rows.y])
         all_rows = Rows(X, y, np.concatenate([np.ones(gone), problem.rows.weight]))
         for _ in range(6):
-            theta_b, theta = _near(rng, problem), _near(rng, problem)
+            theta_b, theta = near(rng, problem.truth), near(rng, problem.truth)
             try:
                 certificate = _stale(problem, all_rows, theta_b, theta)
             except IllConditioned:
@@ -153,7 +131,7 @@ def test_scaling_nu_rho_and_mu_alone_would_be_wrong() -> None:
     for _ in range(400):
         problem = _problem(rng)
         objective, rows = problem.objective, problem.rows
-        theta_b, theta = _near(rng, problem), _near(rng, problem)
+        theta_b, theta = near(rng, problem.truth), near(rng, problem.truth)
         try:
             factor = factorise(objective.hessian(rows, theta_b))
         except IllConditioned:
@@ -180,9 +158,8 @@ def test_an_unpenalised_intercept_far_out_has_no_bound_but_an_estimate() -> None
     objective = Objective(Kind.LOGISTIC, np.array([1e-3, 0.0]))
     X = np.column_stack([np.linspace(-1, 1, 20), np.ones(20)])
     y = (np.arange(20) % 2).astype(np.float64)[:, None]
-    truth = retrain_logistic_wide(X, y, np.ones(20), objective.penalty)
     rows = Rows(X, y, np.ones(20))
-    certificate = _fresh(Problem(objective, rows, truth), np.array([[0.0], [6.0]]))
+    certificate = certify_afresh(objective, rows, np.array([[0.0], [6.0]]))
     assert certificate.bound is None
     assert certificate.argument == "none"
     assert certificate.left == certificate.estimate > 1.0
@@ -195,7 +172,7 @@ def test_for_a_linear_model_the_certificate_is_exact() -> None:
     rows = Rows(X, y, np.ones(30))
     truth = np.linalg.solve(X.T @ X + np.eye(4), X.T @ y)
     theta = truth + rng.standard_normal((4, 2))
-    certificate = _fresh(Problem(objective, rows, truth.astype(np.longdouble)), theta)
+    certificate = certify_afresh(objective, rows, theta)
     assert certificate.bound == pytest.approx(float(np.linalg.norm(theta - truth)), rel=1e-9)
 
 
