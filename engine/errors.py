@@ -99,6 +99,12 @@ class BrokenChain(LetheError):
     exit_code = 1
 
 
+class Unauthenticated(LetheError):
+    """An event is unsigned, or not signed by a key that is trusted."""
+
+    code = "UNAUTHENTICATED"
+
+
 class Unavailable(LetheError):
     """A needed server cannot be reached."""
 
