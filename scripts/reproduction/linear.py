@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from reproduction import ours, published
-from reproduction.data import Array, covariance_root, gaussian_rows
-from reproduction.experiment import generator
+from reproduction.data import ROWS_PER_COLUMN, Array, covariance_root, gaussian_rows
+from reproduction.experiment import Cell, Progress, generator
 from reproduction.metrics import relative_error
 from reproduction.records import Record
 from reproduction.retraining import LINEAR_RIDGE, LinearFit, gradient
+from reproduction.tables import find, two_decimals, with_quartiles
+from reproduction.trials import Sample, run_trials, summarise
 
 INFLUENCE = "influence"
 PRU_PUBLISHED = "pru as published"
@@ -23,6 +27,8 @@ METHODS = (INFLUENCE, PRU_PUBLISHED, PRU_PRINTED, PRU, NEWTON, EXACT)
 
 RELATIVE_ERROR = "largest relative error to retraining"
 LKO_ERROR = "relative error of LKO predictions"
+
+PAPER_D = 1500
 
 _TRIALS_KEPT = 64
 
@@ -81,3 +87,43 @@ def blank(table: str, n: int, d: int) -> Record:
     return Record(
         table=table, d=d, n=n, k=0, method="", metric="", value=0.0, ridge=LINEAR_RIDGE, samples=0
     )
+
+
+Printed: TypeAlias = Mapping[tuple[int, float | None, float | None, str, str], float]
+"""The paper's figures by k, p, outlier factor, method and metric."""
+
+
+def run_linear(
+    table: str,
+    cell: Cell,
+    seed: int,
+    progress: Progress,
+    trial: Callable[[Mapping[str, Any], int, int], list[Sample]],
+    *,
+    paper: Printed,
+    medians: Sequence[str],
+) -> list[Record]:
+    """Run all trials of a table; ``paper`` counts at the paper's d."""
+    plan, d = cell.plan, cell.plan["d"]
+    trials = run_trials(
+        cell, seed, plan["trials"], lambda number: trial(plan, seed, number), progress
+    )
+    printed = paper if d == PAPER_D else {}
+    return summarise(
+        trials,
+        blank(table, ROWS_PER_COLUMN * d, d),
+        printed,
+        medians=medians,
+        largest=(RELATIVE_ERROR,),
+    )
+
+
+def line(of: Sequence[Record], metric: str, methods: Sequence[str]) -> list[str]:
+    """Return the cells of one setting: the paper's figure before each method that it prints."""
+    cells = []
+    for method in methods:
+        record = find(of, method=method, metric=metric)
+        if method in (INFLUENCE, PRU):
+            cells.append("-" if record is None else two_decimals(record.paper))
+        cells.append(with_quartiles(record))
+    return cells

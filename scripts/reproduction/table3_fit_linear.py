@@ -19,15 +19,17 @@ from reproduction.linear import (
     EXACT,
     INFLUENCE,
     LKO_ERROR,
-    METHODS,
     NEWTON,
+    PAPER_D,
     PRU,
     PRU_PRINTED,
     PRU_PUBLISHED,
     RELATIVE_ERROR,
+    Printed,
     answers,
-    blank,
+    line,
     prediction_errors,
+    run_linear,
     trial_rows,
 )
 from reproduction.metrics import feature_injection, relative_error
@@ -40,9 +42,8 @@ from reproduction.tables import (
     scientific,
     select,
     two_decimals,
-    with_quartiles,
 )
-from reproduction.trials import Sample, run_trials, summarise
+from reproduction.trials import Sample
 
 TABLE = "table3"
 FIT = "FIT"
@@ -59,7 +60,6 @@ _PAPER_WEIGHT = {
     0.1: {5: 10.61, 50: 9.73, 100: 9.99},
     0.05: {5: 11.03, 50: 10.10, 100: 10.01},
 }
-_PAPER_D = 1500
 _ZERO = 0.005  # what prints as 0.00
 _TOLERANCE = 1e-8
 
@@ -70,27 +70,21 @@ def cells(quick: bool) -> list[Cell]:
     plan: dict[str, Any] = (
         {"d": 100, "k": [2, 10, 20], "p": p, "trials": 3}
         if quick
-        else {"d": _PAPER_D, "k": [5, 50, 100], "p": p, "trials": 50}
+        else {"d": PAPER_D, "k": [5, 50, 100], "p": p, "trials": 50}
     )
     return [Cell(f"{TABLE} all", plan, 0.5 if quick else 900.0)]
 
 
 def run_cell(cell: Cell, seed: int, progress: Progress) -> list[Record]:
     """Run all trials."""
-    plan = cell.plan
-    trials = run_trials(
-        cell, seed, plan["trials"], lambda trial: _trial(plan, seed, trial), progress
-    )
-    common = blank(TABLE, ROWS_PER_COLUMN * plan["d"], plan["d"])
-    paper = _paper() if plan["d"] == _PAPER_D else {}
-    return summarise(
-        trials, common, paper, medians=(BASELINE, LKO_ERROR), largest=(RELATIVE_ERROR,)
+    return run_linear(
+        TABLE, cell, seed, progress, _trial, paper=_paper(), medians=(BASELINE, LKO_ERROR)
     )
 
 
-def _paper() -> dict[tuple[int, float | None, float | None, str, str], float]:
+def _paper() -> Printed:
     """Return the figures of Table 3 and of the baseline weights, by setting."""
-    figures: dict[tuple[int, float | None, float | None, str, str], float] = {}
+    figures = {}
     for p, of_p in _PAPER_FIT.items():
         for k, (influence, pru) in of_p.items():
             figures[k, p, None, INFLUENCE, FIT] = influence
@@ -137,10 +131,7 @@ def render(records: Sequence[Record]) -> str:
     for k in distinct(records, "k"):
         for p in distinct(records, "p"):
             of = select(records, k=k, p=p)
-            found = {m: find(of, method=m, metric=FIT) for m in METHODS}
-            if found[EXACT] is None:
-                continue
-            lines.append([f"{k}, {p}", *_line(found)])
+            lines.append([f"{k}, {p}", *line(of, FIT, (INFLUENCE, PRU, NEWTON, EXACT))])
             weight = find(of, method=FULL_MODEL, metric=BASELINE)
             if weight is not None:
                 weights.append([f"{k}, {p}", two_decimals(weight.paper), f"{weight.value:.2f}"])
@@ -160,17 +151,6 @@ def render(records: Sequence[Record]) -> str:
             ),
         ]
     )
-
-
-def _line(found: dict[str, Record | None]) -> list[str]:
-    """Return the cells of one setting: the paper's figure before each method that it prints."""
-    line = []
-    for method in (INFLUENCE, PRU, NEWTON, EXACT):
-        record = found[method]
-        if method in (INFLUENCE, PRU):
-            line.append("-" if record is None else two_decimals(record.paper))
-        line.append(with_quartiles(record))
-    return line
 
 
 def _errors(of: Sequence[Record]) -> list[str]:

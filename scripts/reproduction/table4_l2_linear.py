@@ -13,12 +13,15 @@ from reproduction.linear import (
     EXACT,
     INFLUENCE,
     NEWTON,
+    PAPER_D,
     PRU,
     PRU_PRINTED,
     PRU_PUBLISHED,
     RELATIVE_ERROR,
+    Printed,
     answers,
-    blank,
+    line,
+    run_linear,
     trial_rows,
 )
 from reproduction.metrics import l2_ratio, relative_error
@@ -31,9 +34,8 @@ from reproduction.tables import (
     scientific,
     select,
     two_decimals,
-    with_quartiles,
 )
-from reproduction.trials import Sample, run_trials, summarise
+from reproduction.trials import Sample
 
 TABLE = "table4"
 L2 = "L2"
@@ -52,7 +54,6 @@ _PAPER_DISTANCE = {
     10: {5: 0.175, 50: 0.523, 100: 0.761},
     100: {5: 0.192, 50: 0.572, 100: 0.842},
 }
-_PAPER_D = 1500
 _TOLERANCE = 1e-8
 
 
@@ -61,25 +62,19 @@ def cells(quick: bool) -> list[Cell]:
     plan: dict[str, Any] = (
         {"d": 100, "k": [2, 10, 20], "factors": [1, 10, 100], "trials": 3}
         if quick
-        else {"d": _PAPER_D, "k": [5, 50, 100], "factors": [1, 10, 100], "trials": 50}
+        else {"d": PAPER_D, "k": [5, 50, 100], "factors": [1, 10, 100], "trials": 50}
     )
     return [Cell(f"{TABLE} all", plan, 0.5 if quick else 500.0)]
 
 
 def run_cell(cell: Cell, seed: int, progress: Progress) -> list[Record]:
     """Run all trials."""
-    plan = cell.plan
-    trials = run_trials(
-        cell, seed, plan["trials"], lambda trial: _trial(plan, seed, trial), progress
-    )
-    common = blank(TABLE, ROWS_PER_COLUMN * plan["d"], plan["d"])
-    paper = _paper() if plan["d"] == _PAPER_D else {}
-    return summarise(trials, common, paper, medians=(BASELINE,), largest=(RELATIVE_ERROR,))
+    return run_linear(TABLE, cell, seed, progress, _trial, paper=_paper(), medians=(BASELINE,))
 
 
-def _paper() -> dict[tuple[int, float | None, float | None, str, str], float]:
+def _paper() -> Printed:
     """Return the figures of Table 4 and of the baseline distances, by setting."""
-    figures: dict[tuple[int, float | None, float | None, str, str], float] = {}
+    figures = {}
     for factor, of_factor in _PAPER_L2.items():
         for k, (influence, pru) in of_factor.items():
             for method in (INFLUENCE, ONE_TOO_MANY):
@@ -135,7 +130,14 @@ def render(records: Sequence[Record]) -> str:
         for factor in distinct(records, "outlier"):
             of = select(records, k=k, outlier=factor)
             setting = f"{k}, {factor:g}"
-            lines.append([setting, *_line(of)])
+            error = find(of, method=EXACT, metric=RELATIVE_ERROR)
+            lines.append(
+                [
+                    setting,
+                    *line(of, L2, (INFLUENCE, PRU, PRU_PRINTED, NEWTON, EXACT)),
+                    scientific(None if error is None else error.value),
+                ]
+            )
             distance = find(of, method=FULL_MODEL, metric=BASELINE)
             if distance is not None:
                 printed = "-" if distance.paper is None else f"{distance.paper:.3f}"
@@ -180,18 +182,6 @@ def _largest_share(records: Sequence[Record]) -> str:
     largest = max(distinct(records, "outlier"))
     found = select(records, outlier=largest, method=INFLUENCE, metric=L2)
     return f"{np.mean([record.value for record in found]):.4f}"
-
-
-def _line(of: Sequence[Record]) -> list[str]:
-    """Return the cells of one setting: the paper's figure before each method that it prints."""
-    line = []
-    for method in (INFLUENCE, PRU, PRU_PRINTED, NEWTON, EXACT):
-        record = find(of, method=method, metric=L2)
-        if method in (INFLUENCE, PRU):
-            line.append("-" if record is None else two_decimals(record.paper))
-        line.append(with_quartiles(record))
-    error = find(of, method=EXACT, metric=RELATIVE_ERROR)
-    return [*line, scientific(None if error is None else error.value)]
 
 
 def checks(records: Sequence[Record]) -> list[tuple[bool, str]]:
