@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from threadpoolctl import threadpool_limits
 
 from consumers import topics
+from consumers.access import kafka_access, store_access
 from consumers.embedded import EmbeddedValkey
 from consumers.log.base import Log
 from consumers.log.kafka import KafkaLog
@@ -43,7 +44,7 @@ class Runtime:
         InvalidData
             Its models are published to another kind of log.
         """
-        client = connect(self.redis_url)
+        client = connect(self.redis_url, store_access(self.settings))
         barrier = Barrier(
             client,
             relaxed=self.settings.durability == "relaxed",
@@ -95,9 +96,13 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
         log: Log
         if settings.kafka_bootstrap_servers is not None:
             client_id = f"lethe-{socket.gethostname()}-{os.getpid()}"
-            log = KafkaLog(settings.kafka_bootstrap_servers, client_id=client_id)
+            log = KafkaLog(
+                settings.kafka_bootstrap_servers,
+                client_id=client_id,
+                extra=kafka_access(settings),
+            )
         else:
-            client = connect(url)
+            client = connect(url, store_access(settings))
             stack.callback(client.close)
             log = StreamsLog(client)
         stack.callback(log.close)

@@ -28,6 +28,14 @@ class Settings(BaseSettings):
         Redis or Valkey; without it an embedded Valkey runs on ``data_dir``.
     kafka_bootstrap_servers
         Kafka; without it the workers use Redis Streams as their log (single-node mode).
+    redis_password_file, redis_ca_file, redis_cert_file, redis_key_file
+        The password, when the address has none; and PEM files for ``rediss://``.
+    kafka_security_protocol
+        What the broker's listener speaks.
+    kafka_ca_file, kafka_cert_file, kafka_key_file
+        PEM files for SSL and SASL_SSL.
+    kafka_sasl_mechanism, kafka_sasl_username, kafka_sasl_password, kafka_sasl_password_file
+        How to sign on with SASL_PLAINTEXT and SASL_SSL; the password itself or where it lies.
     data_dir
         Where the embedded Valkey keeps its data.
     durability
@@ -50,6 +58,18 @@ class Settings(BaseSettings):
 
     redis_url: SecretStr | None = None
     kafka_bootstrap_servers: str | None = None
+    redis_password_file: Path | None = None
+    redis_ca_file: Path | None = None
+    redis_cert_file: Path | None = None
+    redis_key_file: Path | None = None
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    kafka_ca_file: Path | None = None
+    kafka_cert_file: Path | None = None
+    kafka_key_file: Path | None = None
+    kafka_sasl_mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = "SCRAM-SHA-512"
+    kafka_sasl_username: str | None = None
+    kafka_sasl_password: SecretStr | None = None
+    kafka_sasl_password_file: Path | None = None
     data_dir: Path = Field(default_factory=default_data_dir)
     durability: Literal["required", "relaxed"] = "required"
     replicas: Annotated[int, Field(ge=0, le=16)] = 0
@@ -62,7 +82,13 @@ class Settings(BaseSettings):
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
 
-    @field_validator("redis_url", "kafka_bootstrap_servers", mode="before")
+    @field_validator(
+        *("redis_url", "redis_password_file", "redis_ca_file", "redis_cert_file"),
+        *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
+        *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
+        "kafka_sasl_password_file",
+        mode="before",
+    )
     @classmethod
     def _empty_is_absent(cls, value: Any) -> Any:
         return None if value == "" else value

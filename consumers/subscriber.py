@@ -20,6 +20,7 @@ from typing import Self
 
 import redis
 
+from consumers.access import kafka_access, store_access
 from consumers.embedded import EmbeddedValkey
 from consumers.events import Version
 from consumers.history import LIVE_SECONDS, HistoryReader, Known
@@ -84,7 +85,7 @@ class ModelSubscriber:
             url = None if settings.redis_url is None else settings.redis_url.get_secret_value()
             if url is None and settings.kafka_bootstrap_servers is None:
                 url = stack.enter_context(EmbeddedValkey(settings.data_dir)).url
-            store = None if url is None else connect(url)
+            store = None if url is None else connect(url, store_access(settings))
             if store is not None:
                 stack.callback(store.close)
                 with reachable(store):
@@ -92,7 +93,11 @@ class ModelSubscriber:
             log: Log
             if settings.kafka_bootstrap_servers is not None:
                 client_id = f"lethe-subscriber-{socket.gethostname()}-{os.getpid()}"
-                log = KafkaLog(settings.kafka_bootstrap_servers, client_id=client_id)
+                log = KafkaLog(
+                    settings.kafka_bootstrap_servers,
+                    client_id=client_id,
+                    extra=kafka_access(settings),
+                )
                 log.ping()
             else:
                 assert store is not None  # noqa: S101 (mypy: no Kafka, so a store was opened)

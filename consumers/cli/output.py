@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress as Bars, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from consumers.access import store_access
 from consumers.cli.options import Flags
 from consumers.progress import Progress
 from consumers.settings import Settings, load_settings, unknown_variables
@@ -172,12 +173,9 @@ def prepare(ctx: click.Context) -> tuple[Settings, Output]:
         click.echo(f"lethe: warning: {name} is no setting of Lethe and is ignored", err=True)
     configure_logging(settings.log_level, settings.log_format)
     if settings.redis_url is not None:
-        _check_address(settings.redis_url.get_secret_value())
+        # Parses the address and reads the files; connects to nothing yet.
+        connect(settings.redis_url.get_secret_value(), store_access(settings)).close()
     return settings, Output(as_json=flags.json)
-
-
-def _check_address(url: str) -> None:
-    connect(url).close()  # parses the address and connects to nothing yet
 
 
 def number(value: float | None) -> str:

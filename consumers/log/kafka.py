@@ -103,10 +103,11 @@ class KafkaLog:
 
     def ping(self) -> str:
         """Return the cluster's version and size."""
-        with self._server.reaching(), self._admin() as (admin, _):
+        with self._server.reaching(), self._admin() as (admin, connection):
             brokers = admin.describe_cluster()["brokers"]
-            version = ".".join(map(str, admin.config["api_version"] or ()))
-        return f"Kafka {version} at {self._server}, {len(brokers)} brokers"
+            version = connection.broker_version
+        how = self._server.extra.get("security_protocol", "PLAINTEXT")
+        return f"Kafka {version} at {self._server}, {len(brokers)} brokers, {how}"
 
     def close(self) -> None:
         """Do nothing: the log itself holds no connection."""

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.metadata import MetadataRequest
 
 from consumers.log.base import Partition
+from consumers.log.kafka_refusals import Refusals, explain, forbidden
 from consumers.log.kafka_repairs import DIRECT, fetch_by_topic_id, refuse_new_topics
 from engine.errors import InvalidData, LogUnavailable
 
@@ -44,7 +45,7 @@ class Server:
 
     bootstrap: tuple[str, ...]
     client_id: str
-    extra: Mapping[str, Any]
+    extra: Mapping[str, Any] = field(repr=False)  # holds the password
     connect_seconds: float
 
     def __str__(self) -> str:
@@ -63,7 +64,9 @@ class Server:
         }
 
     def unreachable(self, reason: object) -> LogUnavailable:
-        """Return the error for a broker that is not there."""
+        """Return the error for a broker that is not there, or that sent us away."""
+        if isinstance(reason, Exception) and (said := explain(reason, self.extra)):
+            return LogUnavailable(f"Kafka at {self} cannot be used: {said}")
         said = " ".join(str(reason).split()) or type(reason).__name__
         return LogUnavailable(
             f"Kafka at {self} cannot be reached ({said}): start it, or name another one with "
@@ -77,6 +80,8 @@ class Server:
             yield
         except errors.KafkaTimeoutError as error:
             raise self.unreachable(error) from error
+        except errors.AuthorizationError as error:
+            raise LogUnavailable(f"Kafka at {self} {forbidden(error, self.extra)}") from error
         except errors.KafkaError as error:
             name = type(error).__name__
             raise LogUnavailable(f"Kafka at {self} failed: {name}: {error}") from error
@@ -88,6 +93,7 @@ class Connection:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._client: Any = None
+        self._refusals = Refusals()
         self._seen = time.monotonic()
 
     def open(self, make: Callable[..., T], **settings: Any) -> T:
@@ -98,6 +104,7 @@ class Connection:
             self._client = KafkaNetClient(**configs)
             refuse_new_topics(self._client)
             fetch_by_topic_id(self._client)
+            self._refusals.watch(self._client)
             return self._client
 
         try:
@@ -105,15 +112,15 @@ class Connection:
         except errors.KafkaConfigurationError as error:
             raise InvalidData(f"Kafka settings: {error.args[0]}") from error
         except (errors.KafkaError, OSError) as error:
-            raise self._server.unreachable(self._refusal() or "no answer") from error
+            raise self._server.unreachable(self._refusals.last or "no answer") from error
         finally:
             if self._client is not None and not self._client._manager.bootstrapped:
                 self._client.close()
 
-    def _refusal(self) -> Exception | None:
-        """Return why the broker sent us away, when it was a wrong password or certificate."""
-        failures = {} if self._client is None else self._client._manager._auth_failures
-        return next(iter(failures.values()), None)
+    @property
+    def broker_version(self) -> str:
+        """The version that the broker's requests are of."""
+        return ".".join(map(str, self._client._manager.broker_version or ()))
 
     def known_topic_id(self, topic: str) -> str | None:
         """Return the topic's id as of the last metadata; None when it is not known there."""
@@ -172,7 +179,8 @@ class Connection:
         if any(connection.connected for connection in list(self._client._manager._conns.values())):
             self._seen = now
         elif now - self._seen > UNREACHABLE_SECONDS:
-            raise self._server.unreachable(f"no connection for {now - self._seen:.0f} s")
+            silence = f"no connection for {now - self._seen:.0f} s"
+            raise self._server.unreachable(self._refusals.final or silence)
 
 
 class _Demoted(logging.Handler):

@@ -32,6 +32,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from consumers.log.base import Headers, Partition, Record
 from engine.errors import CorruptState, InvalidData, LogUnavailable
+from engine.store.connection import refusal
 
 # A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
 REPLY_TIMEOUT = 10.0
@@ -192,11 +193,13 @@ def reaching(client: redis.Redis) -> Iterator[None]:
     """Turn redis-py's errors about the server into `LogUnavailable`."""
     try:
         yield
+    except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
+        raise LogUnavailable(f"the log's Redis at {address(client)} {refusal(error)}") from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        advice = refusal(error) or "start it, or name another one with --redis or LETHE_REDIS_URL"
         raise LogUnavailable(
-            f"the log's Redis at {address(client)} cannot be reached ({reason}): start it, or "
-            "name another one with --redis or LETHE_REDIS_URL"
+            f"the log's Redis at {address(client)} cannot be reached ({reason}): {advice}"
         ) from error
     except (redis.ReadOnlyError, redis.OutOfMemoryError) as error:
         raise LogUnavailable(

@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
+from redis.connection import SSLConnection
 from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
     ConnectionError as RedisConnectionError,
     InvalidResponse,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -29,6 +31,7 @@ from redis.retry import Retry
 
 from engine.errors import InvalidData, NotDurable, StoreUnavailable
 from engine.store.keys import SETTLED
+from engine.store.tls import Access, advice
 
 Fields: TypeAlias = Any
 """A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""
@@ -40,14 +43,17 @@ _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 
 
-def connect(url: str) -> redis.Redis:
+def connect(url: str, access: Access | None = None) -> redis.Redis:
     """Return a client for ``redis://``, ``rediss://`` or ``unix://`` that never retries.
+
+    ``access`` has the files and the password that are not in the address.
 
     Raises
     ------
     InvalidData
-        The address has options that no client knows.
+        The address has options that no client knows, or a file cannot be used.
     """
+    access = access or Access()
     try:
         client = redis.Redis.from_url(
             url,
@@ -56,7 +62,9 @@ def connect(url: str) -> redis.Redis:
             retry=Retry(NoBackoff(), 0),
             health_check_interval=0,
             decode_responses=False,
+            password=access.password,  # one in the address comes first
         )
+        secure(client, url, access)
         client.connection_pool.make_connection()  # connects to nothing yet; refuses odd options
     except (TypeError, ValueError):
         # The address is not repeated: where it does not parse, its password cannot be told apart.
@@ -65,6 +73,41 @@ def connect(url: str) -> redis.Redis:
             "rediss://HOST:PORT/DB or unix:///PATH"
         ) from None
     return client
+
+
+class _CheckedConnection(SSLConnection):
+    """A TLS connection that trusts our CA file alone.
+
+    redis-py's own would go on trusting every authority of the system beside it.
+    """
+
+    def __init__(self, *, lethe_context: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self._lethe_context = lethe_context
+
+    def _wrap_socket_with_ssl(self, sock: Any) -> Any:
+        return self._lethe_context.wrap_socket(sock, server_hostname=self.host)
+
+
+def secure(client: redis.Redis, url: str, access: Access) -> None:
+    """Give a client of a ``rediss://`` address our TLS context; refuse files that go unused."""
+    parts = urlsplit(url)
+    options = [name for name in parse_qs(parts.query) if name.startswith("ssl_")]
+    given = access.tls.given()
+    if given and parts.scheme != "rediss":
+        raise InvalidData(
+            f"{given[0]} is set, but LETHE_REDIS_URL begins with {parts.scheme}://, which has no "
+            "TLS: write rediss://, or unset it"
+        )
+    if given and options:
+        raise InvalidData(
+            f"{given[0]} is set, and the address in LETHE_REDIS_URL has {options[0]} as well: say "
+            "it in one place"
+        )
+    if parts.scheme == "rediss" and not options:
+        pool = client.connection_pool
+        pool.connection_class = _CheckedConnection
+        pool.connection_kwargs["lethe_context"] = access.tls.context()
 
 
 def surface_breaks(client: redis.Redis) -> None:
@@ -122,19 +165,16 @@ def reachable(client: redis.Redis) -> Iterator[None]:
     """Turn lost connections into `StoreUnavailable`, with one clear line."""
     try:
         yield
-    except AuthenticationError as error:
-        raise StoreUnavailable(
-            f"the store at {address(client)} refused the credentials; check the user and the "
-            "password in LETHE_REDIS_URL"
-        ) from error
+    except (AuthenticationError, NoPermissionError) as error:
+        raise StoreUnavailable(f"the store at {address(client)} {refusal(error)}") from error
     except InvalidResponse as error:
         raise StoreUnavailable(
             f"what answers at {address(client)} is no Redis or Valkey; check LETHE_REDIS_URL"
         ) from error
     except (RedisConnectionError, RedisTimeoutError) as error:
         raise StoreUnavailable(
-            f"the store at {address(client)} cannot be reached ({error}); start it, or set "
-            "LETHE_REDIS_URL"
+            f"the store at {address(client)} cannot be reached ({error}); "
+            f"{refusal(error) or 'start it, or set LETHE_REDIS_URL'}"
         ) from error
     except ResponseError as error:
         if isinstance(error, _REFUSES_WRITES) or str(error).startswith(_REFUSES_WRITES_CODES):
@@ -142,6 +182,24 @@ def reachable(client: redis.Redis) -> Iterator[None]:
                 f"the store at {address(client)} does not take writes now: {error}"
             ) from error
         raise
+
+
+def refusal(error: Exception) -> str:
+    """Return what a person can do about a server that turned us away; empty when it did not."""
+    said = " ".join(str(error).split())
+    if isinstance(error, AuthenticationError):
+        return (
+            "refused the credentials; check the user and the password in LETHE_REDIS_URL or "
+            "LETHE_REDIS_PASSWORD_FILE"
+        )
+    if isinstance(error, NoPermissionError):
+        return f"lacks a right for this user ({said}); grant it: deploy/valkey-users.acl has each"
+    if found := advice(said, "LETHE_REDIS"):
+        plain = "; write redis:// in LETHE_REDIS_URL if that is meant" if "speak" in found else ""
+        return found + plain
+    if "closed by server" in said.lower() or "reset by peer" in said.lower():
+        return "if that port wants TLS, write rediss:// in LETHE_REDIS_URL; else look at its log"
+    return ""
 
 
 class Barrier:
