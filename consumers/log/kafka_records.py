@@ -8,6 +8,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from consumers.log.base import Bounds, Partition, Record
 from consumers.log.kafka_connection import METADATA_SECONDS, REQUEST_SECONDS, Connection, Server
+from consumers.log.kafka_repairs import read_odd_header_names
 from consumers.log.reset import PartitionReset
 
 # A broker answers an empty fetch after this; it bounds what a change of position waits for.
@@ -23,6 +24,7 @@ CLOSE_SECONDS = 2.0
 
 def reading_settings(server: Server) -> dict[str, Any]:
     """Return the settings of every consumer; the client's defaults lose requests."""
+    read_odd_header_names()
     return server.settings() | {
         "enable_auto_commit": False,
         "auto_offset_reset": "none",  # we seek ourselves; being out of range is an alarm

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kafka import errors
 from kafka.net.inet import KafkaNetSocket
 from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.util import decode_varint
 
 # From this version on a fetch names its topics by id.
 _FETCH_BY_ID = 13
@@ -78,6 +81,55 @@ def fetch_by_topic_id(client: Any) -> None:
         return send(request, *args, **kwargs).add_callback(restore_names)
 
     manager.send = send_by_id
+
+
+def read_odd_header_names() -> None:
+    """Read records whose header names are no UTF-8, with the odd bytes as question marks.
+
+    Brokers take any bytes for a name. The client decodes them strictly and raises, again with
+    every poll: one such record stops its partition for ever.
+    (`test_a_header_name_that_is_no_text_harms_nobody`)
+    """
+    if getattr(DefaultRecordBatch.__next__, "mends", False):
+        return
+    read: Callable[[Any], Any] = DefaultRecordBatch.__next__
+
+    def mend_and_read(batch: Any) -> Any:
+        try:
+            return read(batch)
+        except errors.CorruptRecordError as error:
+            if not isinstance(error.__context__, UnicodeDecodeError):
+                raise
+        _mend_names(batch)  # the batch has not moved on
+        return read(batch)
+
+    mend_and_read.mends = True  # type: ignore[attr-defined]
+    DefaultRecordBatch.__next__ = DefaultRecordBatch.next = mend_and_read
+
+
+def _mend_names(batch: Any) -> None:
+    """Replace, in the batch's next record, what is no ASCII in names that do not decode."""
+    buffer, at = batch._buffer, batch._pos
+    for _ in range(4):  # length, attributes, time, offset
+        _, at = decode_varint(buffer, at)
+    for _ in range(2):  # key, value
+        at = _past(buffer, at)
+    count, at = decode_varint(buffer, at)
+    for _ in range(count):
+        length, start = decode_varint(buffer, at)
+        name = buffer[start : start + length]
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            plain = bytes(byte if byte < 0x80 else ord("?") for byte in name)
+            buffer[start : start + length] = plain
+        at = _past(buffer, start + length)
+
+
+def _past(buffer: bytearray, at: int) -> int:
+    """Return where the bytes end whose length stands here; -1 is the length of none."""
+    length, start = decode_varint(buffer, at)
+    return int(start) + max(int(length), 0)
 
 
 def finish_joins(consumer: Any) -> None:

@@ -33,6 +33,7 @@ from redis.sentinel import SentinelConnectionPool
 from consumers.log.base import Headers, Partition, Record
 from engine.errors import CorruptState, InvalidData, LogUnavailable
 from engine.store.connection import refusal
+from engine.store.reading import integer, words
 
 # A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
 REPLY_TIMEOUT = 10.0
@@ -47,6 +48,8 @@ MAX_RECORDS_PER_READ = 256
 # The heartbeat looks at every partition of a topic.
 MAX_PARTITIONS = 256
 MAX_HEADER_BYTES = 65_536
+
+_LENGTHS = struct.Struct("<II")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,23 @@ def read_topic(client: redis.Redis, name: str) -> Topic | None:
     *found, retention = found
     if None in found:
         return None
-    topic_id, partitions, compacted, largest = [field.decode() for field in found]
-    kept = -1 if retention is None else int(retention)
-    return Topic(name, topic_id, int(partitions), compacted == "1", int(largest), kept)
+    topic_id, partitions, compacted, largest = found
+    what = f"the log's topic {name}"
+    topic = Topic(
+        name,
+        words(topic_id, f"{what}, its id"),
+        integer(partitions, f"{what}, its partitions"),
+        compacted == b"1",
+        integer(largest, f"{what}, its largest message"),
+        -1 if retention is None else integer(retention, f"{what}, its retention"),
+    )
+    # Whoever reads the topic makes a list of its partitions.
+    if not 1 <= topic.partitions <= MAX_PARTITIONS:
+        raise CorruptState(
+            f"{what} has {topic.partitions} partitions; 1 to {MAX_PARTITIONS} are possible: "
+            "restore its record"
+        )
+    return topic
 
 
 def after(offset: int) -> str:
@@ -105,20 +122,30 @@ def after(offset: int) -> str:
 def offset_of(entry_id: bytes) -> int:
     """Return the offset of an entry: its id less one, because Redis has no entry 0-0."""
     number, _, sequence = entry_id.partition(b"-")
-    if sequence != b"0":
-        raise CorruptState(f"stream entry {entry_id!r} was not written by Lethe")
-    return int(number) - 1
+    if sequence != b"0" or not number.isdigit():
+        raise CorruptState(f"stream entry {entry_id[:40]!r} was not written by Lethe")
+    return integer(number, "the id of a stream entry") - 1
 
 
 def decode_entry(partition: Partition, entry_id: bytes, fields: Mapping[bytes, bytes]) -> Record:
-    """Return the record of one stream entry."""
+    """Return the record of one stream entry.
+
+    Raises
+    ------
+    CorruptState
+        Lethe's script did not write it: records are given out by `consumers.log` alone, because
+        it also counts them.
+    """
+    offset = offset_of(entry_id)
+    if b"h" not in fields or b"t" not in fields:
+        raise CorruptState(f"{partition}, offset {offset}: the entry was not written by Lethe")
     return Record(
         partition,
-        offset_of(entry_id),
+        offset,
         fields.get(b"k"),
         fields.get(b"v"),
         decode_headers(fields[b"h"]),
-        int(fields[b"t"]),
+        integer(fields[b"t"], f"{partition}, offset {offset}, its time"),
     )
 
 
@@ -127,21 +154,30 @@ def encode_headers(headers: Headers) -> bytes:
     parts: list[bytes] = []
     for name, value in headers:
         encoded = name.encode()
-        parts += (struct.pack("<II", len(encoded), len(value)), encoded, value)
+        parts += (_LENGTHS.pack(len(encoded), len(value)), encoded, value)
     return b"".join(parts)
 
 
 def decode_headers(data: bytes) -> Headers:
-    """Return the headers that `encode_headers` wrote."""
+    """Return the headers that `encode_headers` wrote.
+
+    Raises
+    ------
+    CorruptState
+        The lengths do not add up, or a name is no text.
+    """
     headers: list[tuple[str, bytes]] = []
     at = 0
     while at < len(data):
-        name_length, value_length = struct.unpack_from("<II", data, at)
-        at += 8
+        if at + _LENGTHS.size > len(data):
+            raise CorruptState("a stream entry's headers are cut short")
+        name_length, value_length = _LENGTHS.unpack_from(data, at)
+        at += _LENGTHS.size
         end = at + name_length + value_length
         if end > len(data):
             raise CorruptState("a stream entry's headers are cut short")
-        headers.append((data[at : at + name_length].decode(), data[at + name_length : end]))
+        name = words(data[at : at + name_length], "the name of a stream entry's header")
+        headers.append((name, data[at + name_length : end]))
         at = end
     return tuple(headers)
 
@@ -190,7 +226,10 @@ def address(client: redis.Redis) -> str:
 
 @contextmanager
 def reaching(client: redis.Redis) -> Iterator[None]:
-    """Turn redis-py's errors about the server into `LogUnavailable`."""
+    """Turn redis-py's errors about the server into `LogUnavailable`.
+
+    A key of another type than the log's becomes `CorruptState`.
+    """
     try:
         yield
     except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
@@ -205,3 +244,10 @@ def reaching(client: redis.Redis) -> Iterator[None]:
         raise LogUnavailable(
             f"the log's Redis at {address(client)} takes no writes: {error}"
         ) from error
+    except redis.ResponseError as error:
+        if str(error).startswith("WRONGTYPE"):
+            raise CorruptState(
+                f"a key of the log in the Redis at {address(client)} holds another type than "
+                f"Lethe writes there ({error}); restore it from a backup"
+            ) from error
+        raise

@@ -27,6 +27,7 @@ from consumers.log.streams_format import (
     topic_key,
 )
 from engine.errors import LogUnavailable
+from engine.store.reading import integer, words
 
 # A dead worker's partitions stand still for this long. Shorter would take them from a worker
 # that is merely slow: its longest step between two polls is a few hundred milliseconds.
@@ -157,7 +158,7 @@ class StreamsConsumer:
             )
             for at in range(0, len(leases), 4):
                 index, tenure, begin, end = leases[at : at + 4]
-                partition = Partition(topic, topic_id.decode(), index)
+                partition = Partition(topic, words(topic_id, f"topic {topic}, its id"), index)
                 held[partition] = tenure
                 self._holes_allowed[partition] = bool(compacted)
                 bounds[partition] = Bounds(begin, end)
@@ -320,9 +321,10 @@ def read_bounds(client: redis.Redis, partition: Partition, position: int) -> Bou
         both.hmget(topic_key(partition.topic), "id", "compacted", f"begin:{index}", f"next:{index}")
         both.xrange(stream_key(partition), count=1)
         (topic_id, compacted, begin, end), first = both.execute()
-    if topic_id is None or topic_id.decode() != partition.topic_id:
+    if topic_id is None or topic_id != partition.topic_id.encode():
         raise PartitionReset(partition, position, None)
-    bounds = Bounds(int(begin or 0), int(end or 0))
+    what = f"{partition}, its bounds"
+    bounds = Bounds(integer(begin or b"0", what), integer(end or b"0", what))
     if compacted == b"1":
         return bounds  # what compaction removed leaves holes, which move no bound
     # The stream itself says more than the record when somebody trimmed it by hand.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -183,3 +184,51 @@ def test_a_join_that_finishes_between_two_polls_is_completed(
         time.sleep(0.05)
     assert [partition.topic for partition in consumer.take_assigned()] == [topic]
     consumer.close()
+
+
+class _OddName(str):
+    """A header name that its producer writes as bytes which are no text."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        del encoding, errors
+        return b"ce_\xff\xfetype"
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_a_header_name_that_is_no_text_harms_nobody(
+    kafka_bootstrap: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka import KafkaProducer
+    from kafka.record.default_records import DefaultRecordBatchBuilder
+
+    from consumers.log.kafka import KafkaLog
+
+    append = DefaultRecordBatchBuilder.append
+
+    def odd_append(builder: Any, *args: Any) -> Any:
+        *others, headers = args
+        names = [(_OddName(name) if name == "odd" else name, value) for name, value in headers]
+        return append(builder, *others, names)
+
+    topic = topic_prefix + "t"
+    log = KafkaLog(kafka_bootstrap, client_id="t", session_seconds=3.0)
+    log.ensure_topics([TopicSpec(topic)])
+    # Other clients take such names as they are; this one's encoding has to be taught.
+    monkeypatch.setattr(DefaultRecordBatchBuilder, "append", odd_append)
+    foreign = KafkaProducer(bootstrap_servers=kafka_bootstrap)
+    odd = [("fine", b"1"), ("odd", b"2"), ("\u00fc", b"")]
+    for headers in ([], odd, [("last", b"3")]):
+        foreign.send(topic, b"value", key=b"k", headers=headers)  # one batch
+    foreign.flush()
+    foreign.close()
+
+    consumer, done = log.consumer(topic, [topic]), dict[Partition, int]()
+    found: list[Record] = []
+    deadline = time.monotonic() + 20.0
+    while len(found) < 3 and time.monotonic() < deadline:
+        found += _go_on(consumer, 1.0, done)
+    consumer.close()
+    assert [record.offset for record in found] == [0, 1, 2]
+    assert found[1].headers == (("fine", b"1"), ("ce_??type", b"2"), ("\u00fc", b""))
+    assert found[2].headers == (("last", b"3"),)
