@@ -8,7 +8,6 @@ receipts and parameters: the log wins. What cannot be computed again is adopted 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,6 +35,7 @@ from consumers.transition import (
     Origin,
     Transition,
     head_fields,
+    opened_receipt,
     published_digest,
     stored_receipt,
     with_meta,
@@ -288,8 +288,8 @@ def _same(after: ModelState, version: Version) -> bool:
 
 def _opened(stored: str) -> tuple[str, Receipt]:
     """Return body and receipt from their stored form."""
-    kept = json.loads(stored[1:])
-    return kept["body"], Receipt.model_validate_json(kept["receipt"])
+    kept, receipt = opened_receipt(stored, "a request of a commit")
+    return kept.body, receipt
 
 
 def _is_published(entry: bytes, answered: set[str], version: bool) -> bool:

@@ -112,6 +112,8 @@ def theta_of(parameters: Parameters) -> Array:
     shape = (len(parameters.feature_names), parameters.outputs)
     if parameters.theta is None:
         raise BrokenChain(f"{_name(parameters)}: the event holds no parameters, only a uri")
+    if parameters.fit_intercept and parameters.intercept is None:
+        raise BrokenChain(f"{_name(parameters)}: the event holds no intercept, and says it has one")
     try:
         theta = np.array(parameters.theta, dtype=np.float64).reshape(shape)
         if not parameters.fit_intercept:

@@ -46,12 +46,17 @@ def parse(record: Record) -> Incoming:
     Raises
     ------
     ValueError
-        The value is no JSON, or no JSON object where the form asks for one.
+        The value is no JSON, names a member of an object twice, or is no JSON object where the
+        form asks for one.
+    RecursionError
+        It is nested deeper than Python follows (about 1,000).
     """
     named = {name.lower(): value for name, value in record.headers}
     if record.value is None:
         raise ValueError("the record has no value")
-    data = json.loads(record.value.decode("utf-8"), parse_constant=_refuse)
+    data = json.loads(
+        record.value.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_members
+    )
     content_type = _text(named.get("content-type")) or ""
     if content_type.startswith(_STRUCTURED) or _looks_structured(data, named):
         if not isinstance(data, dict) or "data" not in data:
@@ -74,6 +79,17 @@ def _text(value: bytes | None) -> str | None:
 
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose members are all named once.
+
+    JSON leaves open which of two counts, so that two programs could read two requests in one.
+    """
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError("an object names a member twice")
+    return data
 
 
 def _refuse(name: str) -> Any:

@@ -6,7 +6,6 @@ refuse is deferred to a rebuild without them; its neighbours are applied.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ import numpy as np
 from consumers.certificates import fits
 from consumers.events import Source
 from consumers.log.base import Record
+from consumers.transition import opened_receipt
 from consumers.validate import Refused, Valid
 from engine.certified import Ledger, after_deletion
 from engine.classes import class_counts
@@ -170,12 +170,11 @@ class _Sorter:
     def _seen_before(self, source: Source, request_id: str, body: str) -> bool:
         stored = self.lookup.receipts.get(request_id)
         if stored is not None:
-            kept = json.loads(stored[1:])
-            first = Source.model_validate(json.loads(kept["receipt"])["source"])
-            if kept["body"] == body:
-                self.decisions.append(Repeated(request_id, kept["receipt"]))
+            kept, receipt = opened_receipt(stored, request_id)
+            if kept.body == body:
+                self.decisions.append(Repeated(request_id, kept.receipt))
             else:
-                self.decisions.append(Conflicting(source, request_id, first))
+                self.decisions.append(Conflicting(source, request_id, receipt.source))
             return True
         if request_id in self.bodies:
             first_body, first = self.bodies[request_id]

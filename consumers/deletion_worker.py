@@ -26,7 +26,7 @@ from consumers.metrics import Metrics
 from consumers.publisher import Publisher
 from consumers.takeover import settle_models, start_offset
 from consumers.telemetry import logger
-from engine.errors import LetheError
+from engine.errors import CorruptState, LetheError
 from engine.store.keys import ModelKeys
 from engine.store.outbox import Outbox
 from engine.store.store import ModelStore
@@ -241,7 +241,10 @@ class DeletionWorker:
                 self._metrics.end_to_end_seconds.observe(seconds)
         self._at_step("erase")
         for keys in touched:
-            self._store.erase(keys)
+            try:
+                self._store.erase(keys)
+            except CorruptState as error:
+                self._halt(keys, error)
         self._at_step("advance")
         self._advance(records)
 

@@ -56,6 +56,8 @@ _PAUSE = 0.01
 # The server appends to its log for ever; a start begins a new file above this size.
 MAX_LOG_BYTES = 1_048_576
 _LOG_TAIL_LINES = 3
+_LINE_BYTES = 4096  # of a file that holds one path or one number
+_PID_DIGITS = 10
 
 
 class EmbeddedValkey:
@@ -171,7 +173,7 @@ class EmbeddedValkey:
             finally:
                 # The server has its own copy. Ours must not keep the lock when the server dies.
                 os.close(lock)
-            socket = Path(self._socket_file.read_text(encoding="utf-8"))
+            socket = self._named_socket()
             if _wait_until(lambda: _answers(socket) or not self._running(), START_TIMEOUT):  # noqa: B023
                 if self._running():
                     return socket
@@ -234,6 +236,16 @@ class EmbeddedValkey:
         """Names the running server's socket, which depends on the starter's temp directory."""
         return self.data_dir / "valkey-socket"
 
+    def _named_socket(self) -> Path:
+        """Return the socket that the starter wrote down."""
+        found = _read_line(self._socket_file)
+        if found is None:
+            raise StoreUnavailable(
+                f"{self._socket_file} does not say where the server of {self.data_dir} listens; "
+                "stop that server (its process id is in valkey.pid), and try again"
+            )
+        return Path(found)
+
     def _socket_path(self) -> Path:
         """Return a path for the socket that the kernel accepts."""
         inside = self.data_dir / "valkey.sock"
@@ -273,7 +285,9 @@ class EmbeddedValkey:
             pass  # it is dead already, or hangs and is killed below
         if not _wait_until(lambda: not self._running(), STOP_TIMEOUT):
             # The lock is held, so the pid is the server's. Every acknowledged write is on disk.
-            pid = int((self.data_dir / "valkey.pid").read_text(encoding="utf-8"))
+            pid = read_pid(self.data_dir / "valkey.pid")
+            if pid is None:
+                return  # it goes on, as after kill -9 of its last client; the next one stops it
             os.kill(pid, signal.SIGKILL)
             _wait_until(lambda: not self._running(), STOP_TIMEOUT)
         socket.unlink(missing_ok=True)
@@ -331,6 +345,31 @@ def _try_exclusive(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _read_line(path: Path) -> str | None:
+    """Return the one line that a small file holds, or None when it holds something else."""
+    with path.open("rb") as file:
+        content = file.read(_LINE_BYTES + 1)
+    if not content or len(content) > _LINE_BYTES or b"\0" in content:
+        return None
+    try:
+        line = content.decode().strip()
+    except UnicodeDecodeError:
+        return None
+    return line if line and "\n" not in line else None
+
+
+def read_pid(path: Path) -> int | None:
+    """Return the process that a pid file names, or None when it names no single one.
+
+    0 and negative numbers are groups of processes to ``kill``: a damaged file must not stop those.
+    """
+    line = _read_line(path)
+    if line is None or not line.isascii() or not line.isdigit() or len(line) > _PID_DIGITS:
+        return None
+    pid = int(line)
+    return pid if pid > 1 else None
 
 
 def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:

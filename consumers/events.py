@@ -36,6 +36,15 @@ def _encodable(text: str) -> str:
     return text
 
 
+def _in_utc(moment: datetime) -> datetime:
+    """Return a time, unless it lies outside the calendar in UTC: it could not be written again."""
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("lies outside the years 1 to 9999 in UTC") from None
+    return moment
+
+
 def rfc3339(moment: datetime) -> str:
     """Return a UTC time as RFC 3339 with milliseconds."""
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
@@ -45,7 +54,7 @@ def rfc3339(moment: datetime) -> str:
 Id = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
 ]
-Time = Annotated[datetime, PlainSerializer(rfc3339, return_type=str)]
+Time = Annotated[datetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str)]
 
 
 class Event(BaseModel):

@@ -26,6 +26,7 @@ from engine.objective import Array
 from engine.store.codec import unpack
 from engine.store.connection import reachable
 from engine.store.keys import ModelKeys
+from engine.store.reading import integer
 
 _BATCH = 16  # records of up to 900 KB
 _READ_SECONDS = 1.0
@@ -77,18 +78,20 @@ class StoredParameters:
         head = ModelKeys.of_model(version.model_id).head
         with reachable(self._client):
             number: Any = self._client.hget(head, "version")
-            if number is not None and int(number) > version.version:
+            held = None if number is None else integer(number, f"{name}, its number in the store")
+            if held is not None and held > version.version:
                 return None
             # One command, so that the three belong together.
             found: Any = self._client.hmget(head, ["version", "digest", "published"])
         number, digest, published = found
-        if number is None or int(number) < version.version:
+        held = None if number is None else integer(number, f"{name}, its number in the store")
+        if held is None or held < version.version:
             raise StoreUnavailable(
                 f"{name}: its parameters are too large for an event and lie in the store, which "
-                f"holds {'no such model' if number is None else f'version {int(number)}'}; name "
+                f"holds {'no such model' if held is None else f'version {held}'}; name "
                 "the store that the workers write to, or wait until its replica has caught up"
             )
-        if int(number) > version.version:
+        if held > version.version:
             return None
         if digest != version.digest.encode():
             raise BrokenChain(f"{name}: the store holds it with another digest; do not load it")

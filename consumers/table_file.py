@@ -15,6 +15,19 @@ from engine.errors import InvalidData
 MAX_CSV_BYTES = 8 << 30
 """Larger files belong into Parquet, which is read by column."""
 
+MAX_VALUES = 1_000_000_000
+"""Rows times columns that a Parquet file may claim: four times the numbers of the largest model
+(`consumers.table.MAX_NUMBERS`), for columns that are no features."""
+
+MAX_TABLE_BYTES = 16 << 30
+"""What a Parquet file may unpack to: that many values, of 8 bytes and twice that for text."""
+
+MAX_FOOTER_BYTES = 64 << 20
+"""Of one text or list in a Parquet footer: 8,000 columns in 10,000 row groups take less."""
+
+_BATCH_ROWS = 65_536
+_BATCH_VALUES = 4_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
@@ -44,8 +57,10 @@ def open_file(path: Path) -> TableFile:
         raise InvalidData(f"{path}: the name must end in .parquet or .csv")
     try:
         if suffix == ".parquet":
-            return TableFile(path, pq.ParquetFile(path).read(), is_csv=False)
+            return TableFile(path, _read_parquet(path), is_csv=False)
         return TableFile(path, _read_csv(path), is_csv=True)
+    except UnicodeDecodeError:
+        raise InvalidData(f"{path}: the name of a column is no UTF-8 text; rename it") from None
     except OSError as error:
         reason = error.strerror or str(error).partition("\n")[0]
         raise InvalidData(f"{path}: cannot be read ({reason}); check the path") from error
@@ -54,6 +69,42 @@ def open_file(path: Path) -> TableFile:
         raise InvalidData(f"{path}: is not readable as {form}; is it damaged or cut off?") from (
             error
         )
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    """Read a Parquet file as far as its own claims and its content stay within the limits.
+
+    A page that repeats one value a billion times is a few bytes long: the size of the file says
+    nothing about the size of the table. Batches are short, so that it is found out early.
+    """
+    with pq.ParquetFile(
+        path,
+        thrift_string_size_limit=MAX_FOOTER_BYTES,
+        thrift_container_size_limit=MAX_FOOTER_BYTES,
+    ) as file:
+        about = file.metadata
+        _ = file.schema_arrow.names  # names that are no text are refused before anything is read
+        if about.num_rows < 0 or about.num_columns < 1:
+            raise InvalidData(f"{path}: has no columns; is it damaged?")
+        if about.num_rows * about.num_columns > MAX_VALUES:
+            raise InvalidData(
+                f"{path}: says that it has {about.num_rows} rows of {about.num_columns} columns, "
+                f"more than {MAX_VALUES} values; register fewer rows"
+            )
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // about.num_columns))
+        for batch in file.iter_batches(batch_size=rows):
+            size += batch.nbytes
+            if size > MAX_TABLE_BYTES:
+                raise InvalidData(
+                    f"{path}: unpacks to more than {MAX_TABLE_BYTES} bytes; leave out what is no "
+                    "feature, or register fewer rows"
+                )
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, schema=file.schema_arrow)
+    table.validate(full=True)  # among others, that text is UTF-8
+    return table
 
 
 def _read_csv(path: Path) -> pa.Table:

@@ -15,8 +15,9 @@ from consumers.log.base import Bounds, Message, Partition, Reader
 from consumers.loop import TRANSIENT
 from consumers.lost_history import events_of, newest_events
 from consumers.publisher import Publisher
-from engine.errors import LetheError, LogReset, VersionFork
+from engine.errors import CorruptState, LetheError, LogReset, VersionFork
 from engine.store.keys import ModelKeys
+from engine.store.reading import record
 from engine.store.store import ModelStore
 from engine.store.survey import Surveyed, survey
 
@@ -139,6 +140,8 @@ def settle_models(
     for one in found:
         published = versions.get(one.model_id)
         try:
+            if one.fault is not None:
+                raise one.fault
             check_history(one, published)
             if is_behind(one, published, answered.get(one.model_id, {}), reader):
                 adopt(store, reader, one.model_id, FARTHEST)
@@ -152,12 +155,15 @@ def settle_models(
     halted |= publisher.publish(one.keys for one in sound if one.unpublished or one.keys in adopted)
     again = []
     for one in sound:
-        if one.unerased or one.keys in adopted:
-            store.erase(one.keys)
-        last = parameters.get(one.model_id)
-        if last is not None and last < one.version and one.keys not in halted:
-            newest = newest_parameters(store.newest_parameters(one.keys))
-            again += [] if newest is None else [newest]
+        try:
+            if one.unerased or one.keys in adopted:
+                store.erase(one.keys)
+            last = parameters.get(one.model_id)
+            if last is not None and last < one.version and one.keys not in halted:
+                newest = newest_parameters(store.newest_parameters(one.keys))
+                again += [] if newest is None else [newest]
+        except CorruptState as error:
+            halted[one.keys] = error
     return again, halted
 
 
@@ -169,7 +175,7 @@ def newest_parameters(stored: bytes | None) -> Message | None:
     """
     if stored is None:
         return None
-    parameters = Parameters.model_validate_json(stored)
+    parameters = record(Parameters, stored, "the newest parameters event")
     headers = cloudevents.headers(
         MODEL_PARAMETERS, parameters.digest[:32], parameters.created_at, parameters.model_id
     )

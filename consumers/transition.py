@@ -7,7 +7,6 @@ here, as bytes that are stored in the outbox with the state and published from t
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,6 +35,8 @@ from engine.store.commit import Commit
 from engine.store.generation import empty_generation
 from engine.store.head import ErrorRecord, Meta
 from engine.store.outbox import Entry, Stage, encode
+from engine.store.reading import record
+from engine.store.receipts import Kept, keep_receipt, open_receipt
 from engine.store.state import ModelState
 from engine.stream import Stream, at_rest
 
@@ -104,8 +105,20 @@ def receipt_entry(receipt: Receipt) -> Entry:
 
 def stored_receipt(receipt: Receipt, body: str) -> str:
     """Return a receipt as the state keeps it: ``F`` final or ``P`` pending, then JSON."""
-    kept = json.dumps({"body": body, "receipt": receipt.value().decode()}, ensure_ascii=False)
-    return ("F" if receipt.final else "P") + kept
+    return keep_receipt(Kept(receipt.final, body, receipt.value().decode()))
+
+
+def opened_receipt(stored: str, request_id: str) -> tuple[Kept, Receipt]:
+    """Return what `stored_receipt` made.
+
+    Raises
+    ------
+    CorruptState
+        It made none of that.
+    """
+    what = f"request {request_id!r}"
+    kept = open_receipt(stored, what)
+    return kept, record(Receipt, kept.receipt, f"{what}, its receipt")
 
 
 def job_entry(job: RefreshRequested, now: datetime) -> Entry:

@@ -31,6 +31,8 @@ from engine.errors import InvalidRequest, Unavailable
 _DEFAULT_WAIT = "60"
 _READ_SECONDS = 0.5
 _READ_RECORDS = 500
+MAX_ROWS_FILE_BYTES = MAX_ROWS * (4 * 128 + 2) + 3
+"""The most that `MAX_ROWS` ids of 128 characters take, with line ends and a byte order mark."""
 
 
 class NoReceipt(Unavailable):
@@ -138,9 +140,20 @@ def _request(given: dict[str, Any]) -> DeletionRequest:
 def _read_rows(path: Path) -> Iterator[str]:
     """Yield the ids of a file, one a line; blank lines are skipped."""
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+        if str(path) == "-":
+            content = sys.stdin.buffer.read(MAX_ROWS_FILE_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(MAX_ROWS_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidRequest(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    if len(content) > MAX_ROWS_FILE_BYTES:
+        raise InvalidRequest(
+            f"{path}: more than {MAX_ROWS_FILE_BYTES} bytes, which {MAX_ROWS} row ids cannot have; "
+            "send several requests"
+        )
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidRequest(f"{path}: is not UTF-8 text with one row id a line") from None
     found = [line.strip("\r") for line in text.split("\n") if line.strip()]

@@ -9,6 +9,7 @@ with h blocks (`engine.blocks`): 1, or the number of classes if there are more t
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ def unpack(data: bytes | None, shape: tuple[int, ...], what: str) -> Array:
     CorruptState
         The bytes are missing, have another length, or hold a number that is not finite.
     """
-    expected = int(np.prod(shape)) * _FLOAT.itemsize
+    expected = math.prod(shape) * _FLOAT.itemsize  # np.prod would overflow in silence
     if data is None or len(data) != expected:
         found = "no bytes" if data is None else f"{len(data)} bytes"
         raise CorruptState(
@@ -60,7 +61,22 @@ def unpack_signed_rows(rows: list[bytes], d: int, what: str) -> Array:
     """Return stored rows of V as a matrix of d columns; only deletions (-1) are known so far."""
     if any(not row or _SIGN.unpack_from(row)[0] != -1 for row in rows):
         raise CorruptState(f"{what}: a row that is no deletion; upgrade this worker")
-    return unpack(b"".join(row[1:] for row in rows), (len(rows), d), what)
+    return unpack_matrix([row[1:] for row in rows], d, what)
+
+
+def unpack_matrix(rows: list[bytes], d: int, what: str) -> Array:
+    """Return stored rows as a matrix of d columns.
+
+    Raises
+    ------
+    CorruptState
+        A row is not d finite numbers. Their sum alone would let one borrow from its neighbour.
+    """
+    size = d * _FLOAT.itemsize
+    odd = next((len(row) for row in rows if len(row) != size), None)
+    if odd is not None:
+        raise CorruptState(f"{what}: a row has {odd} bytes where {size} belong; run `lethe check`")
+    return unpack(b"".join(rows), (len(rows), d), what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,9 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from engine.errors import InvalidData, NotDurable, StoreUnavailable
+from engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
 from engine.store.keys import SETTLED
+from engine.store.reading import words
 from engine.store.tls import Access, advice
 
 Fields: TypeAlias = Any
@@ -181,6 +182,11 @@ def reachable(client: redis.Redis) -> Iterator[None]:
             raise StoreUnavailable(
                 f"the store at {address(client)} does not take writes now: {error}"
             ) from error
+        if str(error).startswith("WRONGTYPE"):
+            raise CorruptState(
+                f"a key in the store at {address(client)} holds another type than Lethe writes "
+                f"there ({error}); run `lethe check`, and restore the store from a backup"
+            ) from error
         raise
 
 
@@ -268,5 +274,11 @@ def _knows_waitaof(client: redis.Redis) -> bool:
 
 
 def text(value: Any) -> str:
-    """Return a reply as text: redis-py's types allow both bytes and str."""
-    return value.decode() if isinstance(value, bytes) else str(value)
+    """Return a reply as text: redis-py's types allow both bytes and str.
+
+    Raises
+    ------
+    CorruptState
+        It is no UTF-8: not an id that Lethe wrote.
+    """
+    return words(value, "a stored id") if isinstance(value, bytes) else str(value)

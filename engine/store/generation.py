@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from engine.growing import GrowingRows
 from engine.objective import Objective
 from engine.store import codec
 from engine.store.head import Meta, ModelConfig
+from engine.store.reading import document
 from engine.stream import Generation, Stream
 
 
@@ -70,8 +72,10 @@ def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, Sa
     what = f"model {config.model_id!r}, generation {meta.generation}"
     if b"info" not in fixed:
         raise CorruptState(f"{what}: its precomputation is missing; register it with --replace")
-    info = json.loads(fixed[b"info"])
+    info = _info(fixed[b"info"], what)
     penalty = codec.unpack(fixed.get(b"penalty"), (config.d,), what)
+    if (penalty < 0).any():
+        raise CorruptState(f"{what}: its penalty is negative; register it with --replace")
     noise = None
     if config.certify is not None:
         noise = codec.unpack(fixed.get(b"noise"), (config.d, config.m), f"{what}, noise")
@@ -85,16 +89,35 @@ def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, Sa
     return generation, _sampled(info, what)
 
 
+def _info(stored: bytes, what: str) -> dict[str, Any]:
+    """Return the spectrum's bounds and the sentinels, checked as far as they are alone."""
+    info = document(stored, f"{what}, info")
+    if not isinstance(info, dict) or not all(
+        _is_number(info.get(name)) for name in ("smallest", "largest")
+    ):
+        raise CorruptState(f"{what}: its info has no spectrum; register it with --replace")
+    ids = info.get("sentinels")
+    if not isinstance(ids, list) or not all(isinstance(row, str) for row in ids):
+        raise CorruptState(f"{what}: its sentinels are no ids; run `lethe check`")
+    return info
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether JSON's value is a number that float64 has, and not negative."""
+    return isinstance(value, int | float) and 0 <= value <= sys.float_info.max
+
+
 def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
     """Return the sentinels; a generation of an older release has no chances: all were alike."""
-    ids = tuple(str(row) for row in info["sentinels"])
+    ids = tuple(info["sentinels"])
     chances = info.get("sentinel_chances")
     if chances is None:
         return Sampled(ids)
-    pi = tuple(map(float, chances))
-    if len(pi) != len(ids) or not all(0.0 < chance <= 1.0 for chance in pi):
+    if not isinstance(chances, list) or len(chances) != len(ids):
         raise CorruptState(f"{what}: its sentinels have no valid chances; run `lethe check`")
-    return Sampled(ids, pi)
+    if not all(_is_number(chance) and 0.0 < chance <= 1.0 for chance in chances):
+        raise CorruptState(f"{what}: its sentinels have no valid chances; run `lethe check`")
+    return Sampled(ids, tuple(map(float, chances)))
 
 
 def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
@@ -112,7 +135,7 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         anchor=theta("anchor"),
         published=theta("published"),
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
-        Q=GrowingRows.of(codec.unpack(b"".join(Q), (len(Q), config.d), f"{what}, Q")),
+        Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
         v_trace=meta.v_trace,
         rounding=meta.rounding,
         carried=meta.carried,

@@ -12,6 +12,7 @@ from engine.certified import Ledger, Terms
 from engine.errors import CorruptState, FormatTooNew
 from engine.objective import Kind
 from engine.policy import Limits
+from engine.store.reading import MAX_DIGITS, Count, record
 
 FORMAT = 2
 """Version of the stored format: layout, script and events together. A program knows all up to it.
@@ -19,6 +20,9 @@ FORMAT = 2
 A model of several classes is stored in format 2; a program that knows format 1 would take its
 arrays for damaged ones. All others are stored in format 1, byte for byte as before.
 """
+
+MAX_VALUE_BYTES = 512 << 20
+"""What one value of Redis holds: no model has a factor, or thetas, that are longer."""
 
 Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -119,20 +123,20 @@ class Meta(_Stored):
 
     config: ModelConfig
     status: Status
-    generation: int
+    generation: Count
     generation_key: str
     dataset_key: str
-    reference_epoch: int = 0
-    rows_live: int
-    rows_deleted: int
-    deletions_logged: int
-    class_counts: tuple[int, ...] | None = None
-    K: int
-    r: int
+    reference_epoch: Count = 0
+    rows_live: Count
+    rows_deleted: Count
+    deletions_logged: Count
+    class_counts: tuple[Count, ...] | None = None
+    K: Count
+    r: Count
     v_trace: float
     rounding: float
     carried: float
-    completions: int
+    completions: Count
     v_seconds: float = 0.0
     first_deletion_at: datetime | None = None
     error: ErrorRecord
@@ -143,18 +147,25 @@ class Meta(_Stored):
     refreshed_at: datetime
 
 
-def parse_meta(data: bytes, model_id: str) -> Meta:
+def parse_meta(data: bytes | None, model_id: str) -> Meta:
     """Return the stored meta.
 
     Raises
     ------
     CorruptState
-        It does not parse.
+        It does not parse, is another model's, or describes what one value of the store cannot hold.
     """
-    try:
-        return Meta.model_validate_json(data)
-    except ValueError as error:
-        raise CorruptState(f"model {model_id!r}: its stored head does not parse: {error}") from None
+    what = f"model {model_id!r}, its stored head"
+    meta = record(Meta, data, what)
+    config = meta.config
+    if config.model_id != model_id:
+        raise CorruptState(f"{what}: is that of model {config.model_id!r}; run `lethe check`")
+    widest = config.d * max(config.m, config.blocks * config.d)
+    if not (config.d and config.m) or 8 * widest > MAX_VALUE_BYTES:
+        raise CorruptState(
+            f"{what}: {config.d} coefficients of {config.m} outputs are no model; run `lethe check`"
+        )
+    return meta
 
 
 def check_format(stored: bytes | None, model_id: str) -> None:
@@ -167,7 +178,7 @@ def check_format(stored: bytes | None, model_id: str) -> None:
     CorruptState
         It names no format.
     """
-    if stored is not None and not stored.isdigit():
+    if stored is not None and not (stored.isdigit() and len(stored) <= MAX_DIGITS):
         raise CorruptState(f"model {model_id!r}: {stored[:20]!r} is no format of a stored state")
     if stored is not None and int(stored) > FORMAT:
         raise FormatTooNew(

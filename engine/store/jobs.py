@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +9,14 @@ import redis
 from pydantic import BaseModel, ConfigDict
 
 from engine.certified import Ledger, Reference
+from engine.errors import CorruptState
 from engine.objective import Array
 from engine.policy import Size
 from engine.store import codec
 from engine.store.connection import Fields, reachable, text
 from engine.store.head import Status
 from engine.store.keys import ModelKeys
+from engine.store.reading import Count, record
 from engine.store.staging import TIME_TO_LIVE
 
 
@@ -57,19 +58,19 @@ class JobResult(BaseModel):
     size: Size
     reason: str
     seconds: float
-    passes: int = 0
+    passes: Count = 0
     generation_key: str
-    reference_epoch: int
-    sealed: int
-    completions: int = 0
+    reference_epoch: Count
+    sealed: Count
+    completions: Count = 0
     certified: float | None = None
     left: float = 0.0
     residual: float = 0.0
     allowance: float | None = None
     staged_key: str | None = None
-    generation: int = 0
-    rows: int = 0
-    class_counts: tuple[int, ...] | None = None
+    generation: Count = 0
+    rows: Count = 0
+    class_counts: tuple[Count, ...] | None = None
     stream: dict[str, float] = {}
     status: Status = "ACTIVE"
     resolved: tuple[str, ...] = ()
@@ -129,5 +130,20 @@ def read_result(
     with reachable(client):
         fields: Any = client.hgetall(keys.job(job_id))
     if b"result" in fields:
-        return JobResult.model_validate(json.loads(fields[b"result"])), fields
+        return parse_result(fields[b"result"], keys, job_id), fields
     return text(fields[b"failure"]) if b"failure" in fields else None
+
+
+def parse_result(stored: bytes, keys: ModelKeys, job_id: str) -> JobResult:
+    """Return a stored result.
+
+    Raises
+    ------
+    CorruptState
+        It does not parse, or is another job's or another model's.
+    """
+    what = f"{keys.tag}, result of job {job_id!r}"
+    result = record(JobResult, stored, what)
+    if result.job_id != job_id or ModelKeys.of_model(result.model_id) != keys:
+        raise CorruptState(f"{what}: is that of another job; run `lethe check`")
+    return result

@@ -9,7 +9,9 @@ from typing import Any
 import redis
 
 from engine.store import keys
+from engine.store.connection import text
 from engine.store.keys import GenerationKeys
+from engine.store.reading import integer
 from engine.store.state import ModelState, State
 
 CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row records
@@ -118,11 +120,12 @@ def _known(
     answers: Any, state: State, request_ids: Sequence[str], row_ids: Sequence[str]
 ) -> tuple[int, dict[str, str], dict[str, int], frozenset[str]]:
     """Return what `_ask` asked for."""
-    commit_seq = int(next(answers) or 0)
-    receipts = {name: kept.decode() for name, kept in _gather(answers, request_ids).items()}
+    commit_seq = integer(next(answers) or b"0", f"{state.keys.tag}, commit_seq")
+    receipts = {name: text(kept) for name, kept in _gather(answers, request_ids).items()}
     if not isinstance(state, ModelState):
         return commit_seq, receipts, {}, frozenset()
-    ledger = {row: int(version) for row, version in _gather(answers, row_ids).items()}
+    what = f"{state.keys.tag}, the ledger"
+    ledger = {row: integer(version, what) for row, version in _gather(answers, row_ids).items()}
     retired: set[str] = set()
     for start in range(0, len(row_ids), CHUNK):
         chunk = row_ids[start : start + CHUNK]

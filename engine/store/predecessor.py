@@ -7,7 +7,6 @@ where the chain stands, which requests wait, and which rows and subjects there w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,7 +17,8 @@ from engine.store.commit import Expected
 from engine.store.connection import reachable, text
 from engine.store.head import Meta, check_format, parse_meta
 from engine.store.keys import PREFIX, ModelKeys
-from engine.store.state import Deferred
+from engine.store.reading import integer, names
+from engine.store.state import Deferred, parse_deferred, parse_offsets
 from engine.store.store import CHUNK
 
 
@@ -94,15 +94,15 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Pre
     meta = _meta(stored_format, stored_meta, model_id)
     try:
         expected = Expected(
-            int(commit_seq or 0),
-            -1 if version is None else int(version),
+            integer(commit_seq or b"0", "commit_seq"),
+            -1 if version is None else integer(version, "version"),
             "" if digest is None else text(digest),
             None,
             deletions,
         )
-        positions = {text(partition): int(offset) for partition, offset in offsets.items()}
-        waiting = {text(k): Deferred.model_validate_json(v) for k, v in deferred.items()}
-    except ValueError as error:
+        positions = parse_offsets(offsets, "offsets")
+        waiting = {text(k): parse_deferred(v, text(k), model_id) for k, v in deferred.items()}
+    except CorruptState as error:
         raise CorruptState(
             f"model {model_id!r}: where its chain stands, or which requests wait, cannot be read, "
             f"so it cannot be replaced; restore the store from a backup ({_line(error)})"
@@ -167,8 +167,8 @@ def _ids(client: redis.Redis, key: str) -> Iterator[str]:
 
 def _rows(key: str, subject: str, stored: bytes) -> tuple[str, ...]:
     try:
-        return tuple(str(row) for row in json.loads(stored))
-    except (ValueError, TypeError):
+        return names(stored, "rows")
+    except CorruptState:
         raise CorruptState(
             f"the rows of subject {subject!r} in {key} cannot be read; restore that field, or "
             "remove it and delete the subject's rows by their ids"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from engine.certified import Ledger, after_deletion
 from engine.classes import class_counts
 from engine.error import Sentinels
+from engine.errors import CorruptState
 from engine.growing import GrowingRows
 from engine.methods import method_named
 from engine.objective import Array, Kind, Rows
@@ -75,6 +76,9 @@ def read_staged(
     """Return a staged generation, or None when it has expired."""
     config = meta.config
     what = f"model {config.model_id!r}, job {result.job_id}"
+    scalars = result.stream
+    if not {"v_trace", "rounding", "carried", "completions"} <= scalars.keys():
+        raise CorruptState(f"{what}: its result has no stream; run `lethe check`")
     with reachable(store.client):
         pipeline = store.client.pipeline(transaction=True)
         pipeline.hgetall(where.fixed)
@@ -91,12 +95,12 @@ def read_staged(
     stream = Stream(
         **thetas,
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
-        Q=GrowingRows.of(codec.unpack(b"".join(Q), (len(Q), config.d), what)),
-        v_trace=result.stream["v_trace"],
-        rounding=result.stream["rounding"],
-        carried=result.stream["carried"],
-        completions=int(result.stream["completions"]),
-        v_seconds=result.stream.get("v_seconds", 0.0),
+        Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
+        v_trace=scalars["v_trace"],
+        rounding=scalars["rounding"],
+        carried=scalars["carried"],
+        completions=int(scalars["completions"]),
+        v_seconds=scalars.get("v_seconds", 0.0),
     )
     sentinels = store.sentinels(where, meta, sampled)
     return Staged(where, generation, stream, sentinels, result.ledger)

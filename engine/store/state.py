@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from engine.error import Sentinels
+from engine.errors import CorruptState
 from engine.store.commit import Expected
 from engine.store.head import Meta
 from engine.store.keys import GenerationKeys, ModelKeys
+from engine.store.reading import integer, record, words
 from engine.stream import Generation, Stream
 
 
@@ -26,6 +28,43 @@ class Deferred(BaseModel):
     rows_unknown: int
     code: str
     source: dict[str, str | int]
+
+    @field_validator("source")
+    @classmethod
+    def _names_a_record(cls, source: dict[str, str | int]) -> dict[str, str | int]:
+        kinds = {name: type(source.get(name)) for name in ("topic", "partition", "offset")}
+        if kinds != {"topic": str, "partition": int, "offset": int}:
+            raise ValueError("names no record of a topic")
+        return source
+
+
+def parse_deferred(stored: bytes, request_id: str, model_id: str) -> Deferred:
+    """Return a stored request that waits.
+
+    Raises
+    ------
+    CorruptState
+        It does not parse, or is another request's.
+    """
+    what = f"model {model_id!r}, deferred request {request_id!r}"
+    found = record(Deferred, stored, what)
+    if found.request_id != request_id:
+        raise CorruptState(f"{what}: is request {found.request_id!r}; run `lethe check`")
+    return found
+
+
+def parse_offsets(stored: Mapping[bytes, bytes], what: str) -> dict[str, int]:
+    """Return the next offset to decide, by partition.
+
+    Raises
+    ------
+    CorruptState
+        One does not parse.
+    """
+    return {
+        words(partition, f"{what}, a partition"): integer(offset, f"{what}, an offset")
+        for partition, offset in stored.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

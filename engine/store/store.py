@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,9 @@ from engine.store.generation import Sampled, read_fixed, read_stream
 from engine.store.head import Meta, check_format, parse_meta
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.lookup import CHUNK, Lookup, look_up, row_records
-from engine.store.state import Deferred, ModelState, State, Unregistered
+from engine.store.reading import integer, names, words
+from engine.store.receipts import open_receipt
+from engine.store.state import ModelState, State, Unregistered, parse_deferred, parse_offsets
 
 __all__ = ["CHUNK", "Lookup", "ModelStore"]
 
@@ -118,11 +119,12 @@ class ModelStore:
             with reachable(self._client):
                 stored = self._read(where, generation)
             check_format(stored.head.get(b"format"), model_id)
-            positions = {part.decode(): int(at) for part, at in stored.offsets.items()}
-            if int(stored.head.get(b"version", -1)) < 0:
-                commit_seq = int(stored.head.get(b"commit_seq", 0))
+            what = f"model {model_id!r}"
+            positions = parse_offsets(stored.offsets, what)
+            commit_seq = integer(stored.head.get(b"commit_seq", b"0"), f"{what}, commit_seq")
+            if integer(stored.head.get(b"version", b"-1"), f"{what}, version") < 0:
                 return Unregistered(where, commit_seq, positions, stored.receipts)
-            meta = parse_meta(stored.head[b"meta"], model_id)
+            meta = parse_meta(stored.head.get(b"meta"), model_id)
             if meta.generation_key == generation:
                 return self._decode(where, stored, meta, positions)
             generation = meta.generation_key
@@ -152,19 +154,21 @@ class ModelStore:
                 f"model {model_id!r}: its head names other rows of V and Q than are stored; "
                 "run `lethe check`"
             )
+        # The stream first: its bytes are there, and bound what an empty generation is made of.
+        stream = read_stream(head, meta, stored.V, stored.Q)
         generation, sampled = read_fixed(stored.fixed, meta)
         return ModelState(
             keys=where,
-            commit_seq=int(head[b"commit_seq"]),
-            version=int(head[b"version"]),
-            digest=head[b"digest"].decode(),
+            commit_seq=integer(head.get(b"commit_seq"), f"model {model_id!r}, commit_seq"),
+            version=integer(head.get(b"version"), f"model {model_id!r}, version"),
+            digest=words(head.get(b"digest"), f"model {model_id!r}, digest"),
             meta=meta,
             generation=generation,
-            stream=read_stream(head, meta, stored.V, stored.Q),
+            stream=stream,
             sentinels=self.sentinels(where.generation(meta.generation_key), meta, sampled),
             offsets=offsets,
             deferred={
-                request.decode(): Deferred.model_validate_json(value)
+                text(request): parse_deferred(value, text(request), model_id)
                 for request, value in stored.deferred.items()
             },
         )
@@ -196,7 +200,7 @@ class ModelStore:
         with reachable(self._client):
             found = self._client.hmget(name, list(subject_ids))
         return {
-            subject: [str(row) for row in json.loads(rows)]
+            subject: list(names(rows, f"model {state.model_id!r}, a subject's rows"))
             for subject, rows in zip(subject_ids, found, strict=True)
             if rows is not None
         }
@@ -222,7 +226,9 @@ class ModelStore:
         """Return a stored receipt as it was published (JSON), final or pending, or None."""
         with reachable(self._client):
             stored = self._client.hget(ModelKeys.of_model(model_id).requests, request_id)
-        return None if stored is None else str(json.loads(text(stored)[1:])["receipt"])
+        if stored is None:
+            return None
+        return open_receipt(text(stored), f"model {model_id!r}, request {request_id!r}").receipt
 
     def newest_parameters(self, where: ModelKeys) -> bytes | None:
         """Return the newest parameters event as it was committed."""
@@ -338,7 +344,7 @@ class ModelStore:
         """Return the offset below which every record of a partition is decided and durable."""
         with reachable(self._client):
             stored = self._client.get(keys.watermark(partition))
-        return None if stored is None else int(stored)
+        return None if stored is None else integer(text(stored), f"watermark of {partition}")
 
     def set_watermarks(self, offsets: Mapping[str, int]) -> None:
         """Store watermarks, all in one round trip.

@@ -8,15 +8,21 @@ from typing import Any
 
 import redis
 
-from engine.store.connection import reachable, text
+from engine.errors import CorruptState
+from engine.store.connection import reachable
 from engine.store.keys import ModelKeys
+from engine.store.reading import integer, words
+from engine.store.state import parse_offsets
 
 _MODELS = 500  # models a round trip asks about: five short answers each
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """One model: its newest version, what it has decided, and whether messages or rows wait."""
+    """One model: its newest version, what it has decided, and whether messages or rows wait.
+
+    ``fault`` says that this cannot be read: the model halts, and no other one.
+    """
 
     model_id: str
     keys: ModelKeys
@@ -25,6 +31,7 @@ class Surveyed:
     offsets: Mapping[str, int]
     unpublished: bool
     unerased: bool
+    fault: CorruptState | None = None
 
 
 def survey(client: redis.Redis, model_ids: Sequence[str]) -> list[Surveyed]:
@@ -40,18 +47,30 @@ def survey(client: redis.Redis, model_ids: Sequence[str]) -> list[Surveyed]:
             pipeline.scard(keys.erase)
             pipeline.scard(keys.discarded)
         with reachable(client):
-            answers: list[Any] = pipeline.execute()
+            answers: list[Any] = pipeline.execute(raise_on_error=False)
         for i, (name, keys) in enumerate(chunk):
-            (version, digest), offsets, outbox, erase, discarded = answers[5 * i : 5 * i + 5]
-            found.append(
-                Surveyed(
-                    name,
-                    keys,
-                    -1 if version is None else int(version),
-                    "" if digest is None else text(digest),
-                    {text(partition): int(offset) for partition, offset in offsets.items()},
-                    outbox > 0,
-                    erase + discarded > 0,
-                )
-            )
+            try:
+                found.append(_surveyed(client, name, keys, answers[5 * i : 5 * i + 5]))
+            except CorruptState as error:
+                found.append(Surveyed(name, keys, -1, "", {}, False, False, error))
     return found
+
+
+def _surveyed(
+    client: redis.Redis, model_id: str, keys: ModelKeys, answers: Sequence[Any]
+) -> Surveyed:
+    for answer in answers:
+        if isinstance(answer, Exception):
+            with reachable(client):
+                raise answer
+    (version, digest), offsets, outbox, erase, discarded = answers
+    what = f"model {model_id!r}"
+    return Surveyed(
+        model_id,
+        keys,
+        -1 if version is None else integer(version, f"{what}, version"),
+        "" if digest is None else words(digest, f"{what}, digest"),
+        parse_offsets(offsets, what),
+        outbox > 0,
+        erase + discarded > 0,
+    )

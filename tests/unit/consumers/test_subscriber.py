@@ -253,7 +253,7 @@ def _swap_names(data: dict[str, Any]) -> None:
     [
         (_flip_theta, "do not match their own digest"),
         (_swap_names, "do not match their own digest"),
-        (lambda data: data.update(intercept=None), "do not match their own digest"),
+        (lambda data: data.update(intercept=None), "holds no intercept"),
         (lambda data: data.update(intercept=[0.0, 1.0]), "theta is not of shape"),
         (lambda data: data["theta"].pop(), "theta is not of shape"),
         (lambda data: data.update(digest="0" * 64), "the digest of its parameters is not that"),

@@ -1,0 +1,131 @@
+"""Reading the small values of the store: each is what it should be, or the state is corrupt.
+
+What lies in the store was written by Lethe, and may have been damaged, restored in part or
+changed by hand since. None of that may end a worker: it halts the one model that it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from engine.errors import CorruptState
+
+MAX_DIGITS = 16
+"""Of a stored whole number: every count and offset that two languages can agree on has fewer
+(2^53 has 16), and nobody converts a number of a million digits by accident."""
+
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+"""A stored number of things. Above 2^53 Lua, JSON and float64 disagree."""
+
+Record = TypeVar("Record", bound=BaseModel)
+_SHOWN = 40
+
+
+def integer(stored: bytes | str | int | None, what: str) -> int:
+    """Return a stored whole number.
+
+    Raises
+    ------
+    CorruptState
+        It is none, or is missing.
+    """
+    digits = b"" if stored is None else str(stored).encode() if isinstance(stored, int) else stored
+    if isinstance(digits, str):
+        digits = digits.encode("utf-8", errors="replace")
+    unsigned = digits[1:] if digits.startswith(b"-") else digits
+    if not (0 < len(unsigned) <= MAX_DIGITS and unsigned.isdigit()):
+        raise CorruptState(f"{what}: {digits[:_SHOWN]!r} is no whole number; run `lethe check`")
+    return int(digits)
+
+
+def words(stored: bytes | str | None, what: str) -> str:
+    """Return stored text.
+
+    Raises
+    ------
+    CorruptState
+        It is no UTF-8, or is missing.
+    """
+    if isinstance(stored, str):
+        return stored
+    if stored is None:
+        raise CorruptState(f"{what}: is missing; run `lethe check`")
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        raise CorruptState(
+            f"{what}: {stored[:_SHOWN]!r} is no UTF-8 text; run `lethe check`"
+        ) from None
+
+
+def document(stored: bytes | str | None, what: str) -> Any:
+    """Return stored JSON; its numbers are finite, and Python bounds how deep it goes.
+
+    Raises
+    ------
+    CorruptState
+        It is no JSON, or is missing.
+    """
+    if stored is None:
+        raise CorruptState(f"{what}: is missing; run `lethe check`")
+    try:
+        return json.loads(stored, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise CorruptState(f"{what}: does not parse ({_line(error)}); run `lethe check`") from None
+
+
+def record(kind: type[Record], stored: bytes | str | None, what: str) -> Record:
+    """Return stored JSON as a record of one kind.
+
+    Raises
+    ------
+    CorruptState
+        It is none.
+    """
+    data = document(stored, what)
+    try:
+        return kind.model_validate(data)
+    except (ValidationError, RecursionError, OverflowError) as error:
+        raise CorruptState(f"{what}: does not parse ({_first(error)}); run `lethe check`") from None
+
+
+def names(stored: bytes | str | None, what: str) -> tuple[str, ...]:
+    """Return a stored JSON list of ids.
+
+    Raises
+    ------
+    CorruptState
+        It is none.
+    """
+    found = document(stored, what)
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise CorruptState(f"{what}: is no list of ids; run `lethe check`")
+    return tuple(found)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
+def _first(error: Exception) -> str:
+    """Return what is wrong first, without the value: it may be personal data."""
+    if not isinstance(error, ValidationError):
+        return type(error).__name__
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place[:200]}: {first['msg']}"[:300]
