@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from consumers.batching import Batching, Rest
 from consumers.decide import Decision, compute, decide, rows_named, status_of
 from consumers.deletion_transition import (
     deletion_transition,
     origin_of,
     unregistered_transition,
 )
+from consumers.grouping import Group
 from consumers.held_states import HeldStates
-from consumers.log.base import Partition, Record
+from consumers.log.base import Partition
 from consumers.metrics import Metrics
 from consumers.refresh_swap import swap
 from consumers.telemetry import Logger
-from consumers.validate import Refreshed, Refused, Valid, Validated, validate
+from consumers.validate import Refreshed, Refused, Valid, Validated
 from engine.errors import CommitConflict, StoreUnavailable
 from engine.store.commit import Commit
 from engine.store.keys import ModelKeys
@@ -34,38 +36,6 @@ from engine.store.store import Lookup, ModelStore
 _TRIES = 5
 
 Item = TypeVar("Item", bound=Validated)
-
-
-@dataclass(slots=True)
-class Group:
-    """The records of one model in one partition, in order.
-
-    Records that name no model or no request form a group of their partition, which has a record of
-    its own in the store, so that they too are decided exactly once.
-    """
-
-    keys: ModelKeys
-    model_id: str
-    partition: Partition
-    items: list[Validated]
-
-
-def group_records(records: Sequence[Record]) -> list[Group]:
-    """Validate (step 2) each record alone, and group by model and partition."""
-    groups: dict[tuple[ModelKeys, Partition], Group] = {}
-    for record in records:
-        item = validate(record)
-        model_id = _model_of(item)
-        keys = (
-            ModelKeys.of_partition(str(record.partition))
-            if model_id is None
-            else ModelKeys.of_model(model_id)
-        )
-        place = (keys, record.partition)
-        if place not in groups:
-            groups[place] = Group(keys, model_id or "", record.partition, [])
-        groups[place].items.append(item)
-    return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +63,8 @@ class Decider:
         The clock of receipts and versions.
     at_step
         Called with the name of each step as it is reached.
+    batching
+        When a batch is large enough, or old enough, to be decided.
     """
 
     def __init__(
@@ -104,6 +76,7 @@ class Decider:
         rows: int,
         now: Callable[[], datetime],
         at_step: Callable[[str], None],
+        batching: Batching,
     ) -> None:
         self._store = store
         self._metrics = metrics
@@ -111,6 +84,7 @@ class Decider:
         self._rows = rows
         self._now = now
         self._at_step = at_step
+        self._batching = batching
         self._states = HeldStates()
         self._seen: dict[ModelKeys, int] = {}
 
@@ -127,8 +101,10 @@ class Decider:
         self._report(state)
         return state
 
-    def decide(self, group: Group) -> None:
+    def decide(self, group: Group) -> Rest | None:
         """Decide a group's records; after another's commit, read again.
+
+        Returns what has to wait: the first batch that is too small yet, and all that follows it.
 
         Raises
         ------
@@ -142,7 +118,9 @@ class Decider:
         for attempt in range(1, _TRIES + 1):
             try:
                 for run in self._runs(group):
-                    self._decide_run(group, run)
+                    rest = self._decide_run(group, run)
+                    if rest is not None:
+                        return rest
             except CommitConflict as conflict:
                 self._metrics.commits.labels("conflict").inc()
                 self._states.drop(group.keys)
@@ -152,7 +130,8 @@ class Decider:
                     "reading again", action="conflict", model=group.model_id, reason=str(conflict)
                 )
             else:
-                return
+                return None
+        return None
 
     def _runs(self, group: Group) -> list[list[Validated]]:
         """Return runs of requests of bounded size, and refreshes alone, in order."""
@@ -169,14 +148,15 @@ class Decider:
             rows += size
         return runs
 
-    def _decide_run(self, group: Group, run: Sequence[Validated]) -> None:
+    def _decide_run(self, group: Group, run: Sequence[Validated]) -> Rest | None:
         state = self._load(group)
         items = _undecided(state, group.partition, run)
         if items and isinstance(items[0], Refreshed):
             self._decide_refresh(state, items[0])
         elif items:
             requests = [item for item in items if not isinstance(item, Refreshed)]
-            self._decide_requests(group, requests)
+            return self._decide_requests(group, requests)
+        return None
 
     def _load(self, group: Group) -> State:
         """Load (step 3) the state, from memory or from the store.
@@ -241,16 +221,22 @@ class Decider:
                 return items[:at]
         return items
 
-    def _decide_requests(self, group: Group, items: Sequence[Valid | Refused]) -> None:
+    def _decide_requests(self, group: Group, items: Sequence[Valid | Refused]) -> Rest | None:
         while items:
             found = self._look_up(group, items)
             if not found.items:
-                return
-            self._decide_found(group, found)
+                return None
+            waiting = self._decide_found(group, found)
+            if waiting:
+                first = found.items[0].record.offset
+                rest = [item for item in group.items if item.record.offset >= first]
+                return Rest(rest, waiting)
             last = found.items[-1].record.offset
             items = [item for item in items if item.record.offset > last]
+        return None
 
-    def _decide_found(self, group: Group, found: _Found) -> None:
+    def _decide_found(self, group: Group, found: _Found) -> int:
+        """Decide a batch and return 0; or how many rows it would delete, where it has to wait."""
         state, items, lookup, subjects = found.state, found.items, found.lookup, found.subjects
         origin = origin_of([item.record for item in items])
         refused = [item for item in items if isinstance(item, Refused)]
@@ -266,7 +252,10 @@ class Decider:
             self._at_step("compute")
             begin = time.perf_counter()
             batch = compute(state, decide(state, items, lookup, subjects), lookup)
-            transition = deletion_transition(state, batch, refused, origin, now=self._now())
+            now = self._now()
+            if self._batching.holds(len(batch.deleted), group.since[items[0].record.offset], now):
+                return len(batch.deleted)
+            transition = deletion_transition(state, batch, refused, origin, now=now)
             self._metrics.step_seconds.observe(time.perf_counter() - begin)
             self._commit(transition.commit)
             decisions = batch.decisions
@@ -276,6 +265,7 @@ class Decider:
                 self._metrics.rows_deleted.labels(group.model_id).inc(len(batch.deleted))
         self._metrics.dead_letters.inc(sum(item.dead_letter for item in refused))
         self._say(group, items, decisions)
+        return 0
 
     def _decide_refresh(self, state: State, item: Refreshed) -> None:
         """Decide a refresh event (steps 3 to 6); for an unknown model it changes nothing."""
@@ -338,12 +328,6 @@ def _undecided(state: State, partition: Partition, items: Sequence[Item]) -> lis
     """Return the items that the state has not decided yet."""
     first = state.offsets.get(str(partition), 0)
     return [item for item in items if item.record.offset >= first]
-
-
-def _model_of(item: Validated) -> str | None:
-    if isinstance(item, Valid):
-        return item.request.model_id
-    return item.model_id if isinstance(item, Refused) else item.event.model_id
 
 
 def _request_id(item: Valid | Refused) -> str | None:

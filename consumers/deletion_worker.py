@@ -14,11 +14,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from consumers import topics
-from consumers.decider import Decider, Group, group_records
+from consumers.batching import Batching, HeldRequests, Rest
+from consumers.decider import Decider
+from consumers.grouping import Group, group_records
 from consumers.health import Health
 from consumers.log.base import Log, Partition, Position, Record
 from consumers.loop import TRANSIENT, keep_turning
@@ -56,6 +58,8 @@ class DeletionWorker:
         What is measured and reported.
     limits
         Size of a micro-batch.
+    batching
+        How long requests wait for company; by default not at all.
     now
         The clock of receipts and versions.
     at_step
@@ -70,6 +74,7 @@ class DeletionWorker:
         metrics: Metrics | None = None,
         health: Health | None = None,
         limits: BatchLimits | None = None,
+        batching: Batching | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         at_step: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -78,6 +83,8 @@ class DeletionWorker:
         self._metrics = metrics or Metrics()
         self._health = health or Health()
         self._limits = limits or BatchLimits()
+        self._now = now
+        self._held = HeldRequests(batching or Batching())
         self._at_step = at_step
         self._logger = logger("deletions")
         self._consumer = log.consumer(GROUP, [topics.DELETIONS])
@@ -91,6 +98,7 @@ class DeletionWorker:
             rows=self._limits.rows,
             now=now,
             at_step=at_step,
+            batching=batching or Batching(),
         )
         self._positions: dict[Partition, int] = {}
         self._halted: dict[ModelKeys, str] = {}
@@ -117,6 +125,7 @@ class DeletionWorker:
     def recover(self) -> None:
         """Forget what memory holds: the next turn goes back to the watermarks."""
         self._decider.forget()
+        self._held.clear()
         self._rewind = True
 
     def run_once(self, timeout: float | None = None) -> int:
@@ -124,19 +133,23 @@ class DeletionWorker:
         self._take_over()
         self._at_step("poll")
         wait = self._limits.poll_seconds if timeout is None else timeout
-        records = self._consumer.poll(wait, self._limits.records)
-        if self._drop_lost():
-            held = self._consumer.assignment()
-            records = [record for record in records if record.partition in held]
-        if records:
-            self._at_step("validate")
-            groups = group_records(records)
-            for group in groups:
-                self._decide(group)
-            self._finish(groups, records)
+        room = min(self._limits.records, self._held.room())
+        records = self._consumer.poll(wait, room)
+        lost = self._drop_lost()
+        # Also of a partition that was lost and is back: it is read again from its watermark.
+        records = [record for record in records if record.partition not in lost]
+        groups = self._held.join(self._grouped(records), self._now())
+        decided = [done for group in groups if (done := self._decide(group)).items]
+        if records or decided:
+            self._finish(decided, records)
             self._health.progress(self._lag)
         self._measure_lag()
         return len(records)
+
+    def _grouped(self, records: Sequence[Record]) -> list[Group]:
+        if records:
+            self._at_step("validate")
+        return group_records(records)
 
     def close(self) -> None:
         """Leave the group and release connections; the current batch is done."""
@@ -146,7 +159,7 @@ class DeletionWorker:
     def idle(self) -> bool:
         """Return whether every record of the assigned partitions is decided."""
         held = self._consumer.assignment()
-        return bool(held) and not self._rewind and self._waiting() == 0
+        return bool(held) and not self._rewind and not len(self._held) and self._waiting() == 0
 
     # -- taking over --------------------------------------------------------------------------
 
@@ -162,6 +175,7 @@ class DeletionWorker:
         if not fresh:
             return
         self._decider.forget()
+        self._held.drop(fresh)
         self._forget_halts()
         reader = self._log.reader()
         try:
@@ -190,32 +204,56 @@ class DeletionWorker:
         self._held_back.clear()
         self._metrics.halted.set(0)
 
-    def _drop_lost(self) -> bool:
+    def _drop_lost(self) -> frozenset[Partition]:
         lost = self._consumer.take_lost()
         for partition in lost:
             self._positions.pop(partition, None)
         if lost:
+            self._held.drop(lost)
             self._decider.forget()
-        return bool(lost)
+        return lost
 
     # -- one batch ----------------------------------------------------------------------------
 
-    def _decide(self, group: Group) -> None:
-        """Take a group through steps 3 to 6; a model that cannot be worked on halts alone.
+    def _decide(self, group: Group) -> Group:
+        """Take a group through steps 3 to 6, and return it without what has to wait.
 
-        Also by a defect of ours: its records stay undecided, and the other models go on.
+        A model that cannot be worked on halts alone, also by a defect of ours: its records stay
+        undecided, and the other models go on.
         """
-        if group.keys not in self._halted:
-            try:
-                self._decider.decide(group)
-            except TRANSIENT:
-                raise
-            except Exception as error:
-                self._halt(group.keys, error)
         if group.keys in self._halted:
-            # The watermark stays below a halted model's first undecided record.
-            place = (group.keys, group.partition)
-            self._held_back.setdefault(place, group.items[0].record.offset)
+            self._hold_back(group)
+            return replace(group, items=[])
+        try:
+            rest = self._decider.decide(group)
+        except TRANSIENT:
+            raise
+        except Exception as error:
+            self._halt(group.keys, error)
+            self._hold_back(group)
+            return group
+        return group if rest is None else self._hold(group, rest)
+
+    def _hold_back(self, group: Group) -> None:
+        """Keep the watermark below a halted model's first undecided record."""
+        place = (group.keys, group.partition)
+        self._held_back.setdefault(place, group.items[0].record.offset)
+
+    def _hold(self, group: Group, rest: Rest) -> Group:
+        """Keep what has to wait for company; return the group without it."""
+        self._held.keep(group, rest)
+        first = rest.items[0].record
+        self._logger.info(
+            "requests wait for company",
+            action="hold",
+            model=group.model_id,
+            records=len(rest.items),
+            rows=rest.rows,
+            since=group.since[first.offset].isoformat(timespec="seconds"),
+            partition=group.partition.index,
+            offset=first.offset,
+        )
+        return replace(group, items=[i for i in group.items if i.record.offset < first.offset])
 
     def _halt(self, keys: ModelKeys, error: Exception) -> None:
         self._halted[keys] = str(error)
@@ -235,7 +273,7 @@ class DeletionWorker:
         for keys, error in failed.items():
             self._halt(keys, error)
         now_ms = time.time() * 1000
-        for record in records:
+        for record in (item.record for group in groups for item in group.items):
             if record.timestamp_ms:
                 seconds = max(0.0, now_ms - record.timestamp_ms) / 1000
                 self._metrics.end_to_end_seconds.observe(seconds)
@@ -246,22 +284,30 @@ class DeletionWorker:
             except CorruptState as error:
                 self._halt(keys, error)
         self._at_step("advance")
-        self._advance(records)
+        self._advance(records, {group.partition for group in groups})
 
-    def _advance(self, records: Sequence[Record]) -> None:
-        """Advance (step 9) the watermark, and the log's own offset as a hint."""
+    def _advance(self, records: Sequence[Record], moved: set[Partition]) -> None:
+        """Advance (step 9) the watermarks, and the log's own offsets as a hint.
+
+        A watermark stays below what is held back, of a halted model or for want of company.
+        """
         hints: dict[Partition, Position] = {}
         for record in records:
             hints[record.partition] = Position(record.offset + 1, record.leader_epoch)
             self._positions[record.partition] = record.offset + 1
-        watermarks = {}
-        for partition, hint in hints.items():
-            held = [offset for (_, p), offset in self._held_back.items() if p == partition]
-            watermarks[str(partition)] = min([hint.next_offset, *held])
-        self._store.set_watermarks(watermarks)
+        watermarks = {
+            partition: self._decided_below(partition) for partition in sorted(moved | hints.keys())
+        }
+        self._store.set_watermarks({str(p): offset for p, offset in watermarks.items()})
         self._consumer.commit_hint(hints)
-        for partition in hints:
-            self._consumer.release(partition, watermarks[str(partition)])
+        for partition, offset in watermarks.items():
+            self._consumer.release(partition, offset)
+
+    def _decided_below(self, partition: Partition) -> int:
+        held = [offset for (_, p), offset in self._held_back.items() if p == partition]
+        waiting = self._held.first(partition)
+        held += [] if waiting is None else [waiting]
+        return min([self._positions[partition], *held])
 
     # -- lag ----------------------------------------------------------------------------------
 
@@ -284,7 +330,9 @@ class DeletionWorker:
         self._lag = self._waiting()
         models = (ModelKeys.of_model(model) for model in self._store.model_ids())
         self._metrics.outbox_depth.set(self._outbox.depth(models))
-        if self._lag == 0 and self._consumer.assignment():
-            self._health.progress(0)
+        self._metrics.held.set(len(self._held))
+        # Records that wait for company, and those that wait for room among them, are no stall.
+        if self._consumer.assignment() and (self._lag == 0 or self._held.room() == 0):
+            self._health.progress(self._lag)
         else:
             self._health.waiting(self._lag)

@@ -49,4 +49,5 @@ class Metrics:
         self.rows_live = gauge("lethe_rows_live", "Live rows", ("model",))
         self.lag = gauge("lethe_lag_records", "Records not decided yet", ("partition",))
         self.outbox_depth = gauge("lethe_outbox_entries", "Messages not published yet")
+        self.held = gauge("lethe_held_requests", "Requests that wait for company")
         self.halted = gauge("lethe_halted_models", "Models that wait for a person")

@@ -7,10 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from consumers.durations import seconds_of
 from engine.errors import InvalidData
+
+Seconds = Annotated[float, BeforeValidator(seconds_of)]
+"""A number of seconds, or a span of time such as 30s or 15m."""
 
 
 def default_data_dir() -> Path:
@@ -50,6 +61,9 @@ class Settings(BaseSettings):
         Logs on stderr.
     batch_records, batch_rows
         Size of a micro-batch.
+    min_batch, max_wait
+        A deletion worker holds a model's requests back until they delete so many rows, or the
+        oldest has waited so long.
     rebuild_threads
         BLAS threads of a refresh worker that runs alone; every other worker uses one.
     """
@@ -80,7 +94,17 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] = "console"
     batch_records: Annotated[int, Field(ge=1, le=10_000)] = 256
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    min_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
+    max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
+
+    @field_validator("min_batch")
+    @classmethod
+    def _fits_into_a_batch(cls, value: int, info: ValidationInfo) -> int:
+        most = info.data.get("batch_rows", value)
+        if value > most:
+            raise ValueError(f"more than LETHE_BATCH_ROWS, {most}: no batch could have as many")
+        return value
 
     @field_validator(
         *("redis_url", "redis_password_file", "redis_ca_file", "redis_cert_file"),

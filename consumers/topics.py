@@ -31,6 +31,8 @@ def specs(partitions: int = 4) -> list[TopicSpec]:
             retention_ms=30 * _DAY_MS,
             until_released=True,
             max_message_bytes=_REQUEST_BYTES,
+            # By the broker's clock: how long a request has waited is not for its producer to say.
+            extra={"message.timestamp.type": "LogAppendTime"},
         ),
         TopicSpec(RECEIPTS, partitions, retention_ms=90 * _DAY_MS),
         TopicSpec(VERSIONS, partitions, retention_ms=FOR_EVER),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
+from consumers.durations import seconds_of
 from engine.certified import Terms as CertifiedTerms
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 @dataclass
@@ -36,10 +34,11 @@ class Duration(click.ParamType[float]):
         """Return seconds."""
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", str(value).strip())
-        if found is None or float(found[1]) == 0:
+        text = str(value).strip()
+        seconds = seconds_of(text)
+        if text[-1:].isdigit() or not isinstance(seconds, float) or seconds == 0:
             self.fail(f"{value!r} is no duration above zero: write 30s, 15m, 24h or 7d", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        return seconds
 
 
 class Limit(click.ParamType[tuple[str, float]]):

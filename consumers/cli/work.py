@@ -18,7 +18,8 @@ import stamina
 from threadpoolctl import threadpool_limits
 
 from consumers import topics
-from consumers.cli.options import global_options
+from consumers.batching import Batching
+from consumers.cli.options import Flags, global_options
 from consumers.cli.output import prepare
 from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.drained import Drained
@@ -58,10 +59,30 @@ T = TypeVar("T")
     help="Port of /healthz, /readyz and /metrics on loopback; 0 for none. Default: "
     "LETHE_HTTP_PORT, or 9464.",
 )
+@click.option(
+    "--min-batch",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Hold a model's requests back until they delete N rows together, so that no version "
+    "differs from the one before by fewer. Default: LETHE_MIN_BATCH, or 1.",
+)
+@click.option(
+    "--max-wait",
+    metavar="DURATION",
+    help="With --min-batch: decide a request that has waited this long (30s, 15m; 1h at most) in "
+    "any case. Default: LETHE_MAX_WAIT, or 60s.",
+)
 @global_options
 @click.pass_context
 def work(
-    ctx: click.Context, /, *, which: str, until_idle: bool, http_port: int | None
+    ctx: click.Context,
+    /,
+    *,
+    which: str,
+    until_idle: bool,
+    http_port: int | None,
+    min_batch: int | None,
+    max_wait: str | None,
 ) -> int | None:
     """Run workers: those for deletions, those for refreshes, or both (the default).
 
@@ -74,7 +95,9 @@ def work(
       lethe work                       both workers, one process
       lethe work refresh               refreshes alone, LETHE_REBUILD_THREADS BLAS threads
       lethe work --until-idle          do what waits, then return
+      lethe work --min-batch 5 --max-wait 15m
     """  # noqa: D301 - click looks for the character
+    ctx.ensure_object(Flags).settings |= {"min_batch": min_batch, "max_wait": max_wait}
     settings, out = prepare(ctx)
     port = settings.http_port if http_port is None else http_port
     stamina.instrumentation.set_on_retry_hooks([])  # the workers say themselves what they wait for
@@ -206,6 +229,7 @@ def _make(runtime: Runtime, crew: _Crew, name: str) -> Worker:
             metrics=crew.metrics,
             health=crew.health[name],
             limits=_batch_limits(settings),
+            batching=Batching(settings.min_batch, settings.max_wait),
         )
     return RefreshWorker(runtime.log, store, metrics=crew.metrics, health=crew.health[name])
 

@@ -112,6 +112,8 @@ class Consumer(Protocol):
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
         """Return at most ``limit`` records, in order within each partition; wait ``timeout`` s.
 
+        With a limit of 0 it only stays a member, as a worker does that has no room.
+
         Raises `LogUnavailable` when the log cannot be reached and `LogReset` when a position
         lies outside what the partition holds.
         """

@@ -180,6 +180,8 @@ class KafkaGroupConsumer:
             self._consumer.seek(tp, 0)
 
     def _fetch(self, timeout: float, limit: int) -> Mapping[Any, Sequence[Any]]:
+        if limit == 0:
+            return self._fetch_nothing(timeout)
         try:
             batches: Mapping[Any, Sequence[Any]] = self._consumer.poll(
                 timeout_ms=timeout * 1000, max_records=limit
@@ -191,6 +193,19 @@ class KafkaGroupConsumer:
         else:
             return batches
         return {}
+
+    def _fetch_nothing(self, timeout: float) -> Mapping[Any, Sequence[Any]]:
+        """Do what polling does for the membership; what the client has fetched stays with it."""
+        paused = self._membership.sought()
+        with contextlib.suppress(ValueError, KeyError):
+            for partition in paused:
+                self._consumer.pause(topic_partition(partition))
+        try:
+            return self._fetch(timeout, 1)
+        finally:
+            for partition in paused & self._membership.sought():
+                with contextlib.suppress(ValueError, KeyError):
+                    self._consumer.resume(topic_partition(partition))
 
     def _out_of_range(self, where: set[Any]) -> None:
         """Note a reset of each partition in ``where``, unless its topic was made again."""

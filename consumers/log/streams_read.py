@@ -206,7 +206,7 @@ class StreamsConsumer:
     def _read(self, wait: float, limit: int) -> list[Record]:
         """Read from the sought partitions; wait up to ``wait`` seconds when there is nothing."""
         sought = sorted(self._membership.sought())
-        if not sought:
+        if not sought or limit == 0:
             time.sleep(min(wait, MAX_BLOCK))
             return []
         self._turn = (self._turn + 1) % len(sought)

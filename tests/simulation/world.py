@@ -14,6 +14,7 @@ from typing import Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from consumers import topics
+from consumers.batching import Batching
 from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
 from consumers.loop import TRANSIENT
@@ -114,6 +115,7 @@ class World:
         self.platform = Platform(self.log, url, partitions=self.rng.choice([1, 2]), relaxed=True)
         self.models: list[str] = []
         self._garbage = 0
+        self._batching = Batching(self.rng.choice([1, 1, 1, 2, 6]), self.rng.choice([5.0, 40.0]))
         self._replica: list[bytes] = []
 
     # -- what actors see ----------------------------------------------------------------------
@@ -256,6 +258,7 @@ class World:
             self.log,
             self.disk.store(self.point),
             limits=BatchLimits(records=self.rng.choice([1, 4, 256]), poll_seconds=0.0),
+            batching=self._batching,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
         )
@@ -401,7 +404,10 @@ class World:
             assert actor.done, f"{actor.name} does not end: it is at {actor.at!r}"
         for actor in (*self._workers, *self._refreshers):
             self._expel(actor)
-        fresh = DeletionWorker(self.log, self.disk.store(lambda _: None), now=self.now)
+        self._elapsed += self._batching.seconds  # nothing has to wait for company any longer
+        fresh = DeletionWorker(
+            self.log, self.disk.store(lambda _: None), batching=self._batching, now=self.now
+        )
         helper = RefreshWorker(
             self.log, self.disk.store(lambda _: None), now=self.now, computing=Inline()
         )
@@ -416,7 +422,23 @@ class World:
             missing = [name for name in asked if name not in finals]
             assert not missing, f"{model}: no final receipt of {missing}"
             check_model(self.platform, model)
+            self._check_company(model)
             self.report.versions += len(self.platform.versions(model))
         letters = [record.value for record in self.platform.records(topics.DEAD_LETTERS)]
         expected = {b"not a request %d" % (i + 1) for i in range(self._garbage)}
         assert set(letters) == expected, "dead letters are not the garbage that was sent"
+
+    def _check_company(self, model: str) -> None:
+        """Check that no version leaves out a few rows whose requests could have waited longer."""
+        sent = {
+            (record.partition.index, record.offset): record.timestamp_ms / 1000
+            for record in self.platform.records(topics.DELETIONS)
+        }
+        deleted = 0
+        for version in self.platform.versions(model):
+            gone, deleted = version.rows_deleted - deleted, version.rows_deleted
+            if version.refresh is None and version.source is not None:
+                since = sent[version.source.partition, version.source.first_offset]
+                waited = version.created_at.timestamp() - since
+                enough = gone >= self._batching.rows or waited > self._batching.seconds - 0.01
+                assert enough, f"{model}: version {version.version} leaves out {gone} rows"

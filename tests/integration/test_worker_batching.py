@@ -1,0 +1,225 @@
+"""Requests that wait for company: one version for several, once, in order, and not for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from consumers import batching, topics
+from consumers.batching import Batching
+from consumers.deletion_worker import DeletionWorker
+from consumers.drained import lags
+from consumers.health import Health
+from engine.policy import Size
+from engine.store.head import LimitsRecord
+from tests.support.invariants import check_model
+from tests.support.platform import Platform
+
+WAIT = 600.0
+CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)  # more than 8 rows wait for a rebuild
+
+
+class Clock:
+    """The present, moved by a test."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.ahead)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def patient(
+    platform: Platform, clock: Clock, rows: int = 3, health: Health | None = None
+) -> DeletionWorker:
+    return platform.deletion_worker(batching=Batching(rows, WAIT), now=clock, health=health)
+
+
+def turns(worker: DeletionWorker, until: Callable[[], bool] = lambda: False) -> None:
+    """Let a worker turn until something holds; without it, until it reads nothing new."""
+    deadline, quiet = time.monotonic() + 20, 0
+    while quiet < 5 and not until():
+        assert time.monotonic() < deadline, "it does not happen"
+        quiet = 0 if Platform.turn(worker, 0.02) or not worker._positions else quiet + 1
+
+
+def undecided(platform: Platform) -> int:
+    return sum(lag.waiting for lag in lags(platform.reader, platform.store, topics.DELETIONS))
+
+
+def test_one_version_leaves_out_several_rows(platform: Platform, clock: Clock) -> None:
+    platform.register("m", budget=10.0)
+    health = Health()
+    worker = patient(platform, clock, health=health)
+    first = [platform.send_index("m", 1), platform.send_index("m", 2)]
+    turns(worker)
+    assert platform.receipts() == []
+    assert (undecided(platform), worker.idle()) == (2, False), "they are not decided"
+    assert health.live()[1]["lag"] == 0, "they are no stall"
+    last = platform.send_index("m", 3)
+    turns(worker, lambda: undecided(platform) == 0)
+    assert [v.request_ids for v in platform.versions()] == [(), (*first, last)]
+    assert [r.status for r in platform.receipts()] == ["APPLIED"] * 3
+    assert worker.idle()
+    check_model(platform)
+
+
+def test_a_lone_request_is_applied_when_it_has_waited(platform: Platform, clock: Clock) -> None:
+    platform.register("m", budget=10.0)
+    worker = patient(platform, clock)
+    request = platform.send_index("m", 1)
+    turns(worker)
+    assert platform.receipts() == []
+    clock.ahead = WAIT
+    turns(worker, lambda: undecided(platform) == 0)
+    assert platform.final(request).status == "APPLIED"
+    check_model(platform)
+
+
+def test_a_restart_reads_again_what_was_held_and_does_not_prolong_the_wait(
+    platform: Platform, clock: Clock
+) -> None:
+    platform.register("m", budget=10.0)
+    worker = patient(platform, clock)
+    requests = [platform.send_index("m", 1), platform.send_index("m", 2)]
+    turns(worker)
+    assert platform.receipts() == []
+    worker.close()
+    clock.ahead = WAIT
+    again = patient(platform, clock)
+    turns(again, lambda: undecided(platform) == 0)
+    assert [v.request_ids for v in platform.versions()] == [(), tuple(requests)]
+    check_model(platform)
+
+
+def test_a_full_worker_stays_a_member_and_reads_on_when_something_is_due(
+    platform: Platform, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "HELD_RECORDS", 2)
+    platform.register("m", budget=10.0)
+    worker = patient(platform, clock, rows=6)
+    requests = [platform.send_index("m", i) for i in range(5)]
+    turns(worker)
+    assert len(worker._held) == 2
+    assert worker._consumer.assignment(), "it is still a member of the group"
+    assert platform.receipts() == []
+    clock.ahead = WAIT
+    turns(worker, lambda: undecided(platform) == 0)
+    assert [r.request_id for r in platform.receipts()] == requests
+    check_model(platform)
+
+
+def test_other_models_of_the_partition_do_not_wait(
+    platform_on: Callable[..., Platform], clock: Clock
+) -> None:
+    platform = platform_on("memory", partitions=1)
+    platform.register("m", budget=10.0)
+    platform.register("other", budget=10.0)
+    worker = patient(platform, clock)
+    alone, many = platform.send_index("m", 1), platform.send_index("other", 1, 2, 3)
+    turns(worker)
+    assert platform.final(many, "other").status == "APPLIED"
+    assert platform.receipts("m") == []
+    assert undecided(platform) == 2, "the watermark stays below what is held"
+    clock.ahead = WAIT
+    turns(worker, lambda: undecided(platform) == 0)
+    assert platform.final(alone).status == "APPLIED"
+    assert len(platform.receipts("other")) == 1
+    check_model(platform)
+    check_model(platform, "other")
+
+
+def test_what_deletes_nothing_is_answered_at_once(memory: Platform, clock: Clock) -> None:
+    memory.register("m", budget=10.0)
+    worker = patient(memory, clock)
+    unknown, stranger = memory.send("m", "nobody"), memory.send("stranger", "row-1")
+    turns(worker)
+    assert memory.final(unknown).code == "UNKNOWN_ROWS"
+    assert memory.final(stranger, "stranger").code == "UNKNOWN_MODEL"
+    known = memory.send("m", "row-1", "row-2", "row-3")
+    turns(worker)
+    again = memory.send("m", "row-1")
+    turns(worker)
+    assert memory.final(known).status == "APPLIED"
+    assert memory.final(again).status == "ALREADY_APPLIED"
+
+
+def test_rows_that_nobody_has_are_no_company(memory: Platform, clock: Clock) -> None:
+    memory.register("m", budget=10.0)
+    worker = patient(memory, clock)
+    memory.send("m", "row-1", "nobody", "no one", "none")
+    turns(worker)
+    memory.send("m", "nothing", "never")
+    turns(worker)
+    assert memory.receipts() == []
+    assert len(worker._held) == 2
+
+
+def test_a_refresh_keeps_its_place_in_the_log(memory: Platform, clock: Clock) -> None:
+    memory.register("m", budget=10.0)
+    worker = patient(memory, clock)
+    memory.send_index("m", 1)
+    turns(worker)
+    order = memory.ordered("m", Size.COMPACT)
+    memory.compute_refresh(order)
+    memory.tell_refreshed(order)
+    late = [memory.send_index("m", i) for i in (2, 3, 4)]
+    turns(worker)
+    assert [v.version for v in memory.versions()] == [0], "it waits behind the request"
+    clock.ahead = WAIT
+    turns(worker, lambda: undecided(memory) == 0)
+    made = memory.versions()
+    assert [v.rows_deleted for v in made] == [0, 1, 1, 4]
+    assert made[2].refresh is not None
+    assert made[3].request_ids == tuple(late)
+    check_model(memory)
+
+
+def test_a_request_that_needs_a_rebuild_keeps_its_place_too(memory: Platform, clock: Clock) -> None:
+    memory.register("m", budget=10.0, limits=CROWDED)
+    worker = patient(memory, clock)
+    first, crowd = memory.send_index("m", 50), memory.send_index("m", *range(20))
+    turns(worker)
+    assert memory.receipts() == [], "one row would leave, the others wait for a rebuild"
+    clock.ahead = WAIT
+    turns(worker, lambda: undecided(memory) == 0)
+    assert [(r.request_id, r.status) for r in memory.receipts()] == [
+        (first, "APPLIED"),
+        (crowd, "DEFERRED"),
+    ]
+
+
+def test_held_requests_of_a_partition_that_moves_are_the_next_workers(
+    platform_on: Callable[..., Platform], clock: Clock
+) -> None:
+    platform = platform_on("memory", partitions=2)
+    models = [f"m{i}" for i in range(4)]
+    for model in models:
+        platform.register(model, budget=10.0)
+    one = patient(platform, clock)
+    for model in models:
+        platform.send_index(model, 1)
+    turns(one)
+    two = patient(platform, clock)
+    for _ in range(10):
+        Platform.turn(two)
+        Platform.turn(one)
+    assert one._consumer.assignment()
+    assert two._consumer.assignment()
+    assert len(one._held) + len(two._held) == len(models)
+    for model in models:
+        platform.send_index(model, 2, 3)
+    for _ in range(10):
+        Platform.turn(two)
+        Platform.turn(one)
+    for model in models:
+        assert [v.rows_deleted for v in platform.versions(model)] == [0, 3]
+        check_model(platform, model)
