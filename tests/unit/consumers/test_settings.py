@@ -64,3 +64,21 @@ def test_a_misspelt_variable_is_found() -> None:
     environment = {"LETHE_REDIS": "x", "LETHE_REDIS_URL": "x", "LETHE_TEST_KAFKA": "x", "HOME": "x"}
 
     assert unknown_variables(environment) == ("LETHE_REDIS",)
+
+
+def test_spans_of_time_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LETHE_MAX_WAIT", "15m")
+
+    assert load_settings({}).max_wait == 900
+    assert load_settings({"max_wait": "2.5"}).max_wait == 2.5
+
+
+@pytest.mark.parametrize("value", ["soon", "2h", "-1s", "nan", "inf", ""])
+def test_a_wait_that_cannot_be_is_refused(value: str) -> None:
+    with pytest.raises(InvalidData, match="LETHE_MAX_WAIT"):
+        load_settings({"max_wait": value})
+
+
+def test_a_batch_that_could_never_be_full_is_refused() -> None:
+    with pytest.raises(InvalidData, match="LETHE_MIN_BATCH.*LETHE_BATCH_ROWS, 10"):
+        load_settings({"min_batch": 11, "batch_rows": 10})
