@@ -1,9 +1,9 @@
-"""``lethe work --min-batch``: what waits for company, and that it does not wait for ever."""
+"""``lethe work --min-batch``: requests wait for company."""
 
 from __future__ import annotations
 
 import json
-import time
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,26 +15,24 @@ from tests.acceptance.training import write
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_batching")]
 
 
-def test_until_idle_waits_for_company_and_then_decides_a_lone_request(tmp_path: Path) -> None:
-    """Given requests for two rows and then one, both rows share a version, the third is alone."""
+def test_the_flags_and_the_settings_reach_the_worker(tmp_path: Path) -> None:
+    """Given requests for two rows, sent one after the other, both leave in one version."""
     data = write(tmp_path / "rows.parquet", logistic=False)
     with EmbeddedValkey(tmp_path / "valkey") as server:
-        lethe = Lethe(server.data_dir, LETHE_MIN_BATCH="2", LETHE_MAX_WAIT="8s")
+        lethe = Lethe(server.data_dir, LETHE_MIN_BATCH="2")
         lethe("register", "m", "--data", str(data), "--id", "id", "--target", "y", "--features",
               "a,b", "--kind", "linear", "--ridge", "1", "--error-budget", "100")  # fmt: skip
-        lethe("delete", "m", "--row", "u1")
-        lethe("delete", "m", "--row", "u2")
-        lethe("work", "--until-idle", "--max-wait", "1h")
-        sent = time.time()
-        lethe("delete", "m", "--row", "u3")
-        done = lethe("work", "--until-idle", "--log-format", "json")
-        waited = time.time() - sent
-        versions = lethe("versions", "m", "--json").document
         refused = lethe("work", "--until-idle", "--max-wait", "2h", code=2)
+        worker = lethe.start("work", "deletions", "--max-wait", "1h", "--log-format", "json")
+        assert worker.stderr is not None
+        lethe("delete", "m", "--row", "u1")
+        held = next(json.loads(line) for line in worker.stderr if '"hold"' in line)
+        lethe("delete", "m", "--row", "u2", "--wait", "30")
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=30)
+        versions = lethe("versions", "m", "--json").document["versions"]
 
-    held = [json.loads(line) for line in done.err.splitlines() if '"hold"' in line]
-    assert [line["rows"] for line in held] == [1]
-    assert done.out.startswith("idle; requests: 1 APPLIED")
-    assert waited > 8
-    assert [version["rows_deleted"] for version in versions] == [0, 2, 3]
+    assert held["rows"] == 1
+    assert worker.returncode == 0
+    assert [version["rows_deleted"] for version in versions] == [0, 2]
     assert "LETHE_MAX_WAIT" in refused.err

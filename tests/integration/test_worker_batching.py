@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 
 from consumers import batching, topics
 from consumers.batching import Batching
+from consumers.cli import work
 from consumers.deletion_worker import DeletionWorker
 from consumers.drained import lags
 from consumers.health import Health
+from consumers.runtime import Runtime
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from tests.support.invariants import check_model
@@ -223,3 +227,30 @@ def test_held_requests_of_a_partition_that_moves_are_the_next_workers(
     for model in models:
         assert [v.rows_deleted for v in platform.versions(model)] == [0, 3]
         check_model(platform, model)
+
+
+class OnPlatform:
+    """What `lethe work` asks of its runtime, on a platform."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.log = platform.log
+        self._platform = platform
+
+    def store(self) -> object:
+        return self._platform.store
+
+
+def test_until_idle_waits_the_wait_out(memory: Platform) -> None:
+    memory.register("m", budget=10.0)
+    worker = memory.deletion_worker(batching=Batching(2, 2.0))
+    request, sent = memory.send_index("m", 1), time.monotonic()
+    crew = work._Crew({"deletions": Health()}, impatient=True)
+    thread = threading.Thread(target=worker.run, args=(crew.stop,))
+    thread.start()
+    try:
+        assert work._wait_until_idle(cast(Runtime, OnPlatform(memory)), crew)
+    finally:
+        crew.stop.set()
+        thread.join()
+    assert time.monotonic() - sent >= 1.9
+    assert memory.final(request).status == "APPLIED"
