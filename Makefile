@@ -70,6 +70,10 @@ kernels: setup ## Measure the kernels against their floors: slopes, GEMM rate, p
 simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
+.PHONY: chaos
+chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n JSON=file)
+	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock

@@ -41,11 +41,14 @@ def _solve(R: Array, g: Array) -> Array:
     return solved
 
 
-def retrain_linear_wide(X: Array, y: Array, weight: Array, penalty: Array) -> Wide:
-    """Return the ridge minimiser, d x m, in extended precision."""
+def retrain_linear_wide(
+    X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
+) -> Wide:
+    """Return the ridge minimiser, d x m, in extended precision; ``start`` saves steps."""
     R = _triangle(X, weight, penalty)
     K, Y, s = _wide(X), _wide(y.reshape(len(y), -1)), _wide(weight)[:, None]
     theta = np.zeros((X.shape[1], Y.shape[1]), dtype=np.longdouble)
+    theta = theta if start is None else _wide(start)
     last = np.inf
     for _ in range(_REFINEMENTS):
         g = K.T @ (s * (Y - K @ theta)) - _wide(penalty)[:, None] * theta
@@ -69,11 +72,13 @@ def _log_loss(X: Array, y: Array, weight: Array, penalty: Array, theta: Wide) ->
     return float(weight @ losses + 0.5 * np.sum(penalty * plain**2))
 
 
-def retrain_logistic_wide(X: Array, y: Array, weight: Array, penalty: Array) -> Wide:
-    """Return the logistic minimiser, d x 1, in extended precision."""
+def retrain_logistic_wide(
+    X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
+) -> Wide:
+    """Return the logistic minimiser, d x 1, in extended precision; ``start`` saves steps."""
     K, s0, lam = _wide(X), _wide(weight), _wide(penalty)
     target = y.reshape(len(y))
-    theta = np.zeros(X.shape[1], dtype=np.longdouble)
+    theta = np.zeros(X.shape[1], dtype=np.longdouble) if start is None else _wide(start[:, 0])
     last = np.inf
     for _ in range(_NEWTON_STEPS):
         margin = K @ theta
@@ -97,13 +102,21 @@ def retrain_logistic(X: Array, y: Array, weight: Array, penalty: Array) -> Array
     return retrain_logistic_wide(X, y, weight, penalty).astype(np.float64)
 
 
-def retrain_wide(kind: str, X: Array, y: Array, weight: Array, penalty: Array) -> Wide:
-    """Return the minimiser for either kind; of several classes, each against the rest."""
+def retrain_wide(
+    kind: str, X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
+) -> Wide:
+    """Return the minimiser for either kind; of several classes, each against the rest.
+
+    ``start`` (d x m) is where the iterations begin; it does not change where they end.
+    """
     if kind == "logistic" and y.ndim == 2 and y.shape[1] > 1:
-        columns = [y[:, c] for c in range(y.shape[1])]
-        return np.hstack([retrain_logistic_wide(X, one, weight, penalty) for one in columns])
+        begins = [None if start is None else start[:, c : c + 1] for c in range(y.shape[1])]
+        columns = [(y[:, c], begin) for c, begin in enumerate(begins)]
+        return np.hstack(
+            [retrain_logistic_wide(X, one, weight, penalty, begin) for one, begin in columns]
+        )
     train = retrain_linear_wide if kind == "linear" else retrain_logistic_wide
-    return train(X, y, weight, penalty)
+    return train(X, y, weight, penalty, start)
 
 
 def retrain(kind: str, X: Array, y: Array, weight: Array, penalty: Array) -> Array:

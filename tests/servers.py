@@ -140,11 +140,15 @@ def kafka_script(*arguments: str) -> str:
 
 
 class KafkaProcess:
-    """A broker of our own. ``start`` after ``stop`` or ``kill`` keeps the data and the port."""
+    """A broker of our own. ``start`` after ``stop`` or ``kill`` keeps the data and the port.
 
-    def __init__(self, data: Path) -> None:
+    ``advertise`` is the port that clients are sent to, if a proxy stands before the broker.
+    """
+
+    def __init__(self, data: Path, advertise: int = 0) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.data = data
+        self.advertise = advertise
         self.bootstrap = ""
         self._lifeline = Lifeline(data / "lifeline")
 
@@ -159,7 +163,8 @@ class KafkaProcess:
             self._lifeline.hold()
             self._lifeline.watch(self.stop_command)
         port = self.bootstrap.rpartition(":")[2] or "0"
-        self.bootstrap = kafka_script("start", "--port", port, "--data", str(self.data))
+        options = ["--port", port, "--advertise", str(self.advertise)]
+        self.bootstrap = kafka_script("start", *options, "--data", str(self.data))
 
     def stop(self) -> None:
         """Stop it cleanly."""
@@ -285,6 +290,12 @@ class ValkeyProcess:
         self._lifeline = Lifeline(data / "lifeline")
 
     @property
+    def pid(self) -> int:
+        """Its process id; 0 while it does not run."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if self._process is not None and running else 0
+
+    @property
     def url(self) -> str:
         """Its address, fit for ``redis.Redis.from_url``."""
         return f"redis://127.0.0.1:{self.port}"
@@ -298,8 +309,9 @@ class ValkeyProcess:
             command += [f"--{name}", value]
         with (self.data / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                restore_signals=False,  # SIGXFSZ stays ignored: a full disk is an error to it
+            )  # fmt: skip
         self._lifeline.hold()
         self._lifeline.watch(["kill", "-9", str(self._process.pid)])
         deadline = time.monotonic() + VALKEY_SECONDS

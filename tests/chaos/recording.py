@@ -1,0 +1,169 @@
+"""What worker processes write down of themselves, for the checker: one JSON object a line.
+
+Wrapped around the real log and store; what they do is not changed. The lines of one process are
+in order, each written by one system call, so that SIGKILL loses at most the last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from consumers import topics
+from consumers.log.base import Consumer, Log, Message, Partition, Producer, Reader, TopicSpec
+from engine.store.commit import Commit
+from engine.store.connection import Barrier, reachable, text
+from engine.store.store import ModelStore
+
+LINEAGE = "chaos:lineage"
+"""Key of the store's present lineage: a number that rises when the store loses writes."""
+
+
+class Diary:
+    """One process's file."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._name = name
+
+    def write(self, what: str, **facts: Any) -> None:
+        """Write one line."""
+        line = {"t": time.time(), "who": self._name, "what": what, **facts}
+        os.write(self._handle, json.dumps(line).encode() + b"\n")
+
+
+def read_diaries(directory: Path) -> list[dict[str, Any]]:
+    """Return all lines of all processes by time; a line that was cut off by a kill is dropped."""
+    lines: list[dict[str, Any]] = []
+    for path in sorted(directory.glob("*.jsonl")):
+        for line in path.read_bytes().split(b"\n"):
+            if line.endswith(b"}"):
+                lines.append(json.loads(line))
+    return sorted(lines, key=lambda line: float(line["t"]))
+
+
+class RecordedStore(ModelStore):
+    """A store that writes down every commit that the server accepted, and in which lineage."""
+
+    def __init__(self, client: Any, barrier: Barrier, diary: Diary) -> None:
+        super().__init__(client, barrier)
+        self._diary = diary
+
+    def commit(self, commit: Commit) -> int:
+        """Commit, then ask on the same connection which lineage took it."""
+        begun = time.time()
+        sequence = super().commit(commit)
+        facts: dict[str, Any] = {
+            "begun": begun,
+            "model": commit.keys.tag,
+            "expected": commit.expected.commit_seq,
+            "sequence": sequence,
+            "version": commit.expected.version,
+            "digest": commit.expected.digest,
+            "partition": commit.partition,
+            "next_offset": commit.next_offset,
+            "deleted": len(commit.deleted),
+            "lineage": None,
+        }
+        try:
+            with reachable(self._writer):
+                found = self._writer.get(LINEAGE)
+            facts["lineage"] = None if found is None else int(text(found))
+        finally:
+            # A break is passed on: it may be the only notice of a failover that the worker gets.
+            self._diary.write("commit", **facts)
+        return sequence
+
+
+class RecordedProducer:
+    """A producer that writes down which versions it sends, before and after."""
+
+    def __init__(self, producer: Producer, diary: Diary) -> None:
+        self._producer = producer
+        self._diary = diary
+
+    def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
+        """Send."""
+        batch = list(messages)
+        named = [
+            (said["model_id"], said["version"], said["digest"])
+            for message in batch
+            if message.topic == topics.VERSIONS
+            for said in [json.loads(message.value or b"{}")]
+        ]
+        if named:
+            self._diary.write("sending", versions=named)
+        self._producer.publish(batch, timeout)
+        if named:
+            self._diary.write("sent", versions=named)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._producer.close()
+
+
+class RecordedConsumer:
+    """A consumer that writes down what it is given and what it loses."""
+
+    def __init__(self, consumer: Consumer, diary: Diary) -> None:
+        self._consumer = consumer
+        self._diary = diary
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def take_assigned(self) -> frozenset[Partition]:
+        """Return what was assigned."""
+        return self._note("assigned", self._consumer.take_assigned())
+
+    def take_lost(self) -> frozenset[Partition]:
+        """Return what was lost."""
+        return self._note("lost", self._consumer.take_lost())
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at an offset."""
+        self._diary.write("seek", partition=str(partition), offset=offset)
+        self._consumer.seek(partition, offset)
+
+    def _note(self, what: str, partitions: frozenset[Partition]) -> frozenset[Partition]:
+        if partitions:
+            named = sorted(f"{p}" for p in partitions)
+            self._diary.write(what, partitions=named, topic=next(iter(partitions)).topic)
+        return partitions
+
+
+class RecordedLog:
+    """A log whose consumers and producers are recorded."""
+
+    def __init__(self, log: Log, diary: Diary) -> None:
+        self._log = log
+        self._diary = diary
+        self.name = log.name
+
+    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        """Create the missing topics."""
+        return self._log.ensure_topics(specs)
+
+    def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
+        """Join a group."""
+        return RecordedConsumer(self._log.consumer(group, topics), self._diary)
+
+    def producer(self) -> Producer:
+        """Return a new producer."""
+        return RecordedProducer(self._log.producer(), self._diary)
+
+    def reader(self) -> Reader:
+        """Return a new reader."""
+        return self._log.reader()
+
+    def ping(self) -> str:
+        """Return a line about the server."""
+        return self._log.ping()
+
+    def close(self) -> None:
+        """Release the log."""
+        self._log.close()

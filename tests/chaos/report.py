@@ -1,0 +1,133 @@
+"""The figures of a run, and the short report that is printed of them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from tests.chaos.checker import Verdict
+from tests.chaos.history import History, Json
+from tests.chaos.run import Outcome, Settings
+
+Figures = dict[str, Any]
+
+
+def recoveries(history: History, outcome: Outcome) -> list[float]:
+    """Return the seconds from each kill of a worker to the next applied request of its partitions.
+
+    Kills of workers that held no partition, and those with nothing applied after, do not count.
+    """
+    held: dict[str, set[str]] = {}
+    applied: dict[str, list[float]] = {}
+    kills = {
+        one.whom: one.begin for one in outcome.faults.happened if one.kind == "worker: SIGKILL"
+    }
+    for line in history.diaries:
+        who = line["who"]
+        if line["what"] == "seek" and line["t"] <= kills.get(who, line["t"]):
+            held.setdefault(who, set()).add(line["partition"])
+        elif line["what"] == "lost":
+            held.get(who, set()).difference_update(line["partitions"])
+        elif line["what"] == "commit" and line["deleted"]:
+            applied.setdefault(line["partition"], []).append(line["t"])
+    times = []
+    for who, moment in kills.items():
+        for partition in held.get(who, ()):
+            after = [t for t in applied.get(partition, ()) if t > moment]
+            if after:
+                times.append(min(after) - moment)
+    return times
+
+
+def figures(
+    settings: Settings,
+    outcome: Outcome,
+    history: History,
+    verdicts: Sequence[Verdict],
+    seconds: float,
+) -> Figures:
+    """Return everything that is to be told, as plain values."""
+    recovered = recoveries(history, outcome)
+    lost = [loss for loss in outcome.store.losses if loss.commits]
+    kinds = Counter(loss.how for loss in lost)
+    problems = list(outcome.failures) + [f"a fault failed: {e}" for e in outcome.faults.errors]
+    return {
+        "seed": settings.seed,
+        "seconds_of_faults": settings.seconds,
+        "seconds": round(seconds, 1),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "requests": outcome.producers.sent,
+        "requests_distinct": len({(a.model, a.request_id) for a in history.asked}),
+        "rows_deleted": sum(len(final.ledger) for final in history.finals.values()),
+        "garbage": len(history.garbage),
+        "versions": len({(one.model, one.version) for one in history.live}),
+        "commits": sum(line["what"] == "commit" for line in history.diaries),
+        "faults": len(outcome.faults.happened),
+        "faults_by_kind": dict(sorted(outcome.faults.counts().items())),
+        "losses": {
+            "truncations": sum(one.how == "truncation" for one in outcome.store.losses),
+            "failovers": sum(one.how == "failover" for one in outcome.store.losses),
+            "truncations_that_lost_commits": kinds["truncation"],
+            "failovers_that_lost_commits": kinds["failover"],
+            "commits_lost": sum(loss.commits for loss in lost),
+        },
+        "refreshes": _refreshes(history),
+        "recovery_seconds": {
+            "kills": len(recovered),
+            "median": round(median(recovered), 2) if recovered else None,
+            "worst": round(max(recovered), 2) if recovered else None,
+        },
+        "liveness_seconds": None if outcome.liveness is None else round(outcome.liveness, 1),
+        "promises": [
+            {
+                "promise": verdict.promise,
+                "broken": len(verdict.wrong),
+                "of": verdict.cases,
+                "notes": dict(verdict.notes),
+                "examples": verdict.wrong[:20],
+            }
+            for verdict in verdicts
+        ],
+        "problems": problems,
+        "failed": bool(problems or not verdicts or any(verdict.wrong for verdict in verdicts)),
+    }
+
+
+def _refreshes(history: History) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    seen: set[str] = set()
+    for record in history.topics.get("lethe.versions", []):
+        version: Json = record.data or {}
+        if version.get("refresh") and version["digest"] not in seen:
+            seen.add(version["digest"])
+            sizes[version["refresh"]["size"]] += 1
+    return dict(sizes)
+
+
+def report(found: Figures) -> str:
+    """Return the short report."""
+    recovery = found["recovery_seconds"]
+    lines = [
+        f"seed {found['seed']}: {found['requests']} requests, {found['versions']} versions, "
+        f"{found['rows_deleted']} rows deleted, {found['faults']} faults in "
+        f"{found['seconds_of_faults']:g} s; {found['seconds']:g} s in all",
+        *(f"  {count:6d}  {kind}" for kind, count in found["faults_by_kind"].items()),
+        "losses of acknowledged writes: "
+        + ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in found["losses"].items()),
+        "refreshes: " + ", ".join(f"{n} {size}" for size, n in found["refreshes"].items()),
+        f"from kill -9 of a worker to the next applied request of its partitions: median "
+        f"{recovery['median']} s, worst {recovery['worst']} s ({recovery['kills']} partitions)",
+        f"everything decided {found['liveness_seconds']} s after the last fault",
+        *(f"  PROBLEM  {problem}" for problem in found["problems"]),
+    ]
+    for one in found["promises"]:
+        notes = "".join(f"; {name}: {n}" for name, n in one["notes"].items())
+        mark = "BROKEN" if one["broken"] else "held  "
+        lines.append(f"  {mark}  {one['broken']} of {one['of']}  {one['promise']}{notes}")
+        lines += [f"            {example}" for example in one["examples"][:5]]
+    return "\n".join(lines)

@@ -1,0 +1,350 @@
+"""One run: set up, let things go wrong for a while, heal, wait, read back."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from consumers import topics
+from consumers.log.base import Reader
+from consumers.log.kafka import KafkaLog
+from consumers.registration import register
+from engine.errors import LetheError, ModelExists, Unavailable
+from engine.policy import Size
+from engine.store.connection import Barrier, connect
+from engine.store.keys import ModelKeys
+from engine.store.store import ModelStore
+from tests.chaos.collect import Search, files_of, read_final, read_topics, values_of
+from tests.chaos.crew import Crew, wait_until
+from tests.chaos.faults import Faults
+from tests.chaos.history import History
+from tests.chaos.load import Plan, Producers, plans, refresh_order
+from tests.chaos.proxy import Proxies
+from tests.chaos.readers import Sight, Watcher, look, receipts_to, subscribe
+from tests.chaos.recording import read_diaries
+from tests.chaos.store_pair import StorePair
+from tests.servers import KafkaProcess, free_port
+from tests.support.platform import config_of, training_data
+
+_WORKERS = 3
+_REFRESHERS = 2
+_PARTITIONS = 4
+_HEAL_SECONDS = 120.0
+
+
+@dataclass
+class Settings:
+    """What a run is told.
+
+    Attributes
+    ----------
+    seconds
+        How long things go wrong.
+    seed
+        Draws models, requests and faults. What comes of them depends on the machine as well.
+    pause
+        Seconds between the beginnings of faults, on average.
+    rate
+        Requests a second, while the workers keep up.
+    """
+
+    seconds: float
+    seed: int
+    pause: float = 2.0
+    rate: float = 100.0
+
+    @property
+    def rows(self) -> int:
+        """Rows of a model: enough to last."""
+        return int(min(12_000, max(1200, 7 * self.seconds)))
+
+
+@dataclass
+class Outcome:
+    """What a run came to, beside its history."""
+
+    faults: Faults
+    store: StorePair
+    producers: Producers
+    sight: Sight
+    liveness: float | None = None
+    halted: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Run:
+    """Everything of one run. Use it as a context manager: what it started ends with it."""
+
+    def __init__(self, settings: Settings, directory: Path, say: Callable[[str], None]) -> None:
+        self.settings = settings
+        self._directory = directory
+        self._say = say
+        self._rng = random.Random(settings.seed)
+        self._stop_load = threading.Event()
+        self._stop_watch = threading.Event()
+        self._load: list[threading.Thread] = []
+        self._watch: list[threading.Thread] = []
+        self._closing: list[Callable[[], None]] = []
+        self.sight = Sight()
+        self.history = History()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_load.set()
+        self._stop_watch.set()
+        for close in reversed(self._closing):
+            close()
+
+    # -- the run --------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run, and return what came of it; `history` is filled then."""
+        self._set_up()
+        outcome = Outcome(self.faults, self.store, self.producers, self.sight)
+        self._say(f"{len(self._plans)} models are registered; faults begin")
+        begin = time.monotonic()
+        self._start_load()
+        self._be_chaotic()
+        healed = time.monotonic()
+        self._say("healing")
+        self._heal()
+        try:
+            self._wait_until_decided()
+            outcome.liveness = time.monotonic() - healed
+            self._say(f"everything is decided {outcome.liveness:.1f} s after the last fault")
+            self._last_rebuilds()
+        except TimeoutError as error:
+            outcome.failures.append(f"liveness: {error}; {self._missing()}")
+        self._read_back(outcome)
+        outcome.seconds["all"] = time.monotonic() - begin
+        return outcome
+
+    def _set_up(self) -> None:
+        self.proxies = Proxies()
+        self._closing.append(self.proxies.close)
+        advertised = free_port()
+        self.broker = KafkaProcess(self._directory / "kafka", advertise=advertised)
+        self._closing.append(self.broker.close)
+        self.store = StorePair(self._directory, self.proxies)
+        self._closing.append(self.store.close)
+        self.store.start()
+        self.broker.start()
+        target = int(self.broker.bootstrap.rpartition(":")[2])
+        self.proxies.tell("listen", "kafka", port=advertised, target=target)
+        self.log = KafkaLog(f"127.0.0.1:{advertised}", client_id="chaos")
+        self.log.ensure_topics(topics.specs(_PARTITIONS))
+        self._plans = plans(self._rng, self.settings.rows)
+        self.history.data = {plan.name: plan.data for plan in self._plans}
+        with self.store.undisturbed():
+            for plan in self._plans:
+                self._register(plan)
+        self.producers = Producers(self.log, self._plans, self.settings.rate)
+        self.producers.stop = self._stop_load
+        orders = {
+            "bootstrap": f"127.0.0.1:{advertised}",
+            "redis": self.store.url,
+            "records": 256,
+        }
+        self.crew = Crew(self._directory, orders)
+        self._closing.append(self.crew.close)
+        for _ in range(_WORKERS):
+            self.crew.start("deletions")
+        for _ in range(_REFRESHERS):
+            self.crew.start("refresh")
+        self.faults = Faults(
+            random.Random(self._rng.random()), self.crew, self.store, self.broker, self.proxies
+        )
+
+    def _register(self, plan: Plan) -> None:
+        store, producer, reader = self._model_store(), self.log.producer(), self.log.reader()
+        config = config_of(plan.data, plan.name, plan.method, plan.budget, plan.limits)
+        try:
+            register(store, producer, reader, config, training_data(plan.data))
+        except ModelExists:
+            pass
+        finally:
+            for one in (store, producer, reader):
+                one.close()
+
+    def _model_store(self) -> ModelStore:
+        client = connect(self.store.url)
+        return ModelStore(client, Barrier(client, relaxed=False))
+
+    # -- load and watchers ----------------------------------------------------------------------
+
+    def _start_load(self) -> None:
+        names = [plan.name for plan in self._plans]
+        seeds = [self._rng.randrange(1 << 32) for _ in range(3)]
+        for seed in seeds:
+            self._thread(self._load, self.producers.run, seed, 1 / len(seeds))
+        self._thread(self._load, self._order_refreshes, self._rng.randrange(1 << 32))
+        watcher = Watcher(
+            self.log,
+            [topics.RECEIPTS, topics.VERSIONS],
+            receipts_to(self.producers.answered, self.sight),
+        )
+        self._thread(self._watch, watcher.run, self._stop_watch)
+        for name in names[:1] + names[2:3]:
+            self._thread(self._watch, subscribe, self.log, name, self.sight, self._stop_watch)
+        self._thread(self._watch, look, self.store.url, names, self.sight, self._stop_watch)
+
+    def _thread(self, kept: list[threading.Thread], run: Callable[..., None], *what: Any) -> None:
+        thread = threading.Thread(target=run, args=what, name=run.__name__, daemon=True)
+        thread.start()
+        kept.append(thread)
+
+    def _order_refreshes(self, seed: int) -> None:
+        rng = random.Random(seed)
+        producer, store = self.log.producer(), None
+        while not self._stop_load.wait(rng.uniform(0.5, 2.0)):
+            try:
+                store = store or self._model_store()
+                self._order_one(store, producer, rng)
+            except Unavailable:
+                store = None
+        producer.close()
+
+    def _order_one(self, store: ModelStore, producer: Any, rng: random.Random) -> None:
+        state = store.load_model(rng.choice(self._plans).name)
+        size = rng.choice([None, *Size])
+        generation = state.meta.generation
+        producer.publish([refresh_order(size, state.model_id, generation, state.version)])
+
+    def _be_chaotic(self) -> None:
+        stop = threading.Event()
+        faults = threading.Thread(target=self.faults.run, args=(stop, self.settings.pause))
+        faults.start()
+        deadline = time.monotonic() + self.settings.seconds
+        told = time.monotonic()
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+            if time.monotonic() - told > 30:
+                told = time.monotonic()
+                self._say(self._progress())
+        stop.set()
+        faults.join()
+
+    def _progress(self) -> str:
+        return (
+            f"{len(self.faults.happened)} faults, {self.producers.sent} requests sent, "
+            f"{len(self.producers.waiting())} wait, {len(self.store.losses)} losses, "
+            f"{len(self.faults.errors)} faults failed"
+        )
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """Everybody runs, everything is connected; what must not stay unsure is sent again."""
+        for route in ("redis", "kafka"):
+            self.proxies.tell("slow", route, seconds=0.0)
+            self.proxies.tell("go", route)
+            self.proxies.tell("open", route)
+        for member in list(self.crew.members):
+            if member.stopped:
+                self.crew.go_on(member)
+        self.crew.replace_deserters()
+        self._stop_load.set()
+        for thread in self._load:
+            thread.join(_HEAL_SECONDS)
+
+    def _wait_until_decided(self) -> None:
+        raw, store, reader = connect(self.store.url), self._model_store(), self.log.reader()
+        try:
+            wait_until(
+                lambda: not self.producers.waiting() and self._at_rest(raw, store, reader),
+                _HEAL_SECONDS,
+                "not everything is decided",
+            )
+        finally:
+            for one in (raw, store, reader):
+                one.close()
+
+    def _at_rest(self, raw: redis.Redis, store: ModelStore, reader: Reader) -> bool:
+        """Return whether every record is passed and nothing waits in the store."""
+        time.sleep(0.2)
+        for topic in (topics.REFRESH_JOBS, topics.DELETIONS):
+            for partition in reader.partitions(topic):
+                if reader.bounds(partition).end > (store.watermark(str(partition)) or 0):
+                    return False
+        return not any(
+            raw.xlen(keys.outbox) or raw.scard(keys.erase) or raw.hlen(keys.deferred)
+            for keys in (ModelKeys.of_model(plan.name) for plan in self._plans)
+        )
+
+    def _missing(self) -> str:
+        waiting = sorted(self.producers.waiting())
+        return f"{len(waiting)} requests without a final receipt, such as {waiting[:3]}"
+
+    def _last_rebuilds(self) -> None:
+        """Rebuild every model, so that nothing derived from deleted rows is left."""
+        store, producer = self._model_store(), self.log.producer()
+        before = {}
+        for plan in self._plans:
+            state = store.load_model(plan.name)
+            if state.meta.rows_live:
+                before[plan.name] = state.meta.generation
+                order = refresh_order(Size.REBUILD, plan.name, before[plan.name], state.version)
+                producer.publish([order])
+        wait_until(
+            lambda: all(
+                store.load_model(name).meta.generation > old for name, old in before.items()
+            ),
+            _HEAL_SECONDS,
+            "the last rebuilds",
+        )
+        store.close()
+        producer.close()
+        self._wait_until_decided()
+
+    def _read_back(self, outcome: Outcome) -> None:
+        self._stop_watch.set()
+        for thread in self._watch:
+            thread.join(20)
+        self.crew.replace_deserters()
+        store, raw = self._model_store(), connect(self.store.url)
+        self.history.topics = read_topics(self.log)
+        for plan in self._plans:
+            try:
+                self.history.finals[plan.name] = read_final(store, raw, plan.name)
+            except LetheError as error:
+                outcome.failures.append(f"{plan.name}: {type(error).__name__}: {error}")
+        self.history.asked = self.producers.asked()
+        self.history.garbage = dict(self.producers.garbage)
+        self.history.live = self.sight.live
+        self.history.reads = self.sight.reads
+        self.history.broken = self.sight.broken
+        self.history.deserters = list(self.crew.deserters)
+        if not outcome.failures:
+            self._search(raw)
+        store.close()
+        self.crew.close()
+        self.history.diaries = read_diaries(self.crew.diaries)
+
+    def _search(self, raw: redis.Redis) -> None:
+        search = Search(self.history)
+        self.history.remains["memory of the store"] = search.count(values_of(raw))
+        self.store.settle()
+        for server in (self.store.primary, self.store.replica):
+            self.store.rewrite(server)
+        files = [
+            self.store.primary.data / "appendonlydir",
+            self.store.replica.data / "appendonlydir",
+        ]
+        for name, path in zip(("primary", "replica"), files, strict=True):
+            self.history.remains[f"files of the {name}"] = search.count(files_of([path]))
+        kept = [
+            self._directory / "kafka" / "log",
+            self._directory / "diaries",
+            self._directory / "logs",
+        ]
+        self.history.remains["kafka"] = search.count(files_of(kept))

@@ -1,0 +1,260 @@
+"""A primary and a replica behind a proxy, and what can happen to them.
+
+Clients know one address, ``redis`` of the proxies. The replica follows the primary through the
+route ``replication``, which is held before a failover, so that the replica lags by what is
+written meanwhile. Each method leaves a store that works, if not the same one.
+
+A full disk: ``RLIMIT_FSIZE`` of the server's process is lowered to what its append-only file
+has now (``prlimit``: needs no privileges). The next write fails with EFBIG, and a server with
+``appendfsync always`` ends, as on a disk that is full; it ends again and again until there is
+room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import resource
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from engine.store.connection import text
+from engine.store.keys import MODELS, ModelKeys
+from tests.chaos.crew import wait_until
+from tests.chaos.proxy import Proxies
+from tests.chaos.recording import LINEAGE
+from tests.servers import ValkeyProcess, free_port
+
+_SYNC_SECONDS = 60.0
+_SETTINGS = {
+    "repl-diskless-sync": "yes",
+    "repl-diskless-sync-delay": "0",
+    "repl-backlog-size": "16mb",
+    "rdbcompression": "no",  # so that a row's bytes can be looked for in files
+    "enable-debug-command": "no",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Acknowledged commits that the store lost, and how. Times are of the machine's clock."""
+
+    how: str
+    lineage: int
+    commits: int
+    begin: float
+    end: float
+
+
+@dataclass
+class StorePair:
+    """The two servers.
+
+    Attributes
+    ----------
+    directory, proxies
+        Where their data are, and what stands before them.
+    losses
+        What was lost so far.
+    busy
+        Held while something is done to the servers, or must not be.
+    """
+
+    directory: Path
+    proxies: Proxies
+    losses: list[Loss] = field(default_factory=list)
+    busy: threading.RLock = field(default_factory=threading.RLock)
+    lineage: int = 0
+
+    def __post_init__(self) -> None:
+        self.port, self._replication = free_port(), free_port()
+        self.primary = ValkeyProcess(self.directory / "a", _SETTINGS)
+        self.replica = ValkeyProcess(self.directory / "b", _SETTINGS)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect to: the proxy."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start both, and the proxy before them."""
+        self.primary.start()
+        self.replica.start()
+        self.proxies.tell("listen", "redis", port=self.port, target=self.primary.port)
+        self.proxies.tell("listen", "replication", port=self._replication, target=self.primary.port)
+        self._new_lineage(self.primary)
+        self._follow()
+
+    def close(self) -> None:
+        """Stop both."""
+        self.primary.close()
+        self.replica.close()
+
+    # -- faults that lose nothing -------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Kill the primary with SIGKILL and start it again: every acknowledged write is there."""
+        with self.busy:
+            self.primary.kill()
+            self.primary.start()
+            self._follow()
+
+    def run_out_of_memory(self, seconds: float) -> None:
+        """Let the primary refuse all writes for a while."""
+        with self.busy:
+            with contextlib.suppress(redis.RedisError), self._client(self.primary) as client:
+                client.config_set("maxmemory", "1mb")
+            time.sleep(seconds)
+            with self._client(self.primary) as client:
+                client.config_set("maxmemory", "0")
+
+    def fill_disk(self, seconds: float, room: int) -> int:
+        """Leave ``room`` bytes on the primary's disk for a while; return how often it ended."""
+        ended = 0
+        with self.busy:
+            deadline = time.monotonic() + seconds
+            self._limit(self._newest_file(self.primary).stat().st_size + room)
+            while time.monotonic() < deadline:
+                if self.primary.pid == 0:
+                    ended += 1
+                    self.primary.kill()
+                    self.primary.start()
+                    self._limit(self._newest_file(self.primary).stat().st_size)
+                time.sleep(0.05)
+            if self.primary.pid:
+                self._limit(resource.RLIM_INFINITY)
+            if self.primary.pid == 0:
+                ended += 1
+                self.primary.kill()
+                self.primary.start()
+            self._follow()
+        return ended
+
+    def _limit(self, size: int) -> None:
+        if self.primary.pid:
+            hard = resource.prlimit(self.primary.pid, resource.RLIMIT_FSIZE)[1]
+            resource.prlimit(self.primary.pid, resource.RLIMIT_FSIZE, (size, hard))
+
+    # -- faults that lose acknowledged writes ----------------------------------------------------
+
+    def truncate(self, size: int) -> None:
+        """Kill the primary and cut ``size`` bytes off its append-only file."""
+        with self.busy:
+            before, begin = self._commits(self.primary), time.time()
+            self.proxies.tell("close", "redis")
+            self.primary.kill()
+            path = self._newest_file(self.primary)
+            whole = path.stat().st_size
+            with path.open("r+b") as handle:
+                handle.truncate(max(0, whole - size))
+            self.primary.start()
+            self._lost("truncation", before, begin)
+            self.proxies.tell("open", "redis", target=self.primary.port)
+            self._follow()
+
+    def fail_over(self, lag: float) -> None:
+        """Hold the replication for a while, kill the primary, and promote the replica."""
+        with self.busy:
+            self._in_sync()
+            self.proxies.tell("hold", "replication")
+            time.sleep(lag)
+            before, begin = self._commits(self.primary), time.time()
+            self.proxies.tell("close", "redis")
+            self.primary.kill()
+            self.proxies.tell("close", "replication")
+            with self._client(self.replica) as client:
+                client.replicaof("NO", "ONE")
+            self.primary, self.replica = self.replica, self.primary
+            self._lost("failover", before, begin)
+            self.proxies.tell("open", "redis", target=self.primary.port)
+            self.proxies.tell("open", "replication", target=self.primary.port)
+            self.replica.start()
+            self._follow()
+
+    def _lost(self, how: str, before: dict[str, int], begin: float) -> None:
+        """Begin a new lineage; count what is not there any more."""
+        after = self._commits(self.primary)
+        self._new_lineage(self.primary)
+        lost = sum(max(0, seen - after.get(model, 0)) for model, seen in before.items())
+        self.losses.append(Loss(how, self.lineage, lost, begin, time.time()))
+
+    def _new_lineage(self, server: ValkeyProcess) -> None:
+        self.lineage += 1
+        with self._client(server) as client:
+            client.set(LINEAGE, self.lineage)
+
+    def _commits(self, server: ValkeyProcess) -> dict[str, int]:
+        """Return the commit_seq of every model."""
+        with self._client(server) as client:
+            names = sorted(text(name) for name in client.smembers(MODELS))
+            found = [client.hget(ModelKeys.of_model(n).head, "commit_seq") for n in names]
+        return {name: int(seq or 0) for name, seq in zip(names, found, strict=True)}
+
+    # -- the two ----------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        with self._client(self.replica) as client:
+            client.replicaof("127.0.0.1", str(self._replication))
+
+    def _in_sync(self) -> None:
+        def in_sync() -> bool:
+            with self._client(self.replica) as client:
+                there: Any = client.info("replication")
+            with self._client(self.primary) as client:
+                here: Any = client.info("replication")
+            up = there.get("master_link_status") == "up"
+            behind = int(here["master_repl_offset"]) - int(there.get("slave_repl_offset", 0))
+            return up and behind < 1 << 20
+
+        wait_until(in_sync, _SYNC_SECONDS, "the replica follows")
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Keep faults away; at the end what was written can not be lost by those to come."""
+        with self.busy:
+            yield
+            self.rewrite(self.primary)
+            self._in_sync()
+            self.rewrite(self.replica)
+
+    def rewrite(self, server: ValkeyProcess) -> None:
+        """Have a server write its append-only file anew, and wait for it."""
+        with self._client(server) as client:
+
+            def idle() -> bool:
+                now: Any = client.info("persistence")
+                busy = now["aof_rewrite_in_progress"] or now["aof_rewrite_scheduled"]
+                return not busy and now.get("aof_last_bgrewrite_status") == "ok"
+
+            wait_until(idle, _SYNC_SECONDS, "an earlier rewrite ends")
+            client.bgrewriteaof()
+            time.sleep(0.02)
+            wait_until(idle, _SYNC_SECONDS, "the append-only file is rewritten")
+
+    def settle(self) -> None:
+        """Wait until the replica has everything."""
+        with self.busy:
+            self._in_sync()
+
+    @staticmethod
+    def _newest_file(server: ValkeyProcess) -> Path:
+        files = list((server.data / "appendonlydir").glob("*.incr.aof"))
+        return max(files, key=lambda path: int(path.name.split(".")[-3]))
+
+    @staticmethod
+    @contextmanager
+    def _client(server: ValkeyProcess) -> Iterator[redis.Redis]:
+        with redis.Redis.from_url(server.url, socket_timeout=20.0) as client:
+            yield client
+
+
+def some_bytes(rng: random.Random) -> int:
+    """Return how much of the file to cut off: mostly a few commits, now and then many."""
+    return int(2 ** rng.uniform(6, 16))
