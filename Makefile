@@ -74,6 +74,10 @@ simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEE
 chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n JSON=file)
 	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
+.PHONY: crash
+crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka
+	LETHE_TEST_EVERY_WAY=1 $(BIN)/python -m pytest -q -n 2 tests/integration/test_crash.py
+
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock

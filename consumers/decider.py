@@ -24,6 +24,7 @@ from consumers.held_states import HeldStates
 from consumers.log.base import Partition
 from consumers.metrics import Metrics
 from consumers.refresh_swap import swap
+from consumers.steps import AtStep, Step
 from consumers.telemetry import Logger
 from consumers.validate import Refreshed, Refused, Valid, Validated
 from engine.errors import CommitConflict, StoreUnavailable
@@ -75,7 +76,7 @@ class Decider:
         logger: Logger,
         rows: int,
         now: Callable[[], datetime],
-        at_step: Callable[[str], None],
+        at_step: AtStep,
         batching: Batching,
     ) -> None:
         self._store = store
@@ -169,7 +170,7 @@ class Decider:
         held = self._states.get(group.keys)
         if held is not None:
             return held
-        self._at_step("load")
+        self._at_step(Step.LOAD)
         state = self._store.load(group.keys, group.model_id)
         if state.commit_seq < self._seen.get(group.keys, 0):
             raise StoreUnavailable(
@@ -249,7 +250,7 @@ class Decider:
             )
             self._states.drop(group.keys)
         else:
-            self._at_step("compute")
+            self._at_step(Step.COMPUTE)
             begin = time.perf_counter()
             batch = compute(state, decide(state, items, lookup, subjects), lookup)
             now = self._now()
@@ -272,6 +273,7 @@ class Decider:
         if isinstance(state, Unregistered):
             return
         outcome = swap(self._store, state, item.event.job_id, origin_of([item.record]), self._now())
+        self._at_step(Step.REFRESH_SWAP)
         self._commit(outcome.transition.commit)
         self.remember(outcome.transition.after)
         self._logger.info(
@@ -284,12 +286,12 @@ class Decider:
 
     def _commit(self, commit: Commit) -> None:
         """Commit (step 5) and wait until it is on disk (step 6)."""
-        self._at_step("commit")
+        self._at_step(Step.COMMIT)
         begin = time.perf_counter()
-        self._store.commit(commit)
+        self._store.commit(commit, lambda: self._at_step(Step.BARRIER))
         self._metrics.commit_seconds.observe(time.perf_counter() - begin)
         self._metrics.commits.labels("done").inc()
-        self._at_step("durable")
+        self._at_step(Step.DURABLE)
 
     def _report(self, state: ModelState) -> None:
         model, meta = state.model_id, state.meta

@@ -25,7 +25,8 @@ from consumers.health import Health
 from consumers.log.base import Log, Partition, Position, Record
 from consumers.loop import TRANSIENT, keep_turning
 from consumers.metrics import Metrics
-from consumers.publisher import Publisher
+from consumers.publisher import Publisher, erase
+from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import settle_models, start_offset
 from consumers.telemetry import logger
 from engine.errors import CorruptState, LetheError
@@ -63,7 +64,8 @@ class DeletionWorker:
     now
         The clock of receipts and versions.
     at_step
-        Called with the name of each step as it is reached; crash tests stop here.
+        Called with the name of each step (`consumers.steps`) as it is reached; crash tests stop
+        here.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class DeletionWorker:
         limits: BatchLimits | None = None,
         batching: Batching | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        at_step: Callable[[str], None] = lambda _: None,
+        at_step: AtStep = unwatched,
     ) -> None:
         self._log = log
         self._store = store
@@ -90,7 +92,7 @@ class DeletionWorker:
         self._consumer = log.consumer(GROUP, [topics.DELETIONS])
         self._producer = log.producer()
         self._outbox = Outbox(store.client)
-        self._publisher = Publisher(store, self._producer)
+        self._publisher = Publisher(store, self._producer, at_step)
         self._decider = Decider(
             store,
             metrics=self._metrics,
@@ -131,7 +133,7 @@ class DeletionWorker:
     def run_once(self, timeout: float | None = None) -> int:
         """Take one micro-batch through all steps; return how many records it had."""
         self._take_over()
-        self._at_step("poll")
+        self._at_step(Step.POLL)
         wait = self._limits.poll_seconds if timeout is None else timeout
         room = min(self._limits.records, self._held.room())
         records = self._consumer.poll(wait, room)
@@ -148,7 +150,7 @@ class DeletionWorker:
 
     def _grouped(self, records: Sequence[Record]) -> list[Group]:
         if records:
-            self._at_step("validate")
+            self._at_step(Step.VALIDATE)
         return group_records(records)
 
     def close(self) -> None:
@@ -177,6 +179,7 @@ class DeletionWorker:
         self._decider.forget()
         self._held.drop(fresh)
         self._forget_halts()
+        self._at_step(Step.TAKE_OVER)
         reader = self._log.reader()
         try:
             again, halted = settle_models(self._store, reader, self._publisher, fresh)
@@ -185,6 +188,7 @@ class DeletionWorker:
         for keys, error in halted.items():
             self._halt(keys, error)
         self._producer.publish(again)
+        self._at_step(Step.TAKEN_OVER)
         for partition in sorted(fresh):
             stored = self._store.watermark(str(partition))
             offset = start_offset(partition, stored, self._consumer.bounds(partition))
@@ -267,7 +271,7 @@ class DeletionWorker:
 
     def _finish(self, groups: Sequence[Group], records: Sequence[Record]) -> None:
         """Publish, erase and advance (steps 7 to 9)."""
-        self._at_step("publish")
+        self._at_step(Step.PUBLISH)
         touched = dict.fromkeys(group.keys for group in groups)
         failed = self._publisher.publish(touched)
         for keys, error in failed.items():
@@ -277,13 +281,13 @@ class DeletionWorker:
             if record.timestamp_ms:
                 seconds = max(0.0, now_ms - record.timestamp_ms) / 1000
                 self._metrics.end_to_end_seconds.observe(seconds)
-        self._at_step("erase")
+        self._at_step(Step.ERASE)
         for keys in touched:
             try:
-                self._store.erase(keys)
+                erase(self._store, keys, self._at_step)
             except CorruptState as error:
                 self._halt(keys, error)
-        self._at_step("advance")
+        self._at_step(Step.ADVANCE)
         self._advance(records, {group.partition for group in groups})
 
     def _advance(self, records: Sequence[Record], moved: set[Partition]) -> None:
@@ -299,6 +303,7 @@ class DeletionWorker:
             partition: self._decided_below(partition) for partition in sorted(moved | hints.keys())
         }
         self._store.set_watermarks({str(p): offset for p, offset in watermarks.items()})
+        self._at_step(Step.HINT)
         self._consumer.commit_hint(hints)
         for partition, offset in watermarks.items():
             self._consumer.release(partition, offset)

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from consumers import topics
 from consumers.log.base import Message, Producer
+from consumers.steps import AtStep, Step, unwatched
 from engine.errors import LetheError, Unavailable
 from engine.store.keys import ModelKeys
 from engine.store.outbox import BATCH, Entry, Outbox, Stage
 from engine.store.store import ModelStore
+
+_STEPS = {
+    Stage.RECEIPTS: Step.PUBLISH_RECEIPTS,
+    Stage.VERSIONS: Step.PUBLISH_VERSIONS,
+    Stage.AFTER: Step.PUBLISH_AFTER,
+}
 
 Waiting = Mapping[ModelKeys, list[tuple[bytes, Entry]]]
 
@@ -20,8 +28,9 @@ Waiting = Mapping[ModelKeys, list[tuple[bytes, Entry]]]
 class Publisher:
     """Drains outboxes into a log; one thread uses it."""
 
-    def __init__(self, store: ModelStore, producer: Producer) -> None:
+    def __init__(self, store: ModelStore, producer: Producer, at_step: AtStep = unwatched) -> None:
         self._store = store
+        self._at_step = at_step
         self._outbox = Outbox(store.client)
         self._producer = producer
 
@@ -75,15 +84,17 @@ class Publisher:
         return waiting
 
     def _send(self, waiting: Waiting) -> None:
+        everything = [entry for entries in waiting.values() for _, entry in entries]
         for stage in Stage:
-            self._producer.publish(
-                message(entry)
-                for entries in waiting.values()
-                for _, entry in entries
-                if entry.stage is stage
-            )
-        for keys, entries in waiting.items():
-            self._outbox.trim(keys, [entry_id for entry_id, _ in entries])
+            entries = [entry for entry in everything if entry.stage is stage]
+            if stage in _STEPS:
+                self._at_step(_STEPS[stage])
+            if any(entry.topic == topics.DEAD_LETTERS for entry in entries):
+                self._at_step(Step.DEAD_LETTER)
+            self._producer.publish(message(entry) for entry in entries)
+        self._at_step(Step.TRIM)
+        for keys, sent in waiting.items():
+            self._outbox.trim(keys, [entry_id for entry_id, _ in sent])
 
     def _send_apart(self, waiting: Waiting, failed: dict[ModelKeys, LetheError]) -> None:
         """Send each model's messages by themselves, so that one cannot hold up the others."""
@@ -99,3 +110,13 @@ class Publisher:
 def message(entry: Entry) -> Message:
     """Return an entry as a message of the log."""
     return Message(entry.topic, entry.key, entry.value, entry.headers)
+
+
+def erase(store: ModelStore, keys: ModelKeys, at_step: AtStep = unwatched) -> int:
+    """Erase (step 8) what is deleted, now that its receipts are out; see `ModelStore.erase`."""
+    return store.erase(
+        keys,
+        erased=lambda: at_step(Step.ERASED),
+        discard=lambda: at_step(Step.DISCARD),
+        discarded=lambda: at_step(Step.DISCARDED),
+    )

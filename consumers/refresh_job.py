@@ -16,6 +16,7 @@ from consumers.certificates import first_ledger, polished_enough, renoised
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
 from consumers.refresh_order import choose_size
+from consumers.steps import AtStep, Step, unwatched
 from engine.blockwise import audit_blocks
 from engine.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from engine.classes import class_counts, one_sided
@@ -54,6 +55,7 @@ class _Job:
     store: ModelStore
     event: RefreshRequested
     progress: Progress
+    at_step: AtStep
     began: float
 
 
@@ -63,6 +65,7 @@ def run_job(
     *,
     now: datetime,
     progress: Progress = unseen,
+    at_step: AtStep = unwatched,
 ) -> JobResult:
     """Do a refresh job and store its result.
 
@@ -77,7 +80,8 @@ def run_job(
     -----
     Cost by size: O(d) complete, O(n d) a pass polish, O(n K d) compact, O(n d^2) rebuild.
     """
-    job = _Job(store, event, progress, time.perf_counter())
+    at_step(Step.REFRESH_SNAPSHOT)
+    job = _Job(store, event, progress, at_step, time.perf_counter())
     state = store.load_model(event.model_id)
     if state.meta.generation != event.generation:
         raise Superseded(
@@ -151,6 +155,7 @@ def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> Job
 
 
 def _store(job: _Job, result: JobResult, arrays: Mapping[str, Array] | None = None) -> JobResult:
+    job.at_step(Step.REFRESH_WRITE)
     write_result(job.store.client, result, arrays)
     return result
 
@@ -279,6 +284,11 @@ def _stage(
     sentinels = sample_sentinels(
         made.generation, snapshot.ids, snapshot.rows, made.dual_rows, made.generation.number
     )
+
+    def written(done: int) -> None:
+        job.progress("writing the new generation", done, n)
+        job.at_step(Step.REFRESH_STAGE)
+
     staging.stage_generation(
         client,
         where,
@@ -289,7 +299,7 @@ def _stage(
         rows=snapshot.rows,
         W=made.dual_rows,
         sentinels=Sampled.of(sentinels),
-        on_rows=lambda done: job.progress("writing the new generation", done, n),
+        on_rows=written,
     )
     staged = Staged(where, made.generation, made.stream, sentinels, ledger)
     counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)

@@ -20,6 +20,7 @@ from consumers.loop import keep_turning
 from consumers.metrics import Metrics
 from consumers.progress import Progress
 from consumers.refresh_job import Superseded, run_job
+from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import start_offset
 from consumers.telemetry import logger
 from engine.errors import LetheError, LogReset, Unavailable
@@ -48,7 +49,7 @@ class RefreshWorker:
         health: Health | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         progress: Progress = lambda _what, _done, _all: None,
-        at_step: Callable[[str], None] = lambda _: None,
+        at_step: AtStep = unwatched,
         computing: Executor | None = None,
     ) -> None:
         self._log = log
@@ -92,6 +93,7 @@ class RefreshWorker:
         record = self._waiting.popleft()
         if not self._do(record, stop or threading.Event()):
             return 0
+        self._at_step(Step.REFRESH_ADVANCE)
         self._positions[record.partition] = record.offset + 1
         self._store.set_watermarks({str(record.partition): record.offset + 1})
         self._consumer.commit_hint(
@@ -155,9 +157,13 @@ class RefreshWorker:
             self._fail(event, reason)
             self._complete(event)
             return True
-        self._at_step("refresh_snapshot")
         future: Future[JobResult] = self._computing.submit(
-            run_job, self._store, event, now=self._now(), progress=self._progress
+            run_job,
+            self._store,
+            event,
+            now=self._now(),
+            progress=self._progress,
+            at_step=self._at_step,
         )
         while not future.done():
             if stop.is_set():
@@ -196,7 +202,7 @@ class RefreshWorker:
                 reason=result.reason,
                 seconds=round(result.seconds, 4),
             )
-        self._at_step("refresh_write")
+        self._at_step(Step.REFRESH_COMPLETE)
         self._complete(event)
         return True
 

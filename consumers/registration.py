@@ -18,8 +18,9 @@ from consumers.certificates import check_terms
 from consumers.events import Version
 from consumers.log.base import Producer, Reader
 from consumers.progress import Progress, unseen
-from consumers.publisher import Publisher
+from consumers.publisher import Publisher, erase
 from consumers.replacement import fork, is_fork, still_deferred, tip, with_former_rows
+from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import version_tails
 from consumers.transition import (
     Origin,
@@ -63,6 +64,7 @@ def register(
     replace_model: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     progress: Progress = unseen,
+    at_step: AtStep = unwatched,
 ) -> Registered:
     """Fit, precompute, store and publish.
 
@@ -96,25 +98,37 @@ def register(
         if published is not None and is_fork(before, published):
             raise fork(before, published)
         if before.registered:
-            _finish(store, producer, config.model_id)
+            _finish(store, producer, config.model_id, at_step)
             raise _exists(config.model_id, before)
     ledgered = store.ledgered(keys, data.ids)
     kept = _without(data, ledgered)
     progress("fitting and precomputing", 0, 0)
     number = tip(before, published).generation + 1
-    candidate = stage(store, config, kept, number, progress=progress, now=now())
-    committed = _commit(store, candidate, published, now, replace_model=replace_model)
-    _finish(store, producer, config.model_id)
+    staged = _stepping(progress, at_step)
+    candidate = stage(store, config, kept, number, progress=staged, now=now())
+    committed = _commit(
+        store, candidate, published, now, replace_model=replace_model, at_step=at_step
+    )
+    at_step(Step.REGISTER_FINISH)
+    _finish(store, producer, config.model_id, at_step)
     return Registered(committed, len(data.ids) - len(kept.ids))
 
 
-def _finish(store: ModelStore, producer: Producer, model_id: str) -> None:
+def _stepping(progress: Progress, at_step: AtStep) -> Progress:
+    def staged(what: str, done: int, total: int) -> None:
+        progress(what, done, total)
+        at_step(Step.REGISTER_STAGE)
+
+    return staged
+
+
+def _finish(store: ModelStore, producer: Producer, model_id: str, at_step: AtStep) -> None:
     """Do what follows a commit; a registration that was cut short is finished by the next."""
     keys = ModelKeys.of_model(model_id)
     store.settle()
-    for error in Publisher(store, producer).publish([keys]).values():
+    for error in Publisher(store, producer, at_step).publish([keys]).values():
         raise error
-    store.erase(keys)
+    erase(store, keys, at_step)
 
 
 def _exists(model_id: str, before: Predecessor) -> ModelExists:
@@ -144,6 +158,7 @@ def _commit(
     now: Callable[[], datetime],
     *,
     replace_model: bool,
+    at_step: AtStep,
 ) -> ModelState:
     """Commit, catching up with what others committed meanwhile."""
     model_id, client = candidate.state.model_id, store.client
@@ -162,9 +177,11 @@ def _commit(
         candidate = replace(candidate, state=_onto(store, candidate, before, published))
         after, commit = _transition(store, candidate, before, members, now())
         # A process that ends after the commit must not leave a model that nobody looks after
+        at_step(Step.REGISTER_ANNOUNCE)
         store.announce(model_id)
+        at_step(Step.REGISTER_COMMIT)
         try:
-            store.commit(commit)
+            store.commit(commit, lambda: at_step(Step.BARRIER))
         except CommitConflict:
             continue
         return advanced(after, Origin())

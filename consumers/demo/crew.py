@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from consumers.deletion_worker import DeletionWorker
 from consumers.refresh_worker import RefreshWorker
 from consumers.runtime import Runtime
+from consumers.steps import Step
 
 _LEAVE_SECONDS = 10.0
 
@@ -56,7 +57,7 @@ def at_work(runtime: Runtime, after_publishing: Callable[[], None]) -> Iterator[
     """
 
     def at_step(step: str) -> None:
-        if step == "advance":
+        if step == Step.ADVANCE:
             after_publishing()
 
     deletions = DeletionWorker(runtime.log, runtime.store(), at_step=at_step)

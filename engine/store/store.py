@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,14 @@ if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then
   redis.call('SET', KEYS[1], ARGV[1])
 end
 """
+Moment = Callable[[], None]
+"""Called between two writes: crash tests stop there."""
+
 _LOAD_TRIES = 5  # the first learns which generation is live; more only while that changes
+
+
+def pass_by() -> None:
+    """Nothing happens at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +263,10 @@ class ModelStore:
 
     # -- steps 5, 6 and 8 ---------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> int:
+    def commit(self, commit: Commit, committed: Moment = pass_by) -> int:
         """Commit (steps 5 and 6), and return the new commit_seq once it is on disk.
+
+        ``committed`` is called once the script has answered, before the commit is on disk.
 
         Raises
         ------
@@ -275,6 +284,7 @@ class ModelStore:
             answer = self._script(keys=names, args=arguments)
             if answer[0] != b"OK":
                 raise _refused(commit, *(text(part) for part in answer))
+            committed()
             self._barrier.wait(self._writer)
         return int(answer[1])
 
@@ -297,45 +307,58 @@ class ModelStore:
         names = (text(entry) for entry in waiting)
         return frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))
 
-    def erase(self, where: ModelKeys) -> int:
+    def erase(
+        self,
+        where: ModelKeys,
+        *,
+        erased: Moment = pass_by,
+        discard: Moment = pass_by,
+        discarded: Moment = pass_by,
+    ) -> int:
         """Erase (step 8) the records of deleted rows. Idempotent; a restart finishes it.
+
+        ``erased``, ``discard`` and ``discarded`` are called when records are gone and still named,
+        and before and after the keys of a former generation go.
 
         Returns
         -------
         int
             How many were waiting.
         """
-        erased = 0
+        done = 0
         more = True
         with reachable(self._client):
             while more:
                 pipeline = self._client.pipeline(transaction=False)
                 pipeline.srandmember(where.erase, CHUNK)
                 pipeline.smembers(where.discarded)
-                waiting, discarded = pipeline.execute()
+                waiting, former = pipeline.execute()
                 if waiting:
-                    self._erase_rows(where, waiting)
-                for name in discarded:
-                    self._discard(where, text(name))
-                erased += len(waiting)
+                    self._erase_rows(where, waiting, erased)
+                for name in former:
+                    discard()
+                    self._discard(where, text(name), discarded)
+                done += len(waiting)
                 more = len(waiting) == CHUNK  # fewer: they were all
-        return erased
+        return done
 
-    def _erase_rows(self, where: ModelKeys, waiting: Sequence[bytes]) -> None:
+    def _erase_rows(self, where: ModelKeys, waiting: Sequence[bytes], erased: Moment) -> None:
         pipeline = self._client.pipeline(transaction=False)
         for entry in waiting:
             generation, _, row = text(entry).partition("/")
             pipeline.hdel(where.generation(generation).rows(keys.shard_of(row)), row)
         pipeline.execute()
+        erased()
         # Not in the same pipeline: a failed HDEL would not keep the SREM from happening.
         self._client.srem(where.erase, *waiting)
 
-    def _discard(self, where: ModelKeys, name: str) -> None:
+    def _discard(self, where: ModelKeys, name: str, discarded: Moment) -> None:
         """Remove what a swap left behind: ``gen:<name>`` or ``data:<name>``."""
         kind, _, rest = name.partition(":")
         old = where.generation(rest) if kind == "gen" else where.dataset(rest)
         for key in old.everything():
             self._client.unlink(key)
+        discarded()
         self._client.srem(where.discarded, name)
 
     # -- step 9 -------------------------------------------------------------------------------

@@ -1,84 +1,110 @@
-"""kill -9 at every step, servers that are killed and restarted: the same theta, no gap, no repeat.
+"""Dying at every step, servers that are killed and restarted: the same theta, no gap, no repeat.
 
-The steps are those of design page 3.1, by the names that the workers give them.
+The steps are those of `consumers.steps`: what is not in that list is not tried, and what is in it
+and never reached makes the test fail.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
 import pytest
 
+from consumers.steps import Step
 from engine.policy import Size
 from tests.servers import KafkaProcess, ValkeyProcess
+from tests.support.crash_lane import finish
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
-from tests.support.worker_process import Death, WorkerProcess
+from tests.support.worker_process import EVERY, REGISTERING, ROOT, WAYS, Way, WorkerProcess
 
 from .conftest import KAFKA, log_of
 
 DELETION_STEPS = [
-    "poll",
-    "validate",
-    "load",
-    "compute",
-    "commit",
-    "durable",
-    "publish",
-    "erase",
-    "advance",
+    Step.POLL,
+    Step.VALIDATE,
+    Step.LOAD,
+    Step.COMPUTE,
+    Step.COMMIT,
+    Step.DURABLE,
+    Step.PUBLISH,
+    Step.ERASE,
+    Step.ADVANCE,
 ]
-REFRESH_STEPS = ["refresh_snapshot", "refresh_write"]
+REFRESH_STEPS = [Step.REFRESH_SNAPSHOT, Step.REFRESH_WRITE]
 SECONDS = 40.0
+LANE_SECONDS = 240.0
+LANES = 5
 
 
-def feed(platform: Platform, true: Callable[[], bool], *, pause: float = 0.05) -> int:
-    """Send requests, repeats and refresh orders while ``true``; return how many requests."""
-    deadline = time.monotonic() + SECONDS
-    sent = 0
-    total = len(platform.data["m"].X) - 5
-    while true():
-        assert time.monotonic() < deadline, "the workers did not come to their end"
-        platform.send_index("m", sent % total, request_id=f"feed-{sent % total}")
-        if sent % 6 == 1:  # a model that is not registered is loaded anew each time
-            platform.send("nobody", "row", request_id=f"nobody-{sent}")
-        if sent % 6 == 3:
-            platform.order("m", [Size.REBUILD, Size.COMPACT, Size.COMPLETE][sent // 6 % 3])
-        sent += 1
-        time.sleep(pause)
-    return sent
-
-
-def finish(platform: Platform) -> None:
-    """Drain with this process's workers and check everything."""
-    platform.drain()
-    statuses = {receipt.status for receipt in platform.finals().values()}
-    assert statuses <= {"APPLIED", "ALREADY_APPLIED"}
-    assert len(platform.finals()) == sum(model == "m" for model, _ in platform.asked)
-    assert all(r.code == "UNKNOWN_MODEL" for r in platform.finals("nobody").values())
-    assert len(platform.finals("nobody")) == sum(model == "nobody" for model, _ in platform.asked)
-    check_model(platform)
+def deaths_of(way: Way) -> list[tuple[str, int, Way]]:
+    """Every step in turn, of a registration twice: a new model, and one that is replaced."""
+    working = [step for step in Step if step not in REGISTERING]
+    deaths: list[tuple[str, int, Way]] = [(step, 1, way) for step in working]
+    return deaths + [(step, 1, way) for step in (*REGISTERING, *REGISTERING)]
 
 
 @pytest.mark.parametrize("kind", ["streams", KAFKA])
-def test_killed_at_every_step(platform_on: Callable[..., Platform], names: str, kind: str) -> None:
-    # Given a worker process that dies at each step in turn, early and in full run
-    platform = platform_on(kind, partitions=1)
-    platform.register("m", "benign", "linear", budget=10.0)
-    deaths: list[Death] = [(step, 2) for step in DELETION_STEPS[3:]]
-    deaths += [("poll", 3), ("validate", 2), ("load", 1)]
-    deaths += [(step, 1) for step in REFRESH_STEPS]
-    session = 0.5 if kind == "streams" else 1.5
-    process = WorkerProcess(platform, names, deaths, session_seconds=session)
-    # When requests keep coming
-    try:
-        feed(platform, process.running)
-        process.check()
-    finally:
-        process.stop()
-    # Then a restart reaches what retraining says, with one final receipt each
-    finish(platform)
+def test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing(
+    request: pytest.FixtureRequest,
+    private_valkey: Callable[..., ValkeyProcess],
+    topic_prefix: str,
+    kind: str,
+) -> None:
+    """Also a lost connection at every step, through which the process lives.
+
+    On Kafka a death takes over a second, most of it waiting for the dead member's session to end:
+    there each step has one way by turns, and every way with LETHE_TEST_EVERY_WAY=1 (`make crash`).
+    """
+    # Given lanes, each with a log, a store and a model of its own
+    bootstrap = request.getfixturevalue("kafka_bootstrap") if kind == "kafka" else ""
+    url = private_valkey().url
+    every_way = kind == "streams" or bool(os.environ.get("LETHE_TEST_EVERY_WAY"))
+    wanted = {
+        (step, way)
+        for i, step in enumerate(Step)
+        for j, way in enumerate(WAYS)
+        if every_way or i % len(WAYS) == j
+    }
+    deaths = [death for way in WAYS for death in deaths_of(way) if (death[0], death[2]) in wanted]
+    lanes = [deaths[i::LANES] for i in range(LANES)]
+    lanes[-1] = [*lanes[-1], (EVERY, 1, "fault")]
+    # When workers die at every step while requests, repeats, garbage and refreshes come
+    running = [
+        run_lane(f"{topic_prefix}{i}.", f"{url}/{i}", bootstrap, deaths)
+        for i, deaths in enumerate(lanes)
+    ]
+    said = [lane.communicate(timeout=LANE_SECONDS)[1] for lane in running]
+    # Then each lane ends as it should: every death was died, and all is as retraining says
+    for lane, words in zip(running, said, strict=True):
+        assert lane.returncode == 0, words[-6000:]
+    died = {(step, way) for deaths in lanes for step, _, way in deaths}
+    assert died - {(EVERY, "fault")} == wanted
+    assert {step for step, _ in wanted} == set(Step)
+
+
+def run_lane(
+    prefix: str, url: str, bootstrap: str, deaths: list[tuple[str, int, Way]]
+) -> subprocess.Popen[str]:
+    """Start a lane; its process checks everything at its end."""
+    orders = {
+        "prefix": prefix,
+        "url": url,
+        "bootstrap": bootstrap,
+        "deaths": deaths,
+        "session_seconds": 1.0 if bootstrap else 0.3,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.support.crash_lane",
+         json.dumps(orders)],
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 @pytest.mark.kafka

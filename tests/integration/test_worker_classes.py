@@ -19,11 +19,12 @@ from engine.store import head
 from engine.store.head import LimitsRecord
 from tests.families import make
 from tests.oracles import relative, retrain
+from tests.support.crash_lane import feed, finish
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 from tests.support.worker_process import Death, WorkerProcess
 
-from .test_crash import DELETION_STEPS, REFRESH_STEPS, feed, finish
+from .test_crash import DELETION_STEPS, REFRESH_STEPS
 from .test_worker_refresh import interleave
 from .test_worker_refresh_races import SEVERAL_OUTPUTS as SEVERAL
 

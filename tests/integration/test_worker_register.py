@@ -17,7 +17,7 @@ from engine.errors import InvalidData, ModelExists, StoreUnavailable
 from engine.policy import Size
 from engine.store.commit import Commit
 from engine.store.head import LimitsRecord, ModelConfig
-from engine.store.store import ModelStore
+from engine.store.store import ModelStore, Moment, pass_by
 from tests.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
 from tests.support.platform import (
@@ -214,10 +214,10 @@ class Unlucky(ModelStore):
 
     before = False
 
-    def commit(self, commit: Commit) -> int:
+    def commit(self, commit: Commit, committed: Moment = pass_by) -> int:
         if self.before:
             raise StoreUnavailable("gone before the commit")
-        return super().commit(commit)
+        return super().commit(commit, committed)
 
     def settle(self) -> None:
         raise StoreUnavailable("gone after the commit")

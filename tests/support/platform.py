@@ -26,6 +26,7 @@ from consumers.loop import TRANSIENT
 from consumers.refresh_job import run_job
 from consumers.refresh_worker import RefreshWorker
 from consumers.registration import Registered, TrainingData, register
+from consumers.steps import AtStep, unwatched
 from consumers.transition import job_entry
 from engine.certified import Terms
 from engine.objective import Kind
@@ -167,6 +168,7 @@ class Platform:
         keep: Sequence[int] | None = None,
         store: ModelStore | None = None,
         certify: Terms | None = None,
+        at_step: AtStep = unwatched,
     ) -> Registered:
         """Register a model of a family (or of data) with this process."""
         data = make(family, kind) if isinstance(family, str) else family
@@ -177,6 +179,7 @@ class Platform:
             config_of(data, model_id, method, budget, limits or LimitsRecord(), certify),
             training_data(data, keep),
             replace_model=replace_model,
+            at_step=at_step,
         )
         self.data[model_id] = data
         return done

@@ -1,9 +1,16 @@
-"""Workers as processes that kill themselves (SIGKILL) at a step, and the handle on them.
+"""Workers as processes that end themselves at a step, and the handle on them.
 
 ``python -m tests.support.worker_process`` reads its orders as JSON from the first argument and
-forks one child for each entry of ``deaths``, one after the other: ``[step, n]`` dies when it
-reaches that step for the n-th time, null lives until it is stopped. The parent loads everything
-once and opens no connection, so that a child begins to work at once.
+forks one child for each entry of ``deaths``, one after the other: ``[step, n, way]`` dies in that
+way when it reaches that step for the n-th time, null lives until it is stopped. The parent loads
+everything once and opens no connection, so that a child begins to work at once.
+
+Ways: ``kill`` is SIGKILL, ``exit`` is ``os._exit``, ``raise`` raises there what nobody catches, so
+that the worker is closed and leaves its group on the way out, as with `lethe work`. ``fault``
+raises a lost connection instead, and the process goes on: the child has that at every step of
+``FAULTS`` once, and then ends.
+
+A step of a registration is reached by a child that registers, or replaces, ``orders["model"]``.
 """
 
 from __future__ import annotations
@@ -15,18 +22,31 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
+
+import stamina
 
 from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.log.base import Log
 from consumers.log.streams import StreamsLog
 from consumers.refresh_worker import RefreshWorker
+from consumers.steps import AtStep, Step, unwatched
+from engine.errors import StoreUnavailable
 from engine.store.connection import connect
 from tests.support.names import use_prefix
 from tests.support.platform import Platform, store_at
 
-Death = tuple[str, int] | None
+Way = Literal["kill", "exit", "raise", "fault"]
+Death = tuple[str, int] | tuple[str, int, Way] | None
+WAYS: tuple[Way, ...] = ("kill", "exit", "raise")
+REGISTERING = [step for step in Step if step.startswith("register_")]
+FAULTS = [step for step in Step if step not in REGISTERING]
+EVERY = "every step"
+_EXIT, _RAISED = 7, 8
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -40,6 +60,7 @@ class WorkerProcess:
         deaths: Sequence[Death] = (None,),
         roles: str = "deletions refresh",
         session_seconds: float = 1.5,
+        model: str = "",
     ) -> None:
         orders = {
             "url": platform.url,
@@ -48,6 +69,7 @@ class WorkerProcess:
             "deaths": deaths,
             "roles": roles,
             "session_seconds": session_seconds,
+            "model": model,
         }
         self._process = subprocess.Popen(
             [
@@ -86,7 +108,7 @@ class WorkerProcess:
         self._process.stderr.close()
 
     def check(self) -> None:
-        """Assert that it ended as ordered: each child by its own SIGKILL."""
+        """Assert that it ended as ordered: each child by its own hand."""
         assert self._process.stderr is not None
         said = self._process.stderr.read()
         assert self._process.wait(20) == 0, said[-4000:]
@@ -94,7 +116,7 @@ class WorkerProcess:
 
 
 def main(orders: dict[str, object]) -> int:
-    """Fork one child after the other; return 0 when each died by SIGKILL."""
+    """Fork one child after the other; return 0 when each died as ordered."""
     child = 0
 
     def end(*_: object) -> None:
@@ -112,12 +134,13 @@ def main(orders: dict[str, object]) -> int:
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            work(orders, None if death is None else (str(death[0]), int(death[1])))
+            live(orders, None if death is None else Doom(*death))
         watch = threading.Thread(target=wait_for_the_end, args=(parent,), daemon=True)
         if death is deaths[0]:
             watch.start()
         _, status = os.waitpid(child, 0)
-        if not os.WIFSIGNALED(status):
+        if death is not None and not Doom(*death).met(status):
+            sys.stderr.write(f"{death} ended with status {status}\n")
             return 1
     return 0
 
@@ -128,17 +151,51 @@ def wait_for_the_end(parent: int) -> None:
     os.kill(parent, signal.SIGTERM)
 
 
-def work(orders: dict[str, object], death: Death) -> None:
-    """Run the workers until the process dies; never returns."""
-    reached = 0
+class Interrupted(BaseException):
+    """Ends a worker where it stands; no handler of the product catches it."""
 
-    def at_step(step: str) -> None:
-        nonlocal reached
-        if death is not None and step == death[0]:
-            reached += 1
-            if reached == death[1]:
-                os.kill(os.getpid(), signal.SIGKILL)
 
+@dataclass
+class Doom:
+    """Where and how a child dies."""
+
+    step: str
+    count: int
+    way: Way = "kill"
+    reached: int = 0
+    faults: list[str] = field(default_factory=lambda: list(FAULTS))
+
+    def met(self, status: int) -> bool:
+        """Return whether a process that ended with this status died as ordered."""
+        if self.way == "kill":
+            return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        code = _RAISED if self.way == "raise" else _EXIT
+        return os.WIFEXITED(status) and os.WEXITSTATUS(status) == code
+
+    def at_step(self, step: str) -> None:
+        """Die, if it is time to."""
+        if self.step == EVERY:
+            self._fault(step)
+        elif step == self.step:
+            self.reached += 1
+            if self.reached == self.count:
+                if self.way == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if self.way == "exit":
+                    os._exit(_EXIT)
+                raise Interrupted(step)
+
+    def _fault(self, step: str) -> None:
+        if step in self.faults:
+            self.faults.remove(step)
+            raise StoreUnavailable(f"a fault at {step}")
+        if not self.faults:
+            os._exit(_EXIT)
+
+
+def live(orders: dict[str, object], doom: Doom | None) -> None:
+    """Run the workers, or register, until the process dies; never returns."""
+    at_step = unwatched if doom is None else doom.at_step
     use_prefix(str(orders["prefix"]))
     url, bootstrap = str(orders["url"]), str(orders["bootstrap"])
     session = float(str(orders["session_seconds"]))
@@ -149,21 +206,49 @@ def work(orders: dict[str, object], death: Death) -> None:
         log = KafkaLog(bootstrap, client_id=f"worker-{os.getpid()}", session_seconds=session)
     else:
         log = StreamsLog(connect(url), lease_seconds=session)
+    if doom is not None and doom.step == EVERY:
+        # Pauses between tries grow to 5 s, and here every turn fails at another step.
+        stamina.set_testing(True, attempts=1_000_000)
+    if doom is not None and doom.step in REGISTERING:
+        do_register(Platform(log, url, 1, bootstrap), str(orders["model"]), at_step)
+    work(str(orders["roles"]), log, url, at_step)
+
+
+def do_register(platform: Platform, model: str, at_step: AtStep) -> None:
+    """Register a model, or replace it where it is registered."""
+    there = model in platform.store.model_ids()
+    try:
+        platform.register(model, replace_model=there, at_step=at_step)
+    except Interrupted:
+        platform.close()
+        os._exit(_RAISED)
+    finally:
+        os._exit(3)  # it should not have come to its end, nor have failed
+
+
+def work(roles: str, log: Log, url: str, at_step: AtStep) -> None:
+    """Run the workers."""
     stop = threading.Event()
     limits = BatchLimits(records=3, poll_seconds=0.05)
-    runs = []
-    if "deletions" in str(orders["roles"]):
-        runs.append(DeletionWorker(log, store_at(url), limits=limits, at_step=at_step).run)
-    if "refresh" in str(orders["roles"]):
-        runs.append(RefreshWorker(log, store_at(url), at_step=at_step).run)
+    workers: list[DeletionWorker | RefreshWorker] = []
+    if "deletions" in roles:
+        workers.append(DeletionWorker(log, store_at(url), limits=limits, at_step=at_step))
+    if "refresh" in roles:
+        workers.append(RefreshWorker(log, store_at(url), at_step=at_step))
 
-    def run(one: object) -> None:
+    def run(worker: DeletionWorker | RefreshWorker) -> None:
         try:
-            one(stop)  # type: ignore[operator]  # a worker's run
+            worker.run(stop)
+        except Interrupted:
+            worker.close()
+            os._exit(_RAISED)
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(3)  # a worker that stops is a failure
 
-    threads = [threading.Thread(target=run, args=(one,)) for one in runs]
+    threads = [threading.Thread(target=run, args=(worker,)) for worker in workers]
     for thread in threads:
         thread.start()
     for thread in threads:
