@@ -17,7 +17,7 @@ from consumers import topics
 from consumers.log.base import Consumer, Log, Message, Partition, Producer, Reader, TopicSpec
 from engine.store.commit import Commit
 from engine.store.connection import Barrier, reachable, text
-from engine.store.store import ModelStore
+from engine.store.store import ModelStore, Moment, pass_by
 
 LINEAGE = "chaos:lineage"
 """Key of the store's present lineage: a number that rises when the store loses writes."""
@@ -53,10 +53,10 @@ class RecordedStore(ModelStore):
         super().__init__(client, barrier)
         self._diary = diary
 
-    def commit(self, commit: Commit) -> int:
+    def commit(self, commit: Commit, committed: Moment = pass_by) -> int:
         """Commit, then ask on the same connection which lineage took it."""
         begun = time.time()
-        sequence = super().commit(commit)
+        sequence = super().commit(commit, committed)
         facts: dict[str, Any] = {
             "begun": begun,
             "model": commit.keys.tag,
