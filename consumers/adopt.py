@@ -166,7 +166,8 @@ class _Adoption:
         return transition if _same(transition.after, version) else None
 
     def _decide_again(self, state: ModelState, batch: _Batch) -> Transition:
-        items = items_of(self.reader, batch.partition, batch.offsets, state.model_id)
+        there = items_of(self.reader, batch.partition, batch.offsets, state.model_id)
+        items = self.lost.answered(there)
         named = [item.request.subject_id for item in items if isinstance(item, Valid)]
         subjects = self.store.subjects(state, [name for name in named if name is not None])
         requests = [name for item in items if (name := request_of(item)[1]) is not None]

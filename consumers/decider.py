@@ -24,6 +24,7 @@ from consumers.held_states import HeldStates
 from consumers.log.base import Partition
 from consumers.metrics import Metrics
 from consumers.refresh_swap import swap
+from consumers.request_keys import UNAUTHENTICATED
 from consumers.steps import AtStep, Step
 from consumers.telemetry import Logger
 from consumers.validate import Refreshed, Refused, Valid, Validated
@@ -265,6 +266,7 @@ class Decider:
                 self._metrics.batch_rows.observe(len(batch.deleted))
                 self._metrics.rows_deleted.labels(group.model_id).inc(len(batch.deleted))
         self._metrics.dead_letters.inc(sum(item.dead_letter for item in refused))
+        self._metrics.unauthenticated.inc(sum(map(_is_unauthenticated, refused)))
         self._say(group, items, decisions)
         return 0
 
@@ -313,7 +315,10 @@ class Decider:
         statuses = iter(decisions)
         for item in items:
             request_id = _request_id(item)
-            status = "UNREADABLE" if request_id is None else status_of(next(statuses))
+            if request_id is not None:
+                status = status_of(next(statuses))
+            else:
+                status = UNAUTHENTICATED if _is_unauthenticated(item) else "UNREADABLE"
             self._logger.info(
                 "record decided",
                 action="decide",
@@ -330,6 +335,10 @@ def _undecided(state: State, partition: Partition, items: Sequence[Item]) -> lis
     """Return the items that the state has not decided yet."""
     first = state.offsets.get(str(partition), 0)
     return [item for item in items if item.record.offset >= first]
+
+
+def _is_unauthenticated(item: Valid | Refused) -> bool:
+    return isinstance(item, Refused) and item.code == UNAUTHENTICATED
 
 
 def _request_id(item: Valid | Refused) -> str | None:

@@ -26,6 +26,7 @@ from consumers.log.base import Log, Partition, Position, Record
 from consumers.loop import TRANSIENT, keep_turning
 from consumers.metrics import Metrics
 from consumers.publisher import Publisher, erase
+from consumers.request_keys import RequestKeys
 from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import settle_models, start_offset
 from consumers.telemetry import logger
@@ -61,6 +62,8 @@ class DeletionWorker:
         Size of a micro-batch.
     batching
         How long requests wait for company; by default not at all.
+    request_keys
+        Whose requests count; None: everybody's.
     now
         The clock of receipts and versions.
     at_step
@@ -77,6 +80,7 @@ class DeletionWorker:
         health: Health | None = None,
         limits: BatchLimits | None = None,
         batching: Batching | None = None,
+        request_keys: RequestKeys | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         at_step: AtStep = unwatched,
     ) -> None:
@@ -85,6 +89,7 @@ class DeletionWorker:
         self._metrics = metrics or Metrics()
         self._health = health or Health()
         self._limits = limits or BatchLimits()
+        self._request_keys = request_keys
         self._now = now
         self._held = HeldRequests(batching or Batching())
         self._at_step = at_step
@@ -151,7 +156,7 @@ class DeletionWorker:
     def _grouped(self, records: Sequence[Record]) -> list[Group]:
         if records:
             self._at_step(Step.VALIDATE)
-        return group_records(records)
+        return group_records(records, self._request_keys)
 
     def close(self) -> None:
         """Leave the group and release connections; the current batch is done."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from consumers.log.base import Partition, Record
+from consumers.request_keys import RequestKeys
 from consumers.validate import Refused, Valid, Validated, validate
 from engine.store.keys import ModelKeys
 
@@ -27,20 +28,23 @@ class Group:
     since: dict[int, datetime] = field(default_factory=dict)
 
 
-def group_records(records: Sequence[Record]) -> list[Group]:
-    """Validate (step 2) each record alone, and group by model and partition."""
+def group_records(records: Sequence[Record], keys: RequestKeys | None = None) -> list[Group]:
+    """Validate (step 2) each record alone, and group by model and partition.
+
+    With ``keys``, requests count that one of them has signed.
+    """
     groups: dict[tuple[ModelKeys, Partition], Group] = {}
     for record in records:
-        item = validate(record)
+        item = validate(record) if keys is None else keys.checked(validate(record))
         model_id = _model_of(item)
-        keys = (
+        where = (
             ModelKeys.of_partition(str(record.partition))
             if model_id is None
             else ModelKeys.of_model(model_id)
         )
-        place = (keys, record.partition)
+        place = (where, record.partition)
         if place not in groups:
-            groups[place] = Group(keys, model_id or "", record.partition, [])
+            groups[place] = Group(where, model_id or "", record.partition, [])
         groups[place].items.append(item)
     return list(groups.values())
 

@@ -54,6 +54,21 @@ class Lost:
     def __bool__(self) -> bool:
         return bool(self.versions or any(self.receipts.values()))
 
+    def answered(self, items: Sequence[Valid | Refused]) -> list[Valid | Refused]:
+        """Return the items that were decided as requests: repeats, and what has its receipt.
+
+        Others may lie between them that nobody who may had signed (`consumers.request_keys`).
+        Receipts say which, whatever keys count today: they are published before the version.
+        """
+        places: dict[str | None, set[tuple[int, int]]] = {}
+        for receipt in self.all_receipts:
+            place = (receipt.source.partition, receipt.source.offset)
+            places.setdefault(receipt.request_id, set()).add(place)
+        named = {request for version in self.versions for request in version.request_ids}
+        if not named <= places.keys():
+            return list(items)  # receipts are missing: go by the records alone
+        return [item for item in items if _counts(item, places.get(request_of(item)[1], set()))]
+
     def published(self, receipt: Receipt) -> Receipt | None:
         """Return the published receipt of the same decision.
 
@@ -80,6 +95,12 @@ class Lost:
                 f"{same[0].status} and comes to {receipt.status} when it is decided again"
             )
         return None
+
+
+def _counts(item: Valid | Refused, places: set[tuple[int, int]]) -> bool:
+    """Return whether an item is answered at its own place, or repeats what was answered before."""
+    mine = (item.record.partition.index, item.record.offset)
+    return mine in places or any(p != mine[0] or o < mine[1] for p, o in places)
 
 
 def _outcome(receipt: Receipt) -> tuple[object, ...]:

@@ -28,6 +28,9 @@ class Metrics:
         )
         self.rows_deleted = counter("lethe_rows_deleted_total", "Rows deleted", ("model",))
         self.dead_letters = counter("lethe_dead_letters_total", "Records that could not be read")
+        self.unauthenticated = counter(
+            "lethe_unauthenticated_total", "Requests that nobody who may has signed"
+        )
         self.commits = counter("lethe_commits_total", "Commits, by outcome", ("outcome",))
         self.refreshes = counter("lethe_refreshes_total", "Refresh jobs done, by size", ("size",))
         self.batch_rows = histogram("lethe_batch_rows", "Rows of a batch", _ROWS)

@@ -64,6 +64,10 @@ class Settings(BaseSettings):
     min_batch, max_wait
         A deletion worker holds a model's requests back until they delete so many rows, or the
         oldest has waited so long.
+    request_keys
+        Public keys whose requests count, and of which models; without it everybody's do.
+    request_signing_key
+        The private key that `lethe delete` signs with.
     rebuild_threads
         BLAS threads of a refresh worker that runs alone; every other worker uses one.
     """
@@ -96,6 +100,8 @@ class Settings(BaseSettings):
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     min_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
     max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
+    request_keys: Path | None = None
+    request_signing_key: Path | None = None
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
 
     @field_validator("min_batch")
@@ -110,7 +116,7 @@ class Settings(BaseSettings):
         *("redis_url", "redis_password_file", "redis_ca_file", "redis_cert_file"),
         *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
         *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
-        "kafka_sasl_password_file",
+        *("kafka_sasl_password_file", "request_keys", "request_signing_key"),
         mode="before",
     )
     @classmethod

@@ -215,13 +215,24 @@ def read_trusted(path: Path) -> TrustedKeys:
     InvalidData
         The file cannot be read, or a line is no Ed25519 public key.
     """
+    return parse_trusted(read_public_text(path), str(path))
+
+
+def read_public_text(path: Path) -> str:
+    """Return the text of a file of public keys.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be read, is no text, or holds a private key.
+    """
     try:
         text = _read(path, secret=False).decode()
     except UnicodeDecodeError:
         raise InvalidData(f"{path} is no text file of public keys") from None
     if "PRIVATE KEY" in text:
         raise InvalidData(f"{path} holds a private key; name the file of public keys here")
-    return parse_trusted(text, str(path))
+    return text
 
 
 def parse_trusted(text: str, what: str) -> TrustedKeys:

@@ -14,7 +14,7 @@ import click
 from pydantic import ValidationError
 
 from consumers import cloudevents, topics
-from consumers.cli.options import WaitSeconds, global_options
+from consumers.cli.options import Flags, WaitSeconds, global_options
 from consumers.cli.output import Output, counted, number, prepare
 from consumers.events import (
     DELETION_REQUESTED,
@@ -26,6 +26,7 @@ from consumers.events import (
 )
 from consumers.log.base import Message, Partition, Reader
 from consumers.runtime import Runtime, open_runtime
+from consumers.signing import Signer, read_signer
 from engine.errors import InvalidRequest, Unavailable
 
 _DEFAULT_WAIT = "60"
@@ -60,6 +61,11 @@ class NoReceipt(Unavailable):
 )  # fmt: skip
 @click.option("--reason", metavar="T", help="Why, for the record in the log.")
 @click.option(
+    "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
+    help="Sign the request with this private key (PEM). Default: LETHE_REQUEST_SIGNING_KEY, or "
+    "no signature.",
+)  # fmt: skip
+@click.option(
     "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
     help=f"Wait for the receipt, at most S seconds ({_DEFAULT_WAIT} if not said).",
 )  # fmt: skip
@@ -78,7 +84,10 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
       lethe delete churn --subject "household 7" --request-id erasure-2041
       lethe delete churn --rows-file withdrawn.txt --wait 300
     """  # noqa: D301 - click looks for the character
+    ctx.ensure_object(Flags).settings["request_signing_key"] = given["sign"]
     settings, out = prepare(ctx)
+    key = settings.request_signing_key
+    signer = None if key is None else read_signer(key)
     request = _request(given)
     with open_runtime(settings) as runtime:
         store = runtime.store()  # refuses a store that is not there before anything is sent
@@ -86,7 +95,7 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
         try:
             partition = _receipts(reader, request.model_id)
             begin = reader.bounds(partition).end
-            _send(runtime, request)
+            _send(runtime, request, signer)
             if given["wait"] is None:
                 if request.model_id not in store.model_ids():
                     click.echo(
@@ -166,11 +175,14 @@ def _value(request: DeletionRequest) -> bytes:
     return request.model_dump_json(exclude_none=True).encode()
 
 
-def _send(runtime: Runtime, request: DeletionRequest) -> None:
+def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> None:
     headers = cloudevents.headers(
         DELETION_REQUESTED, request.request_id, datetime.now(UTC), request.model_id
     )
-    message = Message(topics.DELETIONS, request.model_id.encode(), _value(request), headers)
+    value = _value(request)
+    if signer is not None:
+        headers = signer.signed(DELETION_REQUESTED, value, headers)
+    message = Message(topics.DELETIONS, request.model_id.encode(), value, headers)
     producer = runtime.log.producer()
     try:
         producer.publish([message])
@@ -222,7 +234,8 @@ def _wait(
             raise NoReceipt(
                 f"no final receipt of request {request.request_id} in {seconds:g} s; it is {waits} "
                 "and will be decided once a worker runs (`lethe work`). The same request id and "
-                "rows again bring the same receipt"
+                "rows again bring the same receipt. A request that workers refuse to authenticate "
+                f"gets none: it lies in {topics.DEAD_LETTERS}"
             )
     out.document(receipt.model_dump(mode="json"))
     out.line(_sentence(receipt))

@@ -27,6 +27,7 @@ from consumers.health import Health
 from consumers.http import serve
 from consumers.metrics import Metrics
 from consumers.refresh_worker import RefreshWorker
+from consumers.request_keys import RequestKeys, read_request_keys
 from consumers.runtime import Runtime, open_runtime
 from consumers.settings import Settings
 from consumers.telemetry import Logger, logger
@@ -230,8 +231,17 @@ def _make(runtime: Runtime, crew: _Crew, name: str) -> Worker:
             health=crew.health[name],
             limits=_batch_limits(settings),
             batching=Batching(settings.min_batch, settings.max_wait),
+            request_keys=_request_keys(settings, crew),
         )
     return RefreshWorker(runtime.log, store, metrics=crew.metrics, health=crew.health[name])
+
+
+def _request_keys(settings: Settings, crew: _Crew) -> RequestKeys | None:
+    if settings.request_keys is None:
+        return None
+    keys = read_request_keys(settings.request_keys)
+    crew.log.info("requests must be signed", action="request_keys", keys=len(keys))
+    return keys
 
 
 def _batch_limits(settings: Settings) -> BatchLimits:
