@@ -8,12 +8,13 @@ receipts and parameters: the log wins. What cannot be computed again is adopted 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from consumers import chain, topics
-from consumers.adopt_refresh import adopt_refresh
+from consumers.adopt_refresh import adopt_refresh, check_log
 from consumers.decide import compute, decide, rows_named
 from consumers.deletion_transition import deletion_transition
 from consumers.events import Receipt, SourceRange, Version
@@ -46,6 +47,8 @@ from engine.store.commit import Commit
 from engine.store.outbox import Stage, decode
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
+
+_TO_THE_END = sys.maxsize
 
 _TOLERANCE = 1e-6
 """Relative distance of parameters that are computed again: rounding, on another machine."""
@@ -113,12 +116,14 @@ class _Adoption:
     lost: Lost
 
     def run(self, state: ModelState) -> ModelState:
-        before = state
+        before, leaves = state, self.lost.leaves(state)
         for at, version in enumerate(self.lost.versions):
             if version.source is None:
                 raise fork(state, version, "registration made it, whose data the log has not")
             partition = partition_of(self.reader, version.source)
-            state = self._answer_again(state, partition, version.source.first_offset)
+            ends = self._answered_before(before, leaves, version)
+            own = {partition: version.source.first_offset}
+            state = self._answer_again(state, ends | own)
             transition = self._version_again(state, partition, version)
             if transition is None:
                 rest = self.lost.versions[at:]
@@ -127,23 +132,44 @@ class _Adoption:
                 state = adopted.after
                 break
             state = self._take(state, transition, version)
-        for partition in self.lost.receipts:
-            state = self._answer_again(state, partition, None)
+        state = self._answer_again(state, dict.fromkeys(self.lost.receipts, _TO_THE_END))
         return self._drop_decided_job(before, state)
 
     # -- deciding again -----------------------------------------------------------------------
 
-    def _answer_again(self, state: ModelState, partition: Partition, end: int | None) -> ModelState:
-        """Decide again what was answered below ``end``, where no version of it was published."""
-        first = state.offsets.get(str(partition), 0)
-        receipts = [
-            receipt
-            for receipt in self.lost.receipts.get(partition, ())
-            if receipt.source.offset >= first and (end is None or receipt.source.offset < end)
-        ]
-        for commit in _commits(receipts):
-            offsets = range(commit[0].source.offset, commit[-1].source.offset + 1)
-            batch = _Batch(partition, offsets, commit[0].completed_at)
+    def _answered_before(
+        self, before: ModelState, leaves: Sequence[Receipt], version: Version
+    ) -> dict[Partition, int]:
+        """Return where each partition was when a version was made, by its log of receipts.
+
+        The log holds the receipts of all partitions in the order of their commits.
+        """
+        log, known = version.receipt_log, before.meta.receipt_log
+        count = 0 if log is None else log.size - (0 if known is None else known.size)
+        if not 0 < count <= len(leaves):
+            return {}
+        last = self.lost.position(leaves[count - 1])
+        return {
+            partition: 1
+            + max((r.source.offset for r in receipts if self.lost.position(r) <= last), default=-1)
+            for partition, receipts in self.lost.receipts.items()
+        }
+
+    def _answer_again(self, state: ModelState, ends: Mapping[Partition, int]) -> ModelState:
+        """Decide again what was answered below ``ends``, where no version of it was published."""
+        commits: list[tuple[int, _Batch]] = []
+        for partition, end in ends.items():
+            first = state.offsets.get(str(partition), 0)
+            receipts = [
+                receipt
+                for receipt in self.lost.receipts.get(partition, ())
+                if first <= receipt.source.offset < end
+            ]
+            for commit in _commits(receipts):
+                offsets = range(commit[0].source.offset, commit[-1].source.offset + 1)
+                batch = _Batch(partition, offsets, commit[0].completed_at)
+                commits.append((self.lost.position(commit[0]), batch))
+        for _, batch in sorted(commits, key=lambda commit: commit[0]):
             state = self._take(state, self._decide_again(state, batch), None)
         return state
 
@@ -154,13 +180,15 @@ class _Adoption:
         origin = origin_of_version(self.reader, version)
         if origin is None or origin.range is None:
             return None
+        source = origin.range
         if version.refresh is not None:
             job_id = version.refresh.job_id
+            origin = replace(origin, published=self.lost.same_decision)
             transition = swap(self.store, state, job_id, origin, version.created_at).transition
             if published_digest(transition.after) != version.parameters_digest:
                 return None  # the job was done again since, and came to another result
         else:
-            offsets = range(origin.range.first_offset, origin.range.last_offset + 1)
+            offsets = range(source.first_offset, source.last_offset + 1)
             batch = _Batch(partition, offsets, version.created_at)
             transition = self._decide_again(state, batch)
         return transition if _same(transition.after, version) else None
@@ -176,7 +204,7 @@ class _Adoption:
             state,
             compute(state, decide(state, items, lookup, subjects), lookup),
             [item for item in items if isinstance(item, Refused)],
-            batch.origin,
+            replace(batch.origin, published=self.lost.same_decision),
             now=batch.at,
         )
 
@@ -186,7 +214,7 @@ class _Adoption:
         self, before: ModelState, transition: Transition, version: Version | None
     ) -> ModelState:
         """Commit a transition with what was published of it in place of what was computed."""
-        after = transition.after
+        after, leaves = self._logged(before, transition, version)
         if version is not None:
             after = replace(
                 after,
@@ -200,6 +228,7 @@ class _Adoption:
             transition.commit,
             head=head_fields(after, before if same_arrays else None),
             requests=requests,
+            receipt_log=leaves,
             outbox=[
                 entry
                 for entry in transition.commit.outbox
@@ -209,6 +238,22 @@ class _Adoption:
         )
         self.store.commit(commit)
         return after
+
+    def _logged(
+        self, before: ModelState, transition: Transition, version: Version | None
+    ) -> tuple[ModelState, Sequence[bytes]]:
+        """Return the state with the log of receipts that was published, and what that adds.
+
+        A program of before there was one may have made the version: then it begins later.
+        """
+        after, leaves = transition.after, transition.commit.receipt_log
+        begun = [version] if version is not None else self.lost.versions
+        if before.meta.receipt_log is None and not any(one.receipt_log for one in begun):
+            after = replace(after, meta=with_meta(after.meta, receipt_log=None))
+            leaves = ()
+        if version is not None:
+            check_log(after, version)
+        return after, leaves
 
     def _theta(self, after: ModelState, version: Version) -> Array:
         """Return the published parameters if they are still there, else those computed."""

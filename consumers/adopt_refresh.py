@@ -25,8 +25,10 @@ from consumers.transition import (
     entries_in_order,
     head_fields,
     job_entry,
+    leaves_of,
     scalars_of,
     stored_receipt,
+    with_leaves,
     with_meta,
     without_rows,
 )
@@ -71,6 +73,7 @@ def adopt_refresh(
     if state.meta.rows_deleted + len(gone) != newest.rows_deleted:
         raise fork(state, newest, "the requests in the log do not account for its rows")
     after = _adopted(state, newest, theta, fates, len(gone) + len(retired))
+    after, leaves = _logged(after, newest, lost.leaves(state), fates)
     after, job = order_refresh(after, after.version, newest.created_at)
     made_by = origin_of_version(reader, newest)
     if made_by is None:
@@ -97,6 +100,7 @@ def adopt_refresh(
             if fate.receipt.version is not None
         },
         erase=[f"{state.meta.generation_key}/{row}" for row in gone],
+        receipt_log=leaves,
         requests={f.receipt.request_id: stored_receipt(f.receipt, f.body) for f in fates},
         deferred={
             name: request.model_dump_json()
@@ -109,6 +113,37 @@ def adopt_refresh(
         discarded=[f"gen:{state.meta.generation_key}"] if empty else [],
     )
     return Transition(commit, advanced(after, origin))
+
+
+def _logged(
+    state: ModelState, newest: Version, published: Sequence[Receipt], fates: Sequence[_Fate]
+) -> tuple[ModelState, list[bytes]]:
+    """Return the state with the receipts that it takes in its log, and what they add to it.
+
+    The first of them are those that the newest version's log names; the others came after it.
+    """
+    if newest.receipt_log is None:
+        check_log(state, newest)
+        return state, []
+    taken = {(f.receipt.source, f.receipt.request_id) for f in fates if f.receipt.final}
+    leaves = leaves_of([r for r in published if (r.source, r.request_id) in taken])
+    known = state.meta.receipt_log
+    named = newest.receipt_log.size - (0 if known is None else known.size)
+    check_log(with_leaves(state, leaves[: max(named, 0)]), newest)
+    return with_leaves(state, leaves), leaves
+
+
+def check_log(state: ModelState, version: Version) -> None:
+    """Check that a state's log of receipts is the one that a published version names.
+
+    Raises
+    ------
+    VersionFork
+        It is another one.
+    """
+    log = state.meta.receipt_log
+    if version.receipt_log != (None if log is None else log.head()):
+        raise fork(state, version, "the published receipts are not those of its log of receipts")
 
 
 def _answers(lost: Lost, state: ModelState, newest: int) -> list[Receipt]:

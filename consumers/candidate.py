@@ -12,6 +12,7 @@ import numpy as np
 
 from consumers.certificates import check_first, first_ledger, noisy
 from consumers.chain import GENESIS
+from consumers.commitment import new_secret
 from consumers.fitness import check_fit
 from consumers.progress import Progress
 from consumers.transition import PARAMETERS_LIMIT, scalars_of, with_meta
@@ -155,6 +156,7 @@ def stage(
         sentinels=sentinels,
         offsets={},
         deferred={},
+        secret=new_secret(),
     )
     return Candidate(state, where, dataset, data, frozenset(data.ids))
 

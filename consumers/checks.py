@@ -126,7 +126,7 @@ def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Chec
         yield Check(
             subject,
             True,
-            f"version {state.version}, format {meta.config.format}, V {meta.K} rows, Q {meta.r} "
+            f"version {state.version}, format {meta.format}, V {meta.K} rows, Q {meta.r} "
             "rows, as its head says",
         )
         yield _parameters(store, state)

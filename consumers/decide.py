@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from consumers.certificates import fits
+from consumers.commitment import rows_commitment
 from consumers.events import Source
 from consumers.log.base import Record
 from consumers.transition import opened_receipt
@@ -39,6 +40,7 @@ class Rejected:
     code: str
     detail: str
     rows_unknown: int = 0
+    commitment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Accepted:
     """A request that stands: rows to delete now (perhaps none) and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
+    ``commitment`` is to all rows that it names.
     """
 
     source: Source
@@ -79,6 +82,7 @@ class Accepted:
     rows_unknown: int
     retired: tuple[str, ...] = ()
     shares: frozenset[str] = frozenset()
+    commitment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +205,16 @@ class _Sorter:
             else:
                 unknown += 1
         request_id = item.request.request_id
+        secret = None if self.state is None else self.state.secret
+        commitment = rows_commitment(secret, request_id, rows)
         if not live and not retired and not before:
-            subject = item.request.subject_id
-            whose = f"subject {subject!r} has no" if subject is not None else "none of the named"
+            # A receipt is read by many: it names neither rows nor subjects.
+            by_subject = item.request.subject_id is not None
+            whose = "the subject has no" if by_subject else "none of the named"
             detail = f"{whose} rows in this model, now or before"
-            return Rejected(source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown)
+            return Rejected(
+                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+            )
         accepted = Accepted(
             source,
             request_id,
@@ -214,6 +223,7 @@ class _Sorter:
             unknown,
             tuple(retired),
             frozenset(shares),
+            commitment,
         )
         if self.waiting.intersection(live) or (self.all_wait and live):
             return Deferral(accepted, "AWAITING_REBUILD", _WAITS)
@@ -366,6 +376,7 @@ def deferred_record(deferral: Deferral) -> Deferred:
         rows_unknown=accepted.rows_unknown,
         code=deferral.code,
         source=accepted.source.model_dump(),
+        rows_commitment=accepted.commitment,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
@@ -32,11 +32,14 @@ from consumers.transition import (
     entries_in_order,
     head_fields,
     job_entry,
+    leaves_of,
+    next_version,
     parameters_value,
     publish_version,
     receipt_entry,
     scalars_of,
     stored_receipt,
+    with_leaves,
     with_meta,
     without_rows,
 )
@@ -107,7 +110,8 @@ def unregistered_transition(
     Or records that name none: then the model id is empty, and the record that stays is the
     partition's.
     """
-    kept, entries = _receipts(model_id, None, decisions, now)
+    answers = _answers(model_id, None, decisions, origin, now)
+    entries = [*answers.entries]
     entries += [dead_letter(item) for item in refused if item.dead_letter]
     room = max(0, _UNREGISTERED_RECEIPTS - record.receipts)
     return Commit(
@@ -116,7 +120,7 @@ def unregistered_transition(
         expected=record.expected(origin.partition),
         partition=origin.partition,
         next_offset=origin.next_offset,
-        requests=dict(islice(kept.items(), room)),
+        requests=dict(islice(answers.kept.items(), room)),
         outbox=entries_in_order(entries),
         expire_seconds=_UNREGISTERED_SECONDS if model_id else None,
     )
@@ -136,15 +140,20 @@ def deletion_transition(
     after = _after(before, batch, retired, deferrals, now)
     entries: list[Entry] = []
     if batch.deleted:
-        ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
-        after, entries = publish_version(
-            after, request_ids=ids, refresh=None, origin=origin, now=now
-        )
+        after, entries = next_version(after, now)
     elif deferrals:
         after, job = order_refresh(after, after.version, now)
         entries = [] if job is None else [job_entry(job, now)]
-    receipts, sent = _receipts(after.model_id, after, batch.decisions, now)
-    entries += sent
+    answers = _answers(after.model_id, after, batch.decisions, origin, now)
+    leaves = leaves_of(answers.receipts)
+    after = with_leaves(after, leaves)
+    if batch.deleted:
+        ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
+        after, version = publish_version(
+            after, request_ids=ids, refresh=None, origin=origin, now=now
+        )
+        entries += version
+    entries += answers.entries
     entries += [dead_letter(item) for item in refused if item.dead_letter]
     deleted = [*batch.deleted, *retired]
     commit = Commit(
@@ -161,7 +170,8 @@ def deletion_transition(
         deleted=deleted,
         deleted_version=after.version,
         erase=[f"{before.meta.generation_key}/{row}" for row in batch.deleted],
-        requests=receipts,
+        receipt_log=leaves,
+        requests=answers.kept,
         deferred={d.accepted.request_id: deferred_record(d).model_dump_json() for d in deferrals},
         outbox=entries_in_order(entries),
         parameters=parameters_value(entries),
@@ -213,25 +223,42 @@ def _after(
     return without_rows(after) if batch.empty else after
 
 
-def _receipts(
-    model_id: str, after: ModelState | None, decisions: Sequence[Decision], now: datetime
-) -> tuple[dict[str, str], list[Entry]]:
-    """Return the receipts to keep, and the messages to send, in the order of the requests."""
-    kept: dict[str, str] = {}
+@dataclass(slots=True)
+class _Answers:
+    """The answers of a batch, in the order of the requests.
+
+    ``receipts`` are those that are kept, ``kept`` the same as they are stored; ``entries`` are
+    messages, repeats and conflicts among them.
+    """
+
+    receipts: list[Receipt] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+
+
+def _answers(
+    model_id: str,
+    after: ModelState | None,
+    decisions: Sequence[Decision],
+    origin: Origin,
+    now: datetime,
+) -> _Answers:
+    answers = _Answers()
     sent: dict[str, Entry] = {}
-    entries: list[Entry] = []
     for decision in decisions:
         if isinstance(decision, Repeated):
-            entries.append(repeated_entry(decision))
+            answers.entries.append(repeated_entry(decision))
         elif isinstance(decision, Again):
-            entries.append(sent[decision.request_id])
+            answers.entries.append(sent[decision.request_id])
         else:
-            receipt, body = _receipt(model_id, after, decision, now)
-            entries.append(receipt_entry(receipt))
+            made, body = _receipt(model_id, after, decision, now)
+            receipt = made if body is None else origin.published(made) or made
+            answers.entries.append(receipt_entry(receipt))
             if body is not None:
-                kept[receipt.request_id] = stored_receipt(receipt, body)
-                sent[receipt.request_id] = entries[-1]
-    return kept, entries
+                answers.receipts.append(receipt)
+                answers.kept[receipt.request_id] = stored_receipt(receipt, body)
+                sent[receipt.request_id] = answers.entries[-1]
+    return answers
 
 
 def _receipt(
@@ -245,6 +272,7 @@ def _receipt(
             rows_deleted=len(decision.rows),
             rows_unknown=decision.rows_unknown,
             source=decision.source,
+            commitment=decision.commitment,
             now=now,
         )
         return receipt, decision.body
@@ -266,6 +294,7 @@ def _deferred_receipt(after: ModelState, deferral: Deferral, now: datetime) -> R
         generation=after.meta.generation,
         source=accepted.source,
         completed_at=now,
+        rows_commitment=accepted.commitment,
     )
 
 
@@ -276,6 +305,7 @@ def applied_receipt(
     rows_deleted: int,
     rows_unknown: int,
     source: Source,
+    commitment: str | None,
     now: datetime,
 ) -> Receipt:
     """Return the receipt of a request that stands."""
@@ -291,6 +321,7 @@ def applied_receipt(
         certificate=certificate_of(after),
         source=source,
         completed_at=now,
+        rows_commitment=commitment,
     )
 
 
@@ -306,6 +337,7 @@ def _refusal(model_id: str, decision: Decision, now: datetime) -> tuple[Receipt,
             rows_unknown=decision.rows_unknown,
             source=decision.source,
             completed_at=now,
+            rows_commitment=decision.commitment,
         ), decision.body
     if isinstance(decision, Conflicting):
         return _conflict(model_id, decision.request_id, decision.source, decision.first, now), None

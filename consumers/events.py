@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,7 @@ from pydantic import (
 
 from engine.policy import Size
 from engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
+from engine.store.receipt_log import Hash, LogHead
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"
 REFRESH_COMPLETED = "lethe.refresh.completed.v1"
@@ -67,19 +68,23 @@ class Event(BaseModel):
         return self.model_dump_json().encode()
 
 
-class CertifiedEvent(Event):
-    """Base of what carries the certificate of a certified model (docs/certified.md).
+class SparseEvent(Event):
+    """Base of events with members that are left out, not null, where they do not apply.
 
-    It is written for such a model and nowhere else: digests of other models do not know of it.
+    Events that were written before there was such a member keep their bytes, and their digests.
     """
 
+    SPARSE: ClassVar[tuple[str, ...]] = ("certificate",)
+
     certificate: CertificateRecord | None = None
+    """Of a certified model (docs/certified.md)."""
 
     @model_serializer(mode="wrap")
-    def _without_certificate(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = serialise(self)
-        if self.certificate is None:
-            data.pop("certificate", None)
+        for name in self.SPARSE:
+            if getattr(self, name) is None:
+                data.pop(name, None)
         return data
 
 
@@ -138,8 +143,14 @@ class SourceRange(Event):
 ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
 
 
-class Receipt(CertifiedEvent):
-    """The outcome of one request; final but for ``DEFERRED``."""
+class Receipt(SparseEvent):
+    """The outcome of one request; final but for ``DEFERRED``.
+
+    ``rows_commitment`` binds it to the ids of the rows that the request names
+    (`consumers.commitment`); a receipt does not hold the ids.
+    """
+
+    SPARSE = ("certificate", "rows_commitment")
 
     request_id: str
     model_id: str
@@ -154,6 +165,7 @@ class Receipt(CertifiedEvent):
     source: Source
     completed_at: Time
     conflicts_with: Source | None = None
+    rows_commitment: Hash | None = None
 
     @property
     def final(self) -> bool:
@@ -170,8 +182,14 @@ class RefreshInfo(Event):
     seconds: Finite
 
 
-class Version(CertifiedEvent):
-    """One version of a model: identity, link to the last, error; no parameters."""
+class Version(SparseEvent):
+    """One version of a model: identity, link to the last, error; no parameters.
+
+    ``receipt_log`` is the head of the log of final receipts, those of this version's own commit
+    included (docs/evidence.md).
+    """
+
+    SPARSE = ("certificate", "receipt_log")
 
     model_id: str
     generation: int
@@ -189,6 +207,7 @@ class Version(CertifiedEvent):
     refresh: RefreshInfo | None = None
     source: SourceRange | None = None
     created_at: Time
+    receipt_log: LogHead | None = None
 
 
 class Parameters(Event):

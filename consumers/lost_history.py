@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from consumers import chain, topics
@@ -26,7 +27,7 @@ _READ_SECONDS = 5.0
 EventType = TypeVar("EventType", Version, Parameters, Receipt)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lost:
     """What was published beyond a state.
 
@@ -51,6 +52,14 @@ class Lost:
     all_receipts: tuple[Receipt, ...]
     parameters: Parameters | None
 
+    @cached_property
+    def _places(self) -> Mapping[tuple[str, Source], Sequence[int]]:
+        """Where the receipts of each record stand among all."""
+        places: dict[tuple[str, Source], list[int]] = {}
+        for at, receipt in enumerate(self.all_receipts):
+            places.setdefault((receipt.request_id, receipt.source), []).append(at)
+        return places
+
     def __bool__(self) -> bool:
         return bool(self.versions or any(self.receipts.values()))
 
@@ -69,32 +78,64 @@ class Lost:
             return list(items)  # receipts are missing: go by the records alone
         return [item for item in items if _counts(item, places.get(request_of(item)[1], set()))]
 
-    def published(self, receipt: Receipt) -> Receipt | None:
-        """Return the published receipt of the same decision.
+    def leaves(self, state: ModelState) -> tuple[Receipt, ...]:
+        """Return the published receipts that the state's log lacks, in the order of the log.
+
+        They are the final receipts of records that the state has not decided, and of requests
+        that it still defers; each once, and no conflicts (docs/evidence.md).
+        """
+        undecided = {
+            (receipt.source, receipt.request_id)
+            for partition, receipts in self.receipts.items()
+            for receipt in receipts
+            if receipt.source.offset >= state.offsets.get(str(partition), 0)
+        }
+        found: dict[tuple[Source, str], Receipt] = {}
+        for receipt in self.all_receipts:
+            name = (receipt.source, receipt.request_id)
+            new = name in undecided or receipt.request_id in state.deferred
+            if new and receipt.final and receipt.code != "REQUEST_ID_CONFLICT":
+                found.setdefault(name, receipt)
+        return tuple(found.values())
+
+    def same_decision(self, receipt: Receipt) -> Receipt | None:
+        """Return the published receipt of the same decision, if there is one.
 
         One of a version that the state claims to have stands whatever comes out now: the model
         was registered again in the meantime, from rows that may or may not hold those.
+        """
+        for other in self._of_record(receipt):
+            before = other.version is not None and other.version <= self.known
+            if before or _outcome(other) == _outcome(receipt):
+                return other
+        return None
+
+    def published(self, receipt: Receipt) -> Receipt | None:
+        """Return the published receipt of the same decision, if the record was decided.
 
         Raises
         ------
         VersionFork
             The record was decided otherwise.
         """
-        same = [
-            other
-            for other in self.all_receipts
-            if (other.request_id, other.source) == (receipt.request_id, receipt.source)
-        ]
-        for other in same:
-            before = other.version is not None and other.version <= self.known
-            if before or _outcome(other) == _outcome(receipt):
-                return other
+        found = self.same_decision(receipt)
+        if found is not None:
+            return found
+        same = self._of_record(receipt)
         if any(other.final == receipt.final for other in same):
             raise VersionFork(
                 f"model {receipt.model_id!r}: request {receipt.request_id!r} was answered "
                 f"{same[0].status} and comes to {receipt.status} when it is decided again"
             )
         return None
+
+    def _of_record(self, receipt: Receipt) -> list[Receipt]:
+        places = self._places.get((receipt.request_id, receipt.source), ())
+        return [self.all_receipts[at] for at in places]
+
+    def position(self, receipt: Receipt) -> int:
+        """Return where the first receipt of a published receipt's record stands among all."""
+        return self._places[receipt.request_id, receipt.source][0]
 
 
 def _counts(item: Valid | Refused, places: set[tuple[int, int]]) -> bool:

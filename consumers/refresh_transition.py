@@ -20,11 +20,14 @@ from consumers.transition import (
     entries_in_order,
     head_fields,
     job_entry,
+    leaves_of,
+    next_version,
     parameters_value,
     publish_version,
     receipt_entry,
     scalars_of,
     stored_receipt,
+    with_leaves,
     with_meta,
     without_rows,
 )
@@ -106,10 +109,11 @@ def small_refresh(
         changes["reference_epoch"] = meta.reference_epoch + 1
     changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
     changed = with_meta(changed, status=meta.status)  # rows may have gone since the job began
-    state = replace(before, stream=stream, meta=changed)
-    after, entries = publish_version(
-        state, request_ids=(), refresh=_info(result), origin=origin, now=now
+    state, entries = next_version(replace(before, stream=stream, meta=changed), now)
+    after, version = publish_version(
+        with_leaves(state, ()), request_ids=(), refresh=_info(result), origin=origin, now=now
     )
+    entries += version
     commit = Commit(
         keys=before.keys,
         generation=before.generation_keys,
@@ -286,15 +290,18 @@ def _with_resolved(
         deletions_logged=state.meta.deletions_logged + len(new) + len(retired),
     )
     remaining = {r: d for r, d in state.deferred.items() if r not in result.resolved}
-    after, entries = publish_version(
-        replace(state, meta=meta, deferred=remaining),
+    after, entries = next_version(replace(state, meta=meta, deferred=remaining), now)
+    made = [_final_receipt(after, request, new, now) for request in resolved]
+    receipts = [origin.published(receipt) or receipt for receipt in made]
+    leaves = leaves_of(receipts)
+    after, version = publish_version(
+        with_leaves(after, leaves),
         request_ids=result.resolved,
         refresh=_info(result),
         origin=origin,
         now=now,
     )
-    receipts = [_final_receipt(after, request, new, now) for request in resolved]
-    entries += [receipt_entry(receipt) for receipt in receipts]
+    entries += [*version, *(receipt_entry(receipt) for receipt in receipts)]
     commit = replace(
         commit,
         partition=origin.partition,
@@ -302,6 +309,7 @@ def _with_resolved(
         head=head_fields(after, None),
         deleted=[*new, *sorted(retired)],
         deleted_version=after.version,
+        receipt_log=leaves,
         requests={
             receipt.request_id: stored_receipt(receipt, request.body)
             for receipt, request in zip(receipts, resolved, strict=True)
@@ -322,5 +330,6 @@ def _final_receipt(
         rows_deleted=sum(new.get(row) == request.request_id for row in request.row_ids),
         rows_unknown=request.rows_unknown,
         source=Source.model_validate(request.source),
+        commitment=request.rows_commitment,
         now=now,
     )

@@ -19,7 +19,14 @@ from consumers.events import Version
 from consumers.log.base import Producer, Reader
 from consumers.progress import Progress, unseen
 from consumers.publisher import Publisher, erase
-from consumers.replacement import fork, is_fork, still_deferred, tip, with_former_rows
+from consumers.replacement import (
+    continued_log,
+    fork,
+    is_fork,
+    still_deferred,
+    tip,
+    with_former_rows,
+)
 from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import version_tails
 from consumers.transition import (
@@ -27,6 +34,7 @@ from consumers.transition import (
     advanced,
     entries_in_order,
     head_fields,
+    next_version,
     parameters_value,
     publish_version,
     scalars_of,
@@ -37,6 +45,7 @@ from engine.store.commit import Commit
 from engine.store.head import ModelConfig
 from engine.store.keys import ModelKeys
 from engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
+from engine.store.receipt_log import read_leaves
 from engine.store.staged import Staged, catch_up
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -200,7 +209,10 @@ def _transition(
 ) -> tuple[ModelState, Commit]:
     """Return the state that follows its predecessor, and the commit that makes it."""
     fresh, where, dataset = candidate.state, candidate.where, candidate.dataset
-    after, entries = publish_version(fresh, request_ids=(), refresh=None, origin=Origin(), now=now)
+    state, entries = next_version(fresh, now)
+    after, version = publish_version(state, request_ids=(), refresh=None, origin=Origin(), now=now)
+    entries += version
+    log = after.meta.receipt_log
     persist = staging.to_persist(
         store.client,
         [*where.required(), dataset.ids],
@@ -221,6 +233,7 @@ def _transition(
         head=head_fields(after, None),
         v_before=len(fresh.stream.V),
         q_before=len(fresh.stream.Q),
+        clear_log=log is None or log.size != before.expected.receipts,
         retired=[row for row in missing if row not in ledgered],
         deferred={name: request.model_dump_json() for name, request in after.deferred.items()},
         outbox=entries_in_order(entries),
@@ -267,6 +280,9 @@ def _onto(
             if len(caught_up.staged.stream.V)
             else None,
             "ledger": caught_up.staged.ledger,
+            "receipt_log": continued_log(
+                before, published, lambda: read_leaves(store.client, before.keys)
+            ),
             **scalars_of(caught_up.staged.stream),
         }
     )
@@ -281,4 +297,5 @@ def _onto(
         sentinels=caught_up.staged.sentinels,
         offsets=before.offsets,
         deferred=still_deferred(before.deferred, candidate.new),
+        secret=before.secret or fresh.secret,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from consumers.events import Version
-from engine.errors import VersionFork
+from engine.errors import CorruptState, VersionFork
+from engine.merkle import Frontier, root_of
 from engine.store.predecessor import Members, Predecessor
+from engine.store.receipt_log import ReceiptLog
 from engine.store.state import Deferred
 
 
@@ -44,6 +46,28 @@ def is_fork(before: Predecessor, published: Version | None) -> bool:
     if published is None or published.version < before.version:
         return False
     return (published.version, published.digest) != (before.version, before.expected.digest)
+
+
+def continued_log(
+    before: Predecessor, published: Version | None, leaves: Callable[[], Sequence[bytes]]
+) -> ReceiptLog:
+    """Return the log of receipts that the next version goes on with.
+
+    It is the stored one, where that is what was published. A store that has lost receipts of the
+    log cannot go on with it: the log begins anew, and every reader sees its size go back.
+    ``leaves`` reads the stored list, which is needed only where the head cannot be believed.
+    """
+    stored = None if before.meta is None else before.meta.receipt_log
+    fits = stored is not None and stored.size == before.expected.receipts
+    if stored is not None and fits and not is_fork(before, published):
+        return stored
+    head = None if published is None else published.receipt_log
+    try:
+        found = leaves()
+    except CorruptState:
+        return ReceiptLog()
+    kept = head is None or root_of(found[: head.size]).hex() == head.root
+    return ReceiptLog.of(Frontier().appended(found)) if kept else ReceiptLog()
 
 
 def fork(before: Predecessor, published: Version) -> VersionFork:

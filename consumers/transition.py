@@ -7,7 +7,7 @@ here, as bytes that are stored in the outbox with the state and published from t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -29,6 +29,7 @@ from consumers.events import (
 )
 from consumers.refresh_order import order_refresh
 from engine.error import ErrorKind, PublishedError, Sentinels, published_error
+from engine.merkle import leaf_hash
 from engine.objective import Array
 from engine.store import codec
 from engine.store.commit import Commit
@@ -37,6 +38,7 @@ from engine.store.head import ErrorRecord, Meta
 from engine.store.outbox import Entry, Stage, encode
 from engine.store.reading import record
 from engine.store.receipts import Kept, keep_receipt, open_receipt
+from engine.store.receipt_log import ReceiptLog
 from engine.store.state import ModelState
 from engine.stream import Stream, at_rest
 
@@ -52,13 +54,22 @@ class Transition:
     after: ModelState
 
 
+def _unpublished(_: Receipt) -> Receipt | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The log records that a transition decides, or none (registration)."""
+    """The log records that a transition decides, or none (registration).
+
+    ``published`` returns the receipt that the log has of a decision already, when a decision that
+    the store has lost is made again: that one stands, byte for byte.
+    """
 
     partition: str = ""
     next_offset: int = 0
     range: SourceRange | None = None
+    published: Callable[[Receipt], Receipt | None] = _unpublished
 
 
 def error_record(state: ModelState, error: PublishedError, version: int) -> ErrorRecord:
@@ -121,6 +132,17 @@ def opened_receipt(stored: str, request_id: str) -> tuple[Kept, Receipt]:
     return kept, record(Receipt, kept.receipt, f"{what}, its receipt")
 
 
+def leaves_of(receipts: Sequence[Receipt]) -> list[bytes]:
+    """Return what receipts add to the log: hashes of the published bytes of the final ones."""
+    return [leaf_hash(receipt.value()) for receipt in receipts if receipt.final]
+
+
+def with_leaves(state: ModelState, leaves: Sequence[bytes]) -> ModelState:
+    """Return a state whose receipt log has further entries; it begins here if it had none."""
+    log = (state.meta.receipt_log or ReceiptLog()).appended(leaves)
+    return replace(state, meta=state.meta.model_copy(update={"receipt_log": log}))
+
+
 def job_entry(job: RefreshRequested, now: datetime) -> Entry:
     """Return the message that orders a refresh."""
     return Entry(
@@ -147,21 +169,18 @@ def published_digest(state: ModelState) -> str:
 def new_version(
     state: ModelState,
     *,
-    version: int,
-    prev_digest: str,
-    error: ErrorRecord,
     request_ids: Sequence[str],
     refresh: RefreshInfo | None,
     source: SourceRange | None,
     now: datetime,
 ) -> Version:
-    """Return the version event of a state, digest included."""
+    """Return the version event of a state, digest included; the state's is the last one's."""
     meta, config = state.meta, state.meta.config
     unsigned = Version(
         model_id=config.model_id,
         generation=meta.generation,
-        version=version,
-        prev_digest=prev_digest,
+        version=state.version,
+        prev_digest=state.digest,
         digest="",
         parameters_digest=published_digest(state),
         method=config.method,
@@ -169,12 +188,13 @@ def new_version(
         status=meta.status,
         rows_live=meta.rows_live,
         rows_deleted=meta.rows_deleted,
-        error=error,
+        error=meta.error,
         certificate=certificate_of(state),
         request_ids=tuple(request_ids),
         refresh=refresh,
         source=source,
         created_at=now,
+        receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
     )
     return unsigned.model_copy(update={"digest": chain.version_digest(unsigned)})
 
@@ -244,7 +264,7 @@ def parameters_event(state: ModelState, version: Version) -> Parameters:
 def head_fields(state: ModelState, before: ModelState | None) -> dict[str, bytes]:
     """Return the fields of the head that differ: O(d) bytes, never more."""
     fields = {
-        "format": str(state.meta.config.format).encode(),
+        "format": str(state.meta.format).encode(),
         "version": str(state.version).encode(),
         "digest": state.digest.encode(),
         "meta": state.meta.model_dump_json().encode(),
@@ -253,6 +273,8 @@ def head_fields(state: ModelState, before: ModelState | None) -> dict[str, bytes
         value = getattr(state.stream, name)
         if before is None or value is not getattr(before.stream, name):
             fields[name] = codec.pack(value)
+    if before is None and state.secret is not None:
+        fields["secret"] = state.secret
     return fields
 
 
@@ -305,6 +327,20 @@ def without_rows(state: ModelState) -> ModelState:
     )
 
 
+def next_version(state: ModelState, now: datetime) -> tuple[ModelState, list[Entry]]:
+    """Give a changed state the number and the error of its next version, for its receipts.
+
+    A refresh job is ordered in the same commit when the error is over the budget, when requests
+    wait for a rebuild, or when the generation is used up; at most one is pending. Its message is
+    returned.
+    """
+    version = state.version + 1
+    error = error_record(state, measured_error(state), version)
+    state = replace(state, version=version, meta=with_meta(state.meta, error=error))
+    state, job = order_refresh(state, version, now)
+    return state, [] if job is None else [job_entry(job, now)]
+
+
 def publish_version(
     state: ModelState,
     *,
@@ -313,29 +349,14 @@ def publish_version(
     origin: Origin,
     now: datetime,
 ) -> tuple[ModelState, list[Entry]]:
-    """Give a changed state its next version; return it with the version's messages.
+    """Return the state of `next_version` with its digest, and the version's messages.
 
-    A refresh job is ordered in the same commit when the error is over the budget, when requests
-    wait for a rebuild, or when the generation is used up; at most one is pending.
+    The receipts of the commit are in its log by now: the version names the log's head.
     """
-    version = state.version + 1
-    error = error_record(state, measured_error(state), version)
-    state = replace(state, meta=with_meta(state.meta, error=error))
-    state, job = order_refresh(state, version, now)
     event = new_version(
-        state,
-        version=version,
-        prev_digest=state.digest,
-        error=error,
-        request_ids=request_ids,
-        refresh=refresh,
-        source=origin.range,
-        now=now,
+        state, request_ids=request_ids, refresh=refresh, source=origin.range, now=now
     )
-    parameters, versions = version_entries(state, event)
-    after = replace(state, version=version, digest=event.digest)
-    entries = [parameters, versions]
-    return after, entries if job is None else [*entries, job_entry(job, now)]
+    return replace(state, digest=event.digest), list(version_entries(state, event))
 
 
 def entries_in_order(entries: Sequence[Entry]) -> list[bytes]:

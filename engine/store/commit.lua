@@ -5,8 +5,8 @@
 -- line "writes" may fail. engine/store/commit.py builds the arguments.
 --
 -- KEYS  1 head  2 offsets  3 ledger  4 deletions  5 requests  6 deferred  7 outbox  8 erase
---       9 retired  10 parameters  11 discarded  12 V  13 Q  14.. keys to persist (a new
---       generation that was staged with a time to live)
+--       9 retired  10 parameters  11 discarded  12 V  13 Q  14 receipt log  15.. keys to persist
+--       (a new generation that was staged with a time to live)
 -- ARGV  1 manifest (JSON)  2.. binary values, in the order in which they are taken below
 
 local CHUNK = 1000 -- unpack fails near 8,000 elements
@@ -14,6 +14,8 @@ local CHUNK = 1000 -- unpack fails near 8,000 elements
 local HEAD, OFFSETS, LEDGER, DELETIONS, REQUESTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DEFERRED, OUTBOX, ERASE, RETIRED = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local PARAMETERS, DISCARDED, V, Q = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local RECEIPT_LOG = KEYS[14]
+local STAGED = 15 -- the first of the keys to persist
 
 local manifest = cjson.decode(ARGV[1])
 local expected = manifest.expected
@@ -45,12 +47,13 @@ local types = {
   [HEAD] = 'hash', [OFFSETS] = 'hash', [LEDGER] = 'hash', [DELETIONS] = 'list',
   [REQUESTS] = 'hash', [DEFERRED] = 'hash', [OUTBOX] = 'stream', [ERASE] = 'set',
   [RETIRED] = 'set', [PARAMETERS] = 'string', [DISCARDED] = 'set', [V] = 'list', [Q] = 'list',
+  [RECEIPT_LOG] = 'list',
 }
 for key, wanted in pairs(types) do
   local found = redis.call('TYPE', key)['ok']
   if found ~= 'none' and found ~= wanted then return corrupt('type of ' .. key, found) end
 end
-for i = 14, #KEYS do
+for i = STAGED, #KEYS do
   if redis.call('EXISTS', KEYS[i]) == 0 then return refuse('staged', KEYS[i]) end
 end
 for _, row in ipairs(manifest.deleted) do
@@ -67,6 +70,9 @@ if redis.call('LLEN', Q) ~= manifest.q_before then return refuse('rows of Q', ''
 if manifest.deletions_before and redis.call('LLEN', DELETIONS) ~= manifest.deletions_before then
   return corrupt('length of ' .. DELETIONS, redis.call('LLEN', DELETIONS))
 end
+if manifest.log_before and redis.call('LLEN', RECEIPT_LOG) ~= manifest.log_before then
+  return corrupt('length of ' .. RECEIPT_LOG, redis.call('LLEN', RECEIPT_LOG))
+end
 if redis.call('EXISTS', OUTBOX) == 1 then -- XADD takes only an id above all that it ever took
   local about = redis.call('XINFO', 'STREAM', OUTBOX)
   for i = 1, #about, 2 do
@@ -78,8 +84,8 @@ if redis.call('EXISTS', OUTBOX) == 1 then -- XADD takes only an id above all tha
     end
   end
 end
-local needed = 1 + 2 * manifest.head + manifest.v + manifest.q + manifest.outbox
-  + manifest.parameters
+local needed = 1 + 2 * manifest.head + manifest.v + manifest.q + manifest.log
+  + manifest.outbox + manifest.parameters
 if #ARGV ~= needed then return refuse('arguments', #ARGV) end
 
 -- 5c. writes: nothing below may fail ------------------------------------------------------------
@@ -109,6 +115,8 @@ end
 in_chunks('RPUSH', V, take(manifest.v))
 if manifest.clear_q then redis.call('DEL', Q) end
 in_chunks('RPUSH', Q, take(manifest.q))
+if manifest.clear_log then redis.call('DEL', RECEIPT_LOG) end
+in_chunks('RPUSH', RECEIPT_LOG, take(manifest.log))
 
 for _, row in ipairs(manifest.deleted) do
   redis.call('HSET', LEDGER, row, manifest.deleted_versions[row] or manifest.deleted_version)
@@ -121,7 +129,7 @@ in_chunks('HSET', REQUESTS, manifest.requests)
 in_chunks('HSET', DEFERRED, manifest.deferred)
 in_chunks('HDEL', DEFERRED, manifest.undeferred)
 in_chunks('SADD', DISCARDED, manifest.discarded)
-for i = 14, #KEYS do redis.call('PERSIST', KEYS[i]) end
+for i = STAGED, #KEYS do redis.call('PERSIST', KEYS[i]) end
 
 local sequence = redis.call('HGET', HEAD, 'commit_seq')
 for i, entry in ipairs(take(manifest.outbox)) do

@@ -20,7 +20,8 @@ class Expected:
     """What was loaded; the commit happens only if it still stands.
 
     ``next_offset`` is that of the commit's partition, None where nothing of it was decided.
-    ``deletions`` is the length of the list of deletions, None where it is not known.
+    ``deletions`` is the length of the list of deletions, ``receipts`` that of the receipt log;
+    None where it is not known.
     """
 
     commit_seq: int
@@ -28,6 +29,7 @@ class Expected:
     digest: str
     next_offset: int | None = None
     deletions: int | None = None
+    receipts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Commit:
         Row ids for the ledger; the script refuses one that is there already.
     deleted_versions
         By row id: the version that deleted it, where it is another one (adopted from the log).
+    receipt_log, clear_log
+        Leaf hashes to append to the receipt log; whether it begins anew before that.
     retired
         Row ids that a --replace leaves out.
     erase
@@ -85,6 +89,8 @@ class Commit:
     deleted: Sequence[str] = ()
     deleted_version: int = -1
     deleted_versions: Mapping[str, int] = field(default_factory=dict)
+    receipt_log: Sequence[bytes] = ()
+    clear_log: bool = False
     retired: Sequence[str] = ()
     erase: Sequence[str] = ()
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +106,8 @@ class Commit:
         """Return the script's KEYS and ARGV."""
         k, g = self.keys, self.generation
         keys = [k.head, k.offsets, k.ledger, k.deletions, k.requests, k.deferred, k.outbox]
-        keys += [k.erase, k.retired, k.parameters, k.discarded, g.V, g.Q, *self.persist]
+        keys += [k.erase, k.retired, k.parameters, k.discarded, g.V, g.Q, k.receipt_log]
+        keys += self.persist
         expected = self.expected
         offset = expected.next_offset
         manifest = {
@@ -118,7 +125,10 @@ class Commit:
             "v_before": self.v_before,
             "q_before": self.q_before,
             **({} if expected.deletions is None else {"deletions_before": expected.deletions}),
+            **({} if expected.receipts is None else {"log_before": expected.receipts}),
             "clear_q": self.clear_Q,
+            "log": len(self.receipt_log),
+            "clear_log": self.clear_log,
             "deleted": list(self.deleted),
             "deleted_version": str(self.deleted_version),
             "deleted_versions": {row: str(v) for row, v in self.deleted_versions.items()},
@@ -135,7 +145,7 @@ class Commit:
         arguments = [json.dumps(manifest, ensure_ascii=False).encode()]
         for name, value in self.head.items():
             arguments += [name.encode(), value]
-        arguments += [*self.V_rows, *self.Q_rows, *self.outbox]
+        arguments += [*self.V_rows, *self.Q_rows, *self.receipt_log, *self.outbox]
         if self.parameters is not None:
             arguments.append(self.parameters)
         return keys, arguments

@@ -13,12 +13,15 @@ from engine.errors import CorruptState, FormatTooNew
 from engine.objective import Kind
 from engine.policy import Limits
 from engine.store.reading import MAX_DIGITS, Count, record
+from engine.store.receipt_log import ReceiptLog
 
-FORMAT = 2
+FORMAT = 3
 """Version of the stored format: layout, script and events together. A program knows all up to it.
 
-A model of several classes is stored in format 2; a program that knows format 1 would take its
-arrays for damaged ones. All others are stored in format 1, byte for byte as before.
+A model with a log of receipts is stored in format 3: a program that does not know the log would
+leave receipts out of it. Before there was one, a model of several classes and a certified one were
+stored in format 2, all others in format 1; such a model gets its log, and format 3, with its next
+version or receipt.
 """
 
 MAX_VALUE_BYTES = 512 << 20
@@ -109,8 +112,8 @@ class ModelConfig(_Stored):
 
     @property
     def format(self) -> int:
-        """Version of the format that the model is stored in."""
-        return 1 if self.blocks == 1 and self.certify is None else FORMAT
+        """Version of the format that the model is stored in while it has no receipt log."""
+        return 1 if self.blocks == 1 and self.certify is None else 2
 
 
 def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:
@@ -145,6 +148,12 @@ class Meta(_Stored):
     pending_job: PendingJob | None = None
     awaiting_rebuild: bool = False
     refreshed_at: datetime
+    receipt_log: ReceiptLog | None = None
+
+    @property
+    def format(self) -> int:
+        """Version of the format that the model is stored in."""
+        return self.config.format if self.receipt_log is None else FORMAT
 
 
 def parse_meta(data: bytes | None, model_id: str) -> Meta:

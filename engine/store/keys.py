@@ -82,6 +82,11 @@ class ModelKeys:
         return self._key("requests")
 
     @cached_property
+    def receipt_log(self) -> str:
+        """List: leaf hashes of the log of final receipts, in the order of their commits."""
+        return self._key("receipt-log")
+
+    @cached_property
     def deferred(self) -> str:
         """Hash: request id to the rows that wait for a rebuild."""
         return self._key("deferred")

@@ -8,7 +8,7 @@ where the chain stands, which requests wait, and which rows and subjects there w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import redis
 
@@ -42,6 +42,8 @@ class Predecessor:
         The head's meta; None where there is none, or it does not parse.
     generations, datasets
         Names of what is live now.
+    secret
+        The secret of its commitments, if it has one.
     """
 
     keys: ModelKeys
@@ -52,6 +54,7 @@ class Predecessor:
     meta: Meta | None
     generations: tuple[str, ...]
     datasets: tuple[str, ...]
+    secret: bytes | None = field(default=None, repr=False)
 
     @property
     def version(self) -> int:
@@ -85,12 +88,13 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Pre
     """
     with reachable(client):
         pipeline = client.pipeline(transaction=True)
-        pipeline.hmget(keys.head, ["format", "commit_seq", "version", "digest", "meta"])
+        pipeline.hmget(keys.head, ["format", "commit_seq", "version", "digest", "meta", "secret"])
         pipeline.hgetall(keys.offsets)
         pipeline.hgetall(keys.deferred)
         pipeline.llen(keys.deletions)
-        head, offsets, deferred, deletions = pipeline.execute()
-    stored_format, commit_seq, version, digest, stored_meta = head
+        pipeline.llen(keys.receipt_log)
+        head, offsets, deferred, deletions, receipts = pipeline.execute()
+    stored_format, commit_seq, version, digest, stored_meta, secret = head
     meta = _meta(stored_format, stored_meta, model_id)
     try:
         expected = Expected(
@@ -99,6 +103,7 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Pre
             "" if digest is None else text(digest),
             None,
             deletions,
+            receipts,
         )
         positions = parse_offsets(offsets, "offsets")
         waiting = {text(k): parse_deferred(v, text(k), model_id) for k, v in deferred.items()}
@@ -113,7 +118,9 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Pre
         generations, datasets = (meta.generation_key,), (meta.dataset_key,)
     elif expected.version >= 0:
         generations, datasets = _live(client, keys, "gen"), _live(client, keys, "data")
-    return Predecessor(keys, expected, positions, waiting, deletions, meta, generations, datasets)
+    return Predecessor(
+        keys, expected, positions, waiting, deletions, meta, generations, datasets, secret
+    )
 
 
 def read_members(client: redis.Redis, before: Predecessor) -> Members:

@@ -28,6 +28,7 @@ class Deferred(BaseModel):
     rows_unknown: int
     code: str
     source: dict[str, str | int]
+    rows_commitment: str | None = None
 
     @field_validator("source")
     @classmethod
@@ -87,7 +88,11 @@ class Unregistered:
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """A registered model, as loaded or as just committed."""
+    """A registered model, as loaded or as just committed.
+
+    ``secret`` salts the commitments of receipts (`consumers.commitment`); models that were
+    registered before there were any have none.
+    """
 
     keys: ModelKeys
     commit_seq: int
@@ -99,6 +104,7 @@ class ModelState:
     sentinels: Sentinels
     offsets: Mapping[str, int]
     deferred: Mapping[str, Deferred]
+    secret: bytes | None = field(default=None, repr=False)
 
     @property
     def model_id(self) -> str:
@@ -118,8 +124,9 @@ class ModelState:
     def expected(self, partition: str | None) -> Expected:
         """Return what a commit that decides ``partition`` (None: nothing) must find."""
         offset = None if partition is None else self.offsets.get(partition)
-        logged = self.meta.deletions_logged
-        return Expected(self.commit_seq, self.version, self.digest, offset, logged)
+        deletions, log = self.meta.deletions_logged, self.meta.receipt_log
+        receipts = 0 if log is None else log.size
+        return Expected(self.commit_seq, self.version, self.digest, offset, deletions, receipts)
 
 
 State = ModelState | Unregistered

@@ -178,6 +178,7 @@ class ModelStore:
                 text(request): parse_deferred(value, text(request), model_id)
                 for request, value in stored.deferred.items()
             },
+            secret=head.get(b"secret"),
         )
 
     def sentinels(self, live: GenerationKeys, meta: Meta, sampled: Sampled) -> Sentinels:

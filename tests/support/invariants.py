@@ -16,6 +16,7 @@ from consumers.chain import check_parameters, check_version, theta_of
 from engine.store.connection import text
 from engine.store.keys import SHARDS, ModelKeys
 from tests.oracles import Wide, distance, relative, retrain_wide
+from tests.support.evidence import check_receipt_log
 from tests.support.platform import Platform, row_ids
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -51,6 +52,7 @@ def check_model(platform: Platform, model_id: str = "m", *, exact_to: float = 1e
     """Check every promise on a drained platform."""
     check_versions(platform, model_id)
     check_receipts(platform, model_id)
+    check_receipt_log(platform, model_id)
     check_rows(platform, model_id)
     check_theta(platform, model_id, exact_to)
     where = platform.load(model_id).keys

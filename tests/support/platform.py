@@ -326,8 +326,13 @@ class Platform:
 
     def receipts(self, model_id: str = "m") -> list[Receipt]:
         """Return all receipts of a model, repeats included, in order."""
-        found = [Receipt.model_validate_json(r.value or b"") for r in self.records(topics.RECEIPTS)]
-        return [receipt for receipt in found if receipt.model_id == model_id]
+        return [receipt for receipt, _ in self.published_receipts(model_id)]
+
+    def published_receipts(self, model_id: str = "m") -> list[tuple[Receipt, bytes]]:
+        """Return all receipts of a model with their bytes, repeats included, in order."""
+        values = [record.value or b"" for record in self.records(topics.RECEIPTS)]
+        found = [(Receipt.model_validate_json(value), value) for value in values]
+        return [(receipt, value) for receipt, value in found if receipt.model_id == model_id]
 
     def finals(self, model_id: str = "m") -> dict[str, Receipt]:
         """Return the final receipt of each request; repeats must be byte-identical."""

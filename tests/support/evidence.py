@@ -1,0 +1,44 @@
+"""The log of receipts, checked from what was published and from what is stored."""
+
+from __future__ import annotations
+
+from engine.merkle import Frontier, leaf_hash
+from engine.store.receipt_log import LogHead, read_leaves
+from tests.support.platform import Platform
+
+
+def published_entries(platform: Platform, model_id: str) -> dict[str, bytes]:
+    """Return the leaf hashes of the published final receipts, in order, by request.
+
+    They are read from the topic alone. Receipts of before the model was registered are no part
+    of its log.
+    """
+    known: dict[str, bytes] = {}
+    for receipt, value in platform.published_receipts(model_id):
+        outside = receipt.code in ("REQUEST_ID_CONFLICT", "UNKNOWN_MODEL")
+        if receipt.final and not outside:
+            first = known.setdefault(receipt.request_id, value)
+            assert first == value, f"{receipt.request_id}: two final receipts"
+    return {request_id: leaf_hash(value) for request_id, value in known.items()}
+
+
+def check_receipt_log(platform: Platform, model_id: str) -> None:
+    """Every version names the log of the receipts that were published up to it, none left out."""
+    state = platform.load(model_id)
+    entries = published_entries(platform, model_id)
+    leaves = list(entries.values())
+    stored = read_leaves(platform.raw(), state.keys)
+    log = state.meta.receipt_log
+    assert log is not None
+    assert stored == leaves, "the stored log is not the published receipts"
+    assert log.frontier() == Frontier().appended(leaves), "the head is not that of the stored log"
+    size = 0
+    for version in platform.versions(model_id):
+        head = version.receipt_log
+        assert head is not None, f"version {version.version} names no log of receipts"
+        assert head.size >= size, f"version {version.version}: its log of receipts went back"
+        size = head.size
+        root = Frontier().appended(leaves[:size]).root.hex()
+        assert head == LogHead(size=size, root=root), f"version {version.version}: another log"
+        own = {entries[request_id] for request_id in version.request_ids}
+        assert own <= set(leaves[:size]), f"version {version.version} lacks its own receipts"
