@@ -333,6 +333,6 @@ def test_a_model_without_a_certificate_does_not_know_the_word(memory: Platform) 
     memory.drain()
     for topic in (topics.MODELS, topics.VERSIONS, topics.RECEIPTS):
         assert all(b'"certificate":' not in (r.value or b"") for r in memory.records(topic))
-    assert memory.raw().hget(memory.load().keys.head, "format") == b"1"
+    assert memory.load().meta.config.format == 1
     memory.register("n", rows_of("linear"), method="exact", certify=TERMS)
-    assert memory.raw().hget(memory.load("n").keys.head, "format") == b"2"
+    assert memory.load("n").meta.config.format == 2

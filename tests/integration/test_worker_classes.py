@@ -21,6 +21,7 @@ from tests.families import make
 from tests.oracles import relative, retrain
 from tests.support.crash_lane import feed, finish
 from tests.support.invariants import check_model, ledger_of
+from tests.support.evidence import without_evidence
 from tests.support.platform import Platform, row_ids
 from tests.support.worker_process import Death, WorkerProcess
 
@@ -245,6 +246,8 @@ def test_an_older_program_refuses_a_model_of_classes_and_no_other(
     memory.register("m", "benign", "logistic")
     memory.register("n", "several_outputs", "linear")
     memory.register("o", "classes", "logistic")
+    for name in "mno":  # as they were stored before there was a log of receipts
+        without_evidence(memory, name)
     formats = [memory.raw().hget(memory.load(name).keys.head, "format") for name in "mno"]
     assert formats == [b"1", b"1", b"2"]
     monkeypatch.setattr(head, "FORMAT", 1)

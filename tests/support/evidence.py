@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from engine.merkle import Frontier, leaf_hash
 from engine.store.receipt_log import LogHead, read_leaves
 from tests.support.platform import Platform
@@ -42,3 +44,14 @@ def check_receipt_log(platform: Platform, model_id: str) -> None:
         assert head == LogHead(size=size, root=root), f"version {version.version}: another log"
         own = {entries[request_id] for request_id in version.request_ids}
         assert own <= set(leaves[:size]), f"version {version.version} lacks its own receipts"
+
+
+def without_evidence(platform: Platform, model_id: str) -> None:
+    """Make a stored model what it was before there were receipt logs and commitments."""
+    state, raw = platform.load(model_id), platform.raw()
+    meta = json.loads(raw.hget(state.keys.head, "meta") or b"")
+    del meta["receipt_log"]
+    fields = {"meta": json.dumps(meta), "format": state.meta.config.format}
+    raw.hset(state.keys.head, mapping=fields)
+    raw.hdel(state.keys.head, "secret")
+    raw.delete(state.keys.receipt_log)
