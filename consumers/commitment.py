@@ -14,8 +14,8 @@ import secrets
 from collections.abc import Collection
 
 from engine.merkle import leaf_hash, root_of
+from engine.store.head import SECRET_BYTES
 
-SECRET_BYTES = 32
 _LABEL = b"lethe.rows.v1\n"
 
 

@@ -37,8 +37,8 @@ from engine.store.generation import empty_generation
 from engine.store.head import ErrorRecord, Meta
 from engine.store.outbox import Entry, Stage, encode
 from engine.store.reading import record
-from engine.store.receipts import Kept, keep_receipt, open_receipt
 from engine.store.receipt_log import ReceiptLog
+from engine.store.receipts import Kept, keep_receipt, open_receipt
 from engine.store.state import ModelState
 from engine.stream import Stream, at_rest
 

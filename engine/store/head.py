@@ -27,6 +27,9 @@ version or receipt.
 MAX_VALUE_BYTES = 512 << 20
 """What one value of Redis holds: no model has a factor, or thetas, that are longer."""
 
+SECRET_BYTES = 32
+"""Of the secret that salts commitments."""
+
 Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -175,6 +178,19 @@ def parse_meta(data: bytes | None, model_id: str) -> Meta:
             f"{what}: {config.d} coefficients of {config.m} outputs are no model; run `lethe check`"
         )
     return meta
+
+
+def secret_of(stored: bytes | None, what: str) -> bytes | None:
+    """Return the secret that salts commitments; models from before there were any have none.
+
+    Raises
+    ------
+    CorruptState
+        It has another length.
+    """
+    if stored is not None and len(stored) != SECRET_BYTES:
+        raise CorruptState(f"{what}: its secret has not {SECRET_BYTES} bytes; run `lethe check`")
+    return stored
 
 
 def check_format(stored: bytes | None, model_id: str) -> None:

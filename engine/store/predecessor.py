@@ -15,7 +15,7 @@ import redis
 from engine.errors import CorruptState, FormatTooNew
 from engine.store.commit import Expected
 from engine.store.connection import reachable, text
-from engine.store.head import Meta, check_format, parse_meta
+from engine.store.head import SECRET_BYTES, Meta, check_format, parse_meta
 from engine.store.keys import PREFIX, ModelKeys
 from engine.store.reading import integer, names
 from engine.store.state import Deferred, parse_deferred, parse_offsets
@@ -119,7 +119,7 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Pre
     elif expected.version >= 0:
         generations, datasets = _live(client, keys, "gen"), _live(client, keys, "data")
     return Predecessor(
-        keys, expected, positions, waiting, deletions, meta, generations, datasets, secret
+        keys, expected, positions, waiting, deletions, meta, generations, datasets, _secret(secret)
     )
 
 
@@ -140,6 +140,10 @@ def read_members(client: redis.Redis, before: Predecessor) -> Members:
             for subject, rows in client.hscan_iter(where.subjects, count=CHUNK):
                 subjects[text(subject)] = _rows(where.subjects, text(subject), rows)
     return Members(before.datasets, tuple(ids), subjects)
+
+
+def _secret(stored: bytes | None) -> bytes | None:
+    return stored if stored is not None and len(stored) == SECRET_BYTES else None
 
 
 def _meta(stored_format: bytes | None, stored: bytes | None, model_id: str) -> Meta | None:

@@ -15,7 +15,7 @@ from engine.store import codec, keys
 from engine.store.commit import Commit, script
 from engine.store.connection import Barrier, reachable, surface_breaks, text
 from engine.store.generation import Sampled, read_fixed, read_stream
-from engine.store.head import Meta, check_format, parse_meta
+from engine.store.head import Meta, check_format, parse_meta, secret_of
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.lookup import CHUNK, Lookup, look_up, row_records
 from engine.store.reading import integer, names, words
@@ -178,7 +178,7 @@ class ModelStore:
                 text(request): parse_deferred(value, text(request), model_id)
                 for request, value in stored.deferred.items()
             },
-            secret=head.get(b"secret"),
+            secret=secret_of(head.get(b"secret"), f"model {model_id!r}"),
         )
 
     def sentinels(self, live: GenerationKeys, meta: Meta, sampled: Sampled) -> Sentinels:

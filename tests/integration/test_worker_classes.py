@@ -20,8 +20,8 @@ from engine.store.head import LimitsRecord
 from tests.families import make
 from tests.oracles import relative, retrain
 from tests.support.crash_lane import feed, finish
-from tests.support.invariants import check_model, ledger_of
 from tests.support.evidence import without_evidence
+from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 from tests.support.worker_process import Death, WorkerProcess
 

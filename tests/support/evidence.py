@@ -51,7 +51,7 @@ def without_evidence(platform: Platform, model_id: str) -> None:
     state, raw = platform.load(model_id), platform.raw()
     meta = json.loads(raw.hget(state.keys.head, "meta") or b"")
     del meta["receipt_log"]
-    fields = {"meta": json.dumps(meta), "format": state.meta.config.format}
-    raw.hset(state.keys.head, mapping=fields)
+    raw.hset(state.keys.head, "meta", json.dumps(meta))
+    raw.hset(state.keys.head, "format", str(state.meta.config.format))
     raw.hdel(state.keys.head, "secret")
     raw.delete(state.keys.receipt_log)

@@ -75,6 +75,7 @@ def whole(**changes: Any) -> Commit:
         outbox=[b"first", b"second"],
         parameters=b"parameters",
         discarded=["gen:older"],
+        receipt_log=[b"leaf 1", b"\x00\xff"],
     )
     return replace(commit, **changes)
 
@@ -98,6 +99,7 @@ def test_a_commit_writes_everything(store: ModelStore, redis_client: redis.Redis
         (b"2-1", {b"entry": b"first"}),
         (b"2-2", {b"entry": b"second"}),
     ]
+    assert client.lrange(KEYS.receipt_log, 0, -1) == [b"leaf 1", b"\x00\xff"]
     assert client.get(KEYS.parameters) == b"parameters"
     assert client.smembers(KEYS.discarded) == {b"gen:older"}
 
@@ -131,7 +133,8 @@ def test_a_refused_commit_writes_nothing(
 
 
 @pytest.mark.parametrize("name", ["ledger", "deletions", "requests", "deferred", "outbox", "erase",
-                                  "retired", "parameters", "discarded", "V", "Q"])  # fmt: skip
+                                  "retired", "parameters", "discarded", "receipt_log",
+                                  "V", "Q"])  # fmt: skip
 def test_a_key_of_another_type_is_refused_before_anything_is_written(
     store: ModelStore, redis_client: redis.Redis, name: str
 ) -> None:
@@ -174,6 +177,19 @@ def test_a_list_of_deletions_that_the_head_does_not_know_is_refused(
     assert dump(redis_client) == before
     redis_client.rpop(KEYS.deletions)
     assert store.commit(whole(expected=known)) == 2
+
+
+def test_a_log_of_receipts_that_the_head_does_not_know_is_refused(
+    store: ModelStore, redis_client: redis.Redis
+) -> None:
+    known = replace(STANDS, receipts=0)
+    redis_client.rpush(KEYS.receipt_log, "of a later commit")
+    before = dump(redis_client)
+    with pytest.raises(CorruptState, match="receipt-log is 1"):
+        store.commit(whole(expected=known))
+    assert dump(redis_client) == before
+    assert store.commit(whole(expected=replace(STANDS, receipts=1), clear_log=True)) == 2
+    assert redis_client.lrange(KEYS.receipt_log, 0, -1) == [b"leaf 1", b"\x00\xff"]
 
 
 @pytest.mark.parametrize("more", [-1, 1])
