@@ -59,7 +59,8 @@ class ModelStore:
         surface_breaks(client)
         self._client = client
         # The script and the barrier that waits for it share one connection.
-        self._writer: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
+        with reachable(client):  # it connects at once
+            self._writer: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
         self._barrier = barrier
         self._script = self._writer.register_script(script())
 

@@ -418,6 +418,7 @@ def deleted_bytes_are_gone(facts: Facts) -> Verdict:
     verdict = Verdict("places that still hold bytes of deleted rows")
     for place, found in facts.history.remains.items():
         verdict.look(found["deleted"] == 0, f"{place}: {found['deleted']} numbers of deleted rows")
+        verdict.notes["numbers in staged keys, which expire"] = facts.history.staged
         if found["live"] == 0 and place != "kafka":
             verdict.wrong.append(f"{place}: not even live rows are found: the search is broken")
     return verdict

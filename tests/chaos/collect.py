@@ -135,9 +135,11 @@ class Search:
         return found
 
 
-def values_of(raw: redis.Redis) -> Iterator[bytes]:
-    """Yield every value of a database, together with its fields."""
+def values_of(raw: redis.Redis, *, staged: bool) -> Iterator[bytes]:
+    """Yield every value, together with its fields: of keys that expire (staged), or that stay."""
     for key in raw.scan_iter(count=1000):
+        if (int(str(raw.ttl(key))) >= 0) is not staged:
+            continue
         kind = text(raw.type(key))
         found: Any
         match kind:

@@ -42,6 +42,8 @@ WEIGHTS = {
     "kafka: restart": 1,
 }
 
+IN_PEACE = "worker: SIGKILL, and nothing else"
+
 
 @dataclass(frozen=True, slots=True)
 class Happened:
@@ -75,6 +77,13 @@ class Faults:
                 kind = self._draw()
                 self.crew.replace_deserters()
                 pool.submit(self._cause, kind, random.Random(self.rng.random()), stop)
+
+    def kill_one(self) -> None:
+        """Kill a deletion worker; nothing else goes on."""
+        begin = time.time()
+        whom = self._to_one("deletions", self.rng, self.crew.kill)
+        if whom is not None:
+            self.happened.append(Happened(IN_PEACE, begin, time.time(), whom))
 
     def counts(self) -> Counter[str]:
         """Return how often each kind happened."""

@@ -134,4 +134,5 @@ class History:
     broken: list[str] = field(default_factory=list)
     diaries: list[Json] = field(default_factory=list)
     remains: dict[str, dict[str, int]] = field(default_factory=dict)
+    staged: int = 0  # numbers of deleted rows in keys that expire
     deserters: list[str] = field(default_factory=list)

@@ -9,22 +9,21 @@ from statistics import median
 from typing import Any
 
 from tests.chaos.checker import Verdict
+from tests.chaos.faults import IN_PEACE
 from tests.chaos.history import History, Json
 from tests.chaos.run import Outcome, Settings
 
 Figures = dict[str, Any]
 
 
-def recoveries(history: History, outcome: Outcome) -> list[float]:
+def recoveries(history: History, outcome: Outcome, kind: str) -> list[float]:
     """Return the seconds from each kill of a worker to the next applied request of its partitions.
 
     Kills of workers that held no partition, and those with nothing applied after, do not count.
     """
     held: dict[str, set[str]] = {}
     applied: dict[str, list[float]] = {}
-    kills = {
-        one.whom: one.begin for one in outcome.faults.happened if one.kind == "worker: SIGKILL"
-    }
+    kills = {one.whom: one.begin for one in outcome.faults.happened if one.kind == kind}
     for line in history.diaries:
         who = line["who"]
         if line["what"] == "seek" and line["t"] <= kills.get(who, line["t"]):
@@ -50,7 +49,6 @@ def figures(
     seconds: float,
 ) -> Figures:
     """Return everything that is to be told, as plain values."""
-    recovered = recoveries(history, outcome)
     lost = [loss for loss in outcome.store.losses if loss.commits]
     kinds = Counter(loss.how for loss in lost)
     problems = list(outcome.failures) + [f"a fault failed: {e}" for e in outcome.faults.errors]
@@ -77,11 +75,10 @@ def figures(
             "commits_lost": sum(loss.commits for loss in lost),
         },
         "refreshes": _refreshes(history),
-        "recovery_seconds": {
-            "kills": len(recovered),
-            "median": round(median(recovered), 2) if recovered else None,
-            "worst": round(max(recovered), 2) if recovered else None,
-        },
+        "recovery_seconds": _spread(recoveries(history, outcome, IN_PEACE)),
+        "recovery_seconds_among_other_faults": _spread(
+            recoveries(history, outcome, "worker: SIGKILL")
+        ),
         "liveness_seconds": None if outcome.liveness is None else round(outcome.liveness, 1),
         "promises": [
             {
@@ -98,6 +95,14 @@ def figures(
     }
 
 
+def _spread(times: list[float]) -> dict[str, float | None]:
+    return {
+        "partitions": len(times),
+        "median": round(median(times), 2) if times else None,
+        "worst": round(max(times), 2) if times else None,
+    }
+
+
 def _refreshes(history: History) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     seen: set[str] = set()
@@ -111,7 +116,7 @@ def _refreshes(history: History) -> dict[str, int]:
 
 def report(found: Figures) -> str:
     """Return the short report."""
-    recovery = found["recovery_seconds"]
+    peace, war = found["recovery_seconds"], found["recovery_seconds_among_other_faults"]
     lines = [
         f"seed {found['seed']}: {found['requests']} requests, {found['versions']} versions, "
         f"{found['rows_deleted']} rows deleted, {found['faults']} faults in "
@@ -121,7 +126,8 @@ def report(found: Figures) -> str:
         + ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in found["losses"].items()),
         "refreshes: " + ", ".join(f"{n} {size}" for size, n in found["refreshes"].items()),
         f"from kill -9 of a worker to the next applied request of its partitions: median "
-        f"{recovery['median']} s, worst {recovery['worst']} s ({recovery['kills']} partitions)",
+        f"{peace['median']} s, worst {peace['worst']} s (of {peace['partitions']}); while other "
+        f"faults went on: {war['median']} s, {war['worst']} s (of {war['partitions']})",
         f"everything decided {found['liveness_seconds']} s after the last fault",
         *(f"  PROBLEM  {problem}" for problem in found["problems"]),
     ]

@@ -14,6 +14,13 @@ from engine.store.store import ModelStore
 from tests.servers import ValkeyProcess
 
 
+def test_a_store_that_goes_away_while_it_is_opened_is_unavailable() -> None:
+    """Given a server that broke the connection in between, a worker waits and does not end."""
+    client = connect("redis://127.0.0.1:1")
+    with pytest.raises(StoreUnavailable):
+        ModelStore(client, Barrier(client, relaxed=True))
+
+
 def test_always_needs_no_waiting(redis_url: str) -> None:
     with connect(redis_url) as client:
         barrier = Barrier(client, relaxed=False)
