@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,38 @@ class Crew:
         """Let a stopped worker go on."""
         self._signal(member, signal.SIGCONT)
         member.stopped = member.taken = False
+
+    def holding(self, member: Member) -> set[str]:
+        """Return the partitions that a worker works on, as it wrote down itself."""
+        held: set[str] = set()
+        for line in self._diary(member):
+            if line["what"] == "seek":
+                held.add(line["partition"])
+            elif line["what"] == "lost":
+                held.difference_update(line["partitions"])
+        return held
+
+    def applied(self, partitions: set[str], since: float) -> bool:
+        """Return whether rows of a request in one of these partitions were deleted since."""
+        return any(
+            line["what"] == "commit"
+            and line["deleted"]
+            and line["t"] > since
+            and line["partition"] in partitions
+            for member in self.of("deletions")
+            for line in self._diary(member, newest=1 << 16)
+        )
+
+    def _diary(self, member: Member, newest: int = 0) -> Iterator[dict[str, Any]]:
+        path = self.diaries / f"{member.name}.jsonl"
+        if not path.exists():
+            return
+        with path.open("rb") as handle:
+            if newest:
+                handle.seek(max(0, path.stat().st_size - newest))
+            for line in handle:
+                if line.startswith(b"{") and line.endswith(b"}\n"):
+                    yield json.loads(line)
 
     def replace_deserters(self) -> None:
         """Start others in place of those that ended by themselves, and remember that they did."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
 import threading
 import time
 from collections import Counter
@@ -16,9 +17,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from tests.chaos.crew import SESSION_SECONDS, Crew, Member
+from tests.chaos.crew import SESSION_SECONDS, Crew, Member, wait_until
 from tests.chaos.proxy import Proxies
-from tests.chaos.store_pair import StorePair, some_bytes
+from tests.chaos.store_pair import StorePair
 from tests.servers import KafkaProcess
 
 WEIGHTS = {
@@ -80,10 +81,16 @@ class Faults:
 
     def kill_one(self) -> None:
         """Kill a deletion worker; nothing else goes on."""
+        busy = [m for m in self.crew.of("deletions") if self.crew.holding(m)]
+        if not busy:
+            return
+        member = self.rng.choice(busy)
+        held = self.crew.holding(member)
         begin = time.time()
-        whom = self._to_one("deletions", self.rng, self.crew.kill)
-        if whom is not None:
-            self.happened.append(Happened(IN_PEACE, begin, time.time(), whom))
+        self.crew.kill(member)
+        self.happened.append(Happened(IN_PEACE, begin, time.time(), member.name))
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: self.crew.applied(held, begin), 30.0, "the next applied request")
 
     def counts(self) -> Counter[str]:
         """Return how often each kind happened."""
@@ -123,9 +130,9 @@ class Faults:
             case "worker: SIGSTOP past its session":
                 return self._to_one("deletions", rng, lambda member: self._freeze(member, rng))
             case "redis: tail of its file lost":
-                self.store.truncate(some_bytes(rng))
+                self.store.truncate(rng.uniform(0.0, 0.4), rng.randrange(2000))
             case "redis: failover to a lagging replica":
-                self.store.fail_over(rng.uniform(0.05, 0.8))
+                self.store.fail_over(rng.uniform(0.0, 0.6))
             case "redis: SIGKILL":
                 self.store.kill()
             case "redis: out of memory":
@@ -134,6 +141,7 @@ class Faults:
                 self.store.fill_disk(rng.uniform(0.3, 1.5), rng.randrange(20_000))
             case "kafka: SIGKILL":
                 self.broker.kill()
+                self._wait_for_its_port()
                 self.broker.start()
             case "kafka: restart":
                 self.broker.stop()
@@ -141,6 +149,19 @@ class Faults:
             case _:
                 self._on_the_way(server, what, rng)
         return server
+
+    def _wait_for_its_port(self) -> None:
+        """Wait until a killed broker is gone: its port is taken for a moment longer."""
+
+        def free() -> bool:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with contextlib.suppress(OSError):
+                    probe.bind(("127.0.0.1", int(self.broker.bootstrap.rpartition(":")[2])))
+                    return True
+            return False
+
+        wait_until(free, 30.0, "the killed broker's port")
 
     def _on_the_way(self, route: str, what: str, rng: random.Random) -> None:
         """Disturb the connections to a server."""

@@ -266,7 +266,6 @@ class Run:
         for _ in range(self.settings.kills):
             time.sleep(SESSION_SECONDS)  # those that were stopped find out
             self.faults.kill_one()
-            time.sleep(SESSION_SECONDS + 2.0)
 
     def _stop_loading(self) -> None:
         self._stop_load.set()

@@ -13,7 +13,6 @@ room.
 from __future__ import annotations
 
 import contextlib
-import random
 import resource
 import threading
 import time
@@ -33,6 +32,7 @@ from tests.chaos.recording import LINEAGE
 from tests.servers import ValkeyProcess, free_port
 
 _SYNC_SECONDS = 60.0
+_PATIENCE_SECONDS = 2.0  # with workers that commit nothing
 _SETTINGS = {
     "repl-diskless-sync": "yes",
     "repl-diskless-sync-delay": "0",
@@ -144,16 +144,20 @@ class StorePair:
 
     # -- faults that lose acknowledged writes ----------------------------------------------------
 
-    def truncate(self, size: int) -> None:
-        """Kill the primary and cut ``size`` bytes off its append-only file."""
+    def truncate(self, seconds: float, torn: int) -> None:
+        """Kill the primary and cut its file back to what it was some commits ago.
+
+        ``torn`` bytes of what followed stay: most often a part of a command.
+        """
         with self.busy:
-            before, begin = self._commits(self.primary), time.time()
+            path = self._newest_file(self.primary)
+            size = path.stat().st_size + torn
+            before, begin = self._commits_made(seconds), time.time()
             self.proxies.tell("close", "redis")
             self.primary.kill()
-            path = self._newest_file(self.primary)
-            whole = path.stat().st_size
+            path = self._newest_file(self.primary) if not path.exists() else path
             with path.open("r+b") as handle:
-                handle.truncate(max(0, whole - size))
+                handle.truncate(min(size, path.stat().st_size))
             self.primary.start()
             self._lost("truncation", before, begin)
             self.proxies.tell("open", "redis", target=self.primary.port)
@@ -164,8 +168,7 @@ class StorePair:
         with self.busy:
             self._in_sync()
             self.proxies.tell("hold", "replication")
-            time.sleep(lag)
-            before, begin = self._commits(self.primary), time.time()
+            before, begin = self._commits_made(lag), time.time()
             self.proxies.tell("close", "redis")
             self.primary.kill()
             self.proxies.tell("close", "replication")
@@ -177,6 +180,15 @@ class StorePair:
             self.proxies.tell("open", "replication", target=self.primary.port)
             self.replica.start()
             self._follow()
+
+    def _commits_made(self, seconds: float) -> dict[str, int]:
+        """Wait until something was committed, and ``seconds`` more; return all commit_seqs."""
+        first = self._commits(self.primary)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self._commits(self.primary) == first and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(seconds)
+        return self._commits(self.primary)
 
     def _lost(self, how: str, before: dict[str, int], begin: float) -> None:
         """Begin a new lineage; count what is not there any more."""
@@ -253,8 +265,3 @@ class StorePair:
     def _client(server: ValkeyProcess) -> Iterator[redis.Redis]:
         with redis.Redis.from_url(server.url, socket_timeout=20.0) as client:
             yield client
-
-
-def some_bytes(rng: random.Random) -> int:
-    """Return how much of the file to cut off: mostly a few commits, now and then many."""
-    return int(2 ** rng.uniform(6, 16))
