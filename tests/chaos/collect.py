@@ -116,7 +116,8 @@ class Search:
             needles["deleted"].append(data.X[mask].ravel())
             needles["live"].append(data.X[~mask].ravel())
         self._needles = {
-            kind: np.sort(np.concatenate(parts).view("<u8")) for kind, parts in needles.items()
+            kind: np.sort(_likely(np.concatenate(parts).view("<u8")))
+            for kind, parts in needles.items()
         }
 
     def count(self, blobs: Iterator[bytes]) -> dict[str, int]:
@@ -127,12 +128,18 @@ class Search:
                 size = (len(blob) - shift) // 8
                 if size <= 0:
                     break
-                words = np.frombuffer(blob, "<u8", size, shift)
+                words = _likely(np.frombuffer(blob, "<u8", size, shift))
                 for kind, needles in self._needles.items():
                     if len(needles):
                         at = np.minimum(np.searchsorted(needles, words), len(needles) - 1)
                         found[kind] += int((needles[at] == words).sum())
         return found
+
+
+def _likely(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the words that can be a feature: numbers of absolute value 2^-15 to 2^4."""
+    exponent = (words >> np.uint64(52)) & np.uint64(0x7FF)
+    return words[(exponent >= 1008) & (exponent < 1027)]
 
 
 def values_of(raw: redis.Redis, *, staged: bool) -> Iterator[bytes]:

@@ -38,8 +38,8 @@ WEIGHTS = {
     "kafka: connections reset": 7,
     "kafka: cut": 4,
     "kafka: slow": 5,
-    "kafka: stands still": 4,
-    "kafka: SIGKILL": 2,
+    "kafka: stands still": 3,
+    "kafka: SIGKILL": 1,
     "kafka: restart": 1,
 }
 

@@ -25,6 +25,7 @@ from tests.chaos.history import Asked
 from tests.families import Data
 
 _STRANGERS = 5
+_BACKLOG = 4000  # requests without a final receipt, above which producers wait
 _KEPT = 20_000  # requests that may be sent again later
 _UNSURE = 0.2  # of the batches that failed are never sent again
 
@@ -82,15 +83,16 @@ class Producers:
         Whom they are about.
     rate
         Requests a second, of all threads together.
-    backlog
-        Producers wait while more requests than this have no final receipt.
+    planned
+        Requests of the whole run: rows are named for the first time so seldom that they last.
     """
 
-    def __init__(self, log: Log, models: Sequence[Plan], rate: float, backlog: int = 4000) -> None:
+    def __init__(self, log: Log, models: Sequence[Plan], rate: float, planned: float) -> None:
         self._log = log
         self._models = list(models)
         self._rate = rate
-        self._backlog = backlog
+        rows = sum(len(plan.data.X) for plan in models)
+        self._fresh = min(0.67, 0.75 * rows / max(1.0, planned))
         self._lock = threading.Lock()
         self._names = 0
         self._kept: list[tuple[Asked, bytes]] = []  # what may be sent again
@@ -130,14 +132,16 @@ class Producers:
         rng = random.Random(seed)
         producer = self._log.producer()
         again: list[tuple[Asked | None, Message]] = []
+        due = time.monotonic()
         while not self.stop.is_set() or again:
             count = rng.choice([1, 5, 20, 60])
             if again:
                 batch, again = again, []
             else:
-                self.stop.wait(count / (self._rate * share))
-                if len(self.waiting()) > self._backlog:
-                    continue
+                due += count / (self._rate * share)  # what an outage held up is made good
+                self.stop.wait(max(0.0, due - time.monotonic()))
+                while len(self.waiting()) > _BACKLOG and not self.stop.wait(0.2):
+                    due = time.monotonic()
                 batch = [self._draw(rng) for _ in range(count)]
             try:
                 producer.publish([message for _, message in batch], timeout=20.0)
@@ -182,11 +186,19 @@ class Producers:
         elif kind < 0.23:
             rows = (f"stranger-{rng.randrange(1000)}",)
         elif kind < 0.35:
-            subject = f"subject-{rng.randrange(len(plan.data.X) // 3)}"
+            subject = self._some_subject(rng, plan)
         else:
             extra = ("stranger",) if kind < 0.38 else ()
             rows = (*self._some_rows(rng, plan), *extra)
         return self._request(rng, model, rows, subject)
+
+    def _some_subject(self, rng: random.Random, plan: Plan) -> str:
+        """Return any subject now and then, else one of a row that was named before."""
+        row = rng.randrange(len(plan.data.X))
+        if rng.random() > self._fresh:
+            order = self._order[plan.name]
+            row = order[rng.randrange(max(1, len(order) - len(self._rows[plan.name])))]
+        return f"subject-{row // 3}"
 
     def _some_rows(self, rng: random.Random, plan: Plan) -> tuple[str, ...]:
         """Return rows that were not named yet, or (one time in three) any."""
@@ -194,7 +206,7 @@ class Producers:
         count = rng.choice([1, 1, 1, 2, 3])
         spare = plan.name == "soon-empty" or len(fresh) > len(plan.data.X) // 10
         with self._lock:
-            if spare and len(fresh) >= count and rng.random() < 0.67:
+            if spare and len(fresh) >= count and rng.random() < self._fresh:
                 chosen = [fresh.pop() for _ in range(count)]
             else:
                 # Rows that were named before, so that the pool lasts as long as the run.

@@ -25,7 +25,8 @@ from engine.store.store import ModelStore
 from tests.chaos.history import Live, Read
 
 _PAUSE = 0.5
-_LOOK_SECONDS = 0.5
+_IDLE = 0.3  # a look at the ends of all partitions costs the broker a dozen requests
+_LOOK_SECONDS = 1.5
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Watcher:
         self._names = names
         self._on_record = on_record
         self._next: dict[Partition, int] = {}
+        self._partitions: dict[str, Sequence[Partition]] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Follow until told to stop."""
@@ -58,7 +60,7 @@ class Watcher:
                 reader = self._log.reader()
                 while not stop.is_set():
                     if not self._turn(reader):
-                        stop.wait(0.05)
+                        stop.wait(_IDLE)
             except (Unavailable, LogReset):
                 stop.wait(_PAUSE)
             finally:
@@ -68,7 +70,9 @@ class Watcher:
     def _turn(self, reader: Reader) -> int:
         seen = 0
         for name in self._names:
-            for partition in reader.partitions(name):
+            if name not in self._partitions:
+                self._partitions[name] = reader.partitions(name)
+            for partition in self._partitions[name]:
                 at = self._next.get(partition, 0)
                 if reader.bounds(partition).end <= at:
                     continue

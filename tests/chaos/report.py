@@ -67,6 +67,10 @@ def figures(
         "commits": sum(line["what"] == "commit" for line in history.diaries),
         "faults": len(outcome.faults.happened),
         "faults_by_kind": dict(sorted(outcome.faults.counts().items())),
+        "fault_seconds_by_kind": {
+            kind: round(sum(h.end - h.begin for h in outcome.faults.happened if h.kind == kind), 1)
+            for kind in sorted(outcome.faults.counts())
+        },
         "losses": {
             "truncations": sum(one.how == "truncation" for one in outcome.store.losses),
             "failovers": sum(one.how == "failover" for one in outcome.store.losses),

@@ -68,7 +68,7 @@ class Settings:
     @property
     def rows(self) -> int:
         """Rows of a model: enough to last."""
-        return int(min(12_000, max(1200, 7 * self.seconds)))
+        return int(min(6000, max(1200, 3.5 * self.seconds)))
 
 
 @dataclass
@@ -130,6 +130,7 @@ class Run:
             outcome.liveness = time.monotonic() - healed
             self._say(f"everything is decided {outcome.liveness:.1f} s after the last fault")
             self._last_rebuilds()
+            self._say("the last rebuilds are done")
         except TimeoutError as error:
             outcome.failures.append(f"liveness: {error}; {self._missing()}")
         self._read_back(outcome)
@@ -155,7 +156,8 @@ class Run:
         with self.store.undisturbed():
             for plan in self._plans:
                 self._register(plan)
-        self.producers = Producers(self.log, self._plans, self.settings.rate)
+        planned = self.settings.rate * self.settings.seconds
+        self.producers = Producers(self.log, self._plans, self.settings.rate, planned)
         self.producers.stop = self._stop_load
         orders = {
             "bootstrap": f"127.0.0.1:{advertised}",
@@ -213,7 +215,7 @@ class Run:
     def _order_refreshes(self, seed: int) -> None:
         rng = random.Random(seed)
         producer, store = self.log.producer(), None
-        while not self._stop_load.wait(rng.uniform(0.5, 2.0)):
+        while not self._stop_load.wait(rng.uniform(1.0, 4.0)):
             try:
                 store = store or self._model_store()
                 self._order_one(store, producer, rng)
@@ -326,6 +328,7 @@ class Run:
         for thread in self._watch:
             thread.join(20)
         self.crew.replace_deserters()
+        self._say("reading back")
         store, raw = self._model_store(), connect(self.store.url)
         self.history.topics = read_topics(self.log)
         for plan in self._plans:
@@ -340,6 +343,7 @@ class Run:
         self.history.broken = self.sight.broken
         self.history.deserters = list(self.crew.deserters)
         if not outcome.failures:
+            self._say("looking for bytes of deleted rows")
             self._search(raw)
         store.close()
         self.crew.close()
