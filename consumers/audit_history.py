@@ -1,0 +1,333 @@
+"""What an audit keeps of a published history: read record by record, from a log or from a file.
+
+Each record is judged alone here: whether it parses, is about this model, has the digest that its
+content has, and whose signature it carries. `consumers.audit_checks` judges them together. Of a
+receipt only a few facts stay in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from consumers import chain, topics
+from consumers.bundle import STORED
+from consumers.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
+from consumers.events import Parameters, Receipt, Version
+from consumers.history import read_object, read_version
+from consumers.log.base import Record
+from consumers.signing import HEADER, TrustedKeys
+from engine.errors import BrokenChain, Unauthenticated
+from engine.merkle import HASH_BYTES, leaf_hash
+
+CONFLICT = "REQUEST_ID_CONFLICT"
+UNKNOWN_MODEL = "UNKNOWN_MODEL"
+
+_SHOWN = 3
+_HEX = re.compile(r"[0-9a-f]{64}")
+_TYPES = {
+    topics.VERSIONS: MODEL_VERSION,
+    topics.RECEIPTS: DELETION_RECEIPT,
+    topics.MODELS: MODEL_PARAMETERS,
+}
+
+
+@dataclass
+class Faults:
+    """What was found wrong: the first few, and how many."""
+
+    shown: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, text: str) -> None:
+        """Note one more."""
+        self.count += 1
+        if self.count <= _SHOWN:
+            self.shown.append(text)
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __str__(self) -> str:
+        """Return them in one line."""
+        more = self.count - len(self.shown)
+        return "; ".join(self.shown) + (f"; and {more} more" if more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeHead:
+    """The member ``receipt_log`` of a version: how many receipts, and the root over them."""
+
+    size: int
+    root: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFact:
+    """A version whose digest is that of its content."""
+
+    event: Version
+    head: TreeHead | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptFact:
+    """What an audit needs of a receipt. ``leaf`` is its hash in the receipt log, and its identity.
+
+    ``order`` counts within a partition; receipts from the state have none.
+    """
+
+    request_id: str
+    status: str
+    code: str | None
+    version: int | None
+    generation: int | None
+    rows_deleted: int
+    source: tuple[str, int, int]
+    completed_at: datetime
+    leaf: bytes
+    partition: int
+    place: str
+
+    @property
+    def final(self) -> bool:
+        """Whether it decides its request: no other one follows."""
+        return self.status != "DEFERRED" and self.code != CONFLICT
+
+
+@dataclass
+class Signatures:
+    """Of one topic: who signed how many, what nobody did, and what is wrong."""
+
+    by_key: Counter[str] = field(default_factory=Counter)
+    numbers: set[int] = field(default_factory=set)
+    unsigned: int = 0
+    unsigned_leaves: set[bytes] = field(default_factory=set)
+    faults: Faults = field(default_factory=Faults)
+
+
+class History:
+    """Everything published of one model, as far as it was given.
+
+    Parameters
+    ----------
+    model_id
+        Whose records these must be.
+    keys
+        Public keys that signatures are checked against; None: signatures are not looked at.
+    """
+
+    def __init__(self, model_id: str, keys: TrustedKeys | None) -> None:
+        self.model_id = model_id
+        self.faults = Faults()
+        self.forks = Faults()
+        self.disorder = Faults()
+        self.versions: dict[int, VersionFact] = {}
+        self.receipts: dict[bytes, ReceiptFact] = {}
+        self.finals: dict[str, ReceiptFact] = {}
+        self.contradictions: list[tuple[ReceiptFact, ReceiptFact]] = []
+        self.parameters: Parameters | None = None
+        self.parameters_faults = Faults()
+        self.signatures = {topic: Signatures() for topic in _TYPES}
+        self.records: Counter[str] = Counter()
+        self.leaves = bytearray()
+        self.begins: dict[int, int] = {}
+        self.recovered = 0
+        self._keys = keys
+        self._last: dict[tuple[str, int], int] = {}
+        self._newest: dict[int, int] = {}
+
+    @property
+    def tip(self) -> VersionFact | None:
+        """The newest version."""
+        return self.versions[max(self.versions)] if self.versions else None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the log has removed receipts by their age."""
+        return any(begin > 0 for begin in self.begins.values())
+
+    @property
+    def leaf_list(self) -> list[bytes]:
+        """The leaf hashes of the receipt log, where they are known."""
+        data = bytes(self.leaves)
+        return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
+
+    def read(self, items: Iterable[Record | bytes]) -> None:
+        """Take records and leaf hashes in their order."""
+        for item in items:
+            if isinstance(item, bytes):
+                self.leaves += item
+            else:
+                self.add(item)
+
+    def add(self, record: Record) -> None:
+        """Take one record."""
+        topic = record.partition.topic
+        if topic not in _TYPES:
+            self.faults.add(f"a record of topic {topic[:60]!r} is none of a model's history")
+            return
+        self.records[topic] += 1
+        self._check_place(record)
+        try:
+            if topic == topics.VERSIONS:
+                number = self._version(record)
+            elif topic == topics.RECEIPTS:
+                number = self._receipt(record)
+            else:
+                number = self._parameters(record)
+        except BrokenChain as error:
+            self.faults.add(str(error))
+            return
+        self._check_signature(record, number)
+
+    def _check_place(self, record: Record) -> None:
+        """Offsets rise within a partition; what the state has kept lies in none."""
+        partition = record.partition
+        if partition.index == STORED:
+            self.recovered += partition.topic == topics.RECEIPTS
+            return
+        place = (partition.topic, partition.index)
+        if record.offset <= self._last.get(place, -1):
+            self.disorder.add(
+                f"{partition.topic}/{partition.index}: offset {record.offset} follows offset "
+                f"{self._last[place]}"
+            )
+        self._last[place] = max(record.offset, self._last.get(place, -1))
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def _version(self, record: Record) -> int:
+        version = read_version(record, self.model_id)
+        data = read_object(record, MODEL_VERSION, self.model_id)
+        number = version.version
+        known = self.versions.get(number)
+        if known is not None:
+            if known.event.digest != version.digest:
+                self.forks.add(
+                    f"there are two different versions {number}, {known.event.digest[:12]} and "
+                    f"{version.digest[:12]}: history was forked"
+                )
+            return number
+        index = record.partition.index
+        newest = self._newest.get(index, -1)
+        if number < newest:
+            self.disorder.add(f"version {number} stands behind version {newest}")
+        self._newest[index] = max(number, newest)
+        self.versions[number] = VersionFact(version, _tree_head(data, number), _place(record))
+        return number
+
+    # -- receipts -----------------------------------------------------------------------------
+
+    def _receipt(self, record: Record) -> int:
+        data = read_object(record, DELETION_RECEIPT, self.model_id)
+        try:
+            receipt = Receipt.model_validate(data)
+        except ValueError as error:
+            first = str(error).splitlines()[0]
+            raise BrokenChain(f"the record at {_place(record)} is no receipt: {first}") from None
+        leaf = leaf_hash(record.value or b"")
+        number = -1 if receipt.version is None else receipt.version
+        if leaf in self.receipts:
+            return number
+        source = receipt.source
+        fact = ReceiptFact(
+            receipt.request_id,
+            receipt.status,
+            receipt.code,
+            receipt.version,
+            receipt.generation,
+            receipt.rows_deleted,
+            (source.topic, source.partition, source.offset),
+            receipt.completed_at,
+            leaf,
+            record.partition.index,
+            _place(record),
+        )
+        self.receipts[leaf] = fact
+        if fact.final:
+            first = self.finals.setdefault(fact.request_id, fact)
+            if first is not fact:
+                self.contradictions.append((first, fact))
+        return number
+
+    # -- parameters ---------------------------------------------------------------------------
+
+    def _parameters(self, record: Record) -> int:
+        data = read_object(record, MODEL_PARAMETERS, self.model_id)
+        try:
+            event = Parameters.model_validate(data)
+        except ValueError as error:
+            first = str(error).splitlines()[0]
+            raise BrokenChain(f"the record at {_place(record)} holds no parameters: {first}") from (
+                None
+            )
+        if event.theta is not None:
+            found = chain.digest_of(event, chain.theta_of(event))
+            if found != event.parameters_digest:
+                self.parameters_faults.add(
+                    f"the parameters of version {event.version} at {_place(record)} do not match "
+                    "their own digest"
+                )
+        known = self.parameters
+        if known is None or event.version >= known.version:
+            if known is not None and _identity(known) != _identity(event):
+                same = known.version == event.version
+                if same:
+                    self.parameters_faults.add(f"version {event.version} has parameters twice")
+            self.parameters = event
+        return event.version
+
+    # -- signatures ---------------------------------------------------------------------------
+
+    def _check_signature(self, record: Record, number: int) -> None:
+        topic, value = record.partition.topic, record.value or b""
+        found = self.signatures[topic]
+        if not any(name.lower() == HEADER for name, _ in record.headers):
+            found.unsigned += record.partition.index != STORED
+            if topic == topics.RECEIPTS:
+                found.unsigned_leaves.add(leaf_hash(value))
+            return
+        if self._keys is None:
+            found.by_key["?"] += 1
+            return
+        try:
+            key_id = self._keys.check(_TYPES[topic], value, record.headers)
+        except Unauthenticated as error:
+            found.faults.add(f"{_place(record)}: {error}")
+            return
+        found.by_key[key_id] += 1
+        found.numbers.add(number)
+
+
+def _tree_head(data: dict[str, Any], number: int) -> TreeHead | None:
+    """Return a version's tree head; None where it was written before there was one.
+
+    Raises
+    ------
+    BrokenChain
+        It has one that is none.
+    """
+    if "receipt_log" not in data:
+        return None
+    found = data["receipt_log"]
+    size = found.get("size") if isinstance(found, dict) else None
+    root = found.get("root") if isinstance(found, dict) else None
+    if type(size) is not int or size < 0 or not isinstance(root, str) or not _HEX.fullmatch(root):
+        raise BrokenChain(f"version {number}: its receipt_log is no size and root")
+    return TreeHead(size, bytes.fromhex(root))
+
+
+def _identity(event: Parameters) -> tuple[int, str, str]:
+    return event.version, event.digest, event.parameters_digest
+
+
+def _place(record: Record) -> str:
+    if record.partition.index == STORED:
+        return f"{record.partition.topic} (kept by the state)"
+    return f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"

@@ -1,0 +1,264 @@
+"""An exported history as a file: what `lethe audit --export` writes and `--bundle` reads.
+
+JSON lines (docs/audit.md). The first says whose history it is, then one line a record as it lay in
+the log, then the leaf hashes of the receipt log, and a last line that counts, so that a file that
+was cut off is seen. Nothing in the file is believed because it stands there: every line is bounded
+before it is parsed, and what it says is judged by `consumers.audit`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from consumers.log.base import Partition, Record
+from engine.errors import InvalidData
+from engine.merkle import HASH_BYTES
+
+FORMAT = 1
+LINE_BYTES = 4 << 20
+"""A record of the log has at most 1 MiB and 64 KiB, in base64 a third more."""
+MAX_LINES = 50_000_000
+
+STORED = -1
+"""Partition and offset of a receipt that the log has no more and the state still has."""
+
+_LEAVES = 16_384  # hashes a line
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line.
+
+    Attributes
+    ----------
+    model_id, exported_at
+        Whose history, and when it was read.
+    public_keys
+        Keys that the exporter trusts: a help for people, not for who checks.
+    begins
+        First offset that each partition of the receipts topic still held: 0, or what came before
+        has left the log.
+    registration
+        What a refit needs and no event has: ``ridge``, ``certified``.
+    """
+
+    model_id: str
+    exported_at: str = ""
+    public_keys: tuple[str, ...] = ()
+    begins: Mapping[int, int] = field(default_factory=dict)
+    registration: Mapping[str, Any] = field(default_factory=dict)
+
+
+Item = Record | bytes
+"""A record, or leaf hashes of the receipt log, one after another."""
+
+
+def write_bundle(path: Path, header: Header, records: Iterable[Record], leaves: bytes) -> int:
+    """Write a file, or none: it gets its name when it is whole. Return the number of records.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be written.
+    """
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                count = _write(file, header, records, leaves)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidData(f"{path}: cannot be written ({error.strerror}); check the path") from None
+    return count
+
+
+def _write(file: IO[str], header: Header, records: Iterable[Record], leaves: bytes) -> int:
+    _line(
+        file,
+        {
+            "lethe_bundle": FORMAT,
+            "model_id": header.model_id,
+            "exported_at": header.exported_at,
+            "public_keys": list(header.public_keys),
+            "receipts_begin": {str(index): at for index, at in header.begins.items()},
+            "registration": dict(header.registration),
+        },
+    )
+    count = 0
+    for record in records:
+        count += 1
+        _line(
+            file,
+            {
+                "topic": record.partition.topic,
+                "partition": record.partition.index,
+                "offset": record.offset,
+                "headers": [[name, _encoded(value)] for name, value in record.headers],
+                "value": _encoded(record.value or b""),
+            },
+        )
+    step = _LEAVES * HASH_BYTES
+    for start in range(0, len(leaves), step):
+        _line(file, {"receipt_log": _encoded(leaves[start : start + step])})
+    _line(file, {"lethe_bundle_end": FORMAT, "records": count})
+    return count
+
+
+def _line(file: IO[str], document: Mapping[str, Any]) -> None:
+    file.write(json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+class BundleReader:
+    """Reads a file line by line; use it in a ``with`` statement.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be read, is no bundle, or was cut off. Also while it is iterated.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._number = 0
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from (
+                None
+            )
+        try:
+            self.header = self._header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> BundleReader:
+        """Return the reader, which has read the first line."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield what is in the file, in its order, and check its last line."""
+        count = 0
+        while (document := self._next()) is not None:
+            if "lethe_bundle_end" in document:
+                self._finish(document, count)
+                return
+            if "topic" in document:
+                count += 1
+                yield self._record(document)
+            elif "receipt_log" in document:
+                leaves = self._bytes(document["receipt_log"], "receipt_log")
+                if len(leaves) % HASH_BYTES:
+                    raise self._bad("receipt_log is cut within a hash")
+                yield leaves
+        raise InvalidData(
+            f"{self._path}: ends after line {self._number} without its last line: it was cut off; "
+            "export it again"
+        )
+
+    def _finish(self, document: Mapping[str, Any], count: int) -> None:
+        if document.get("records") != count:
+            raise self._bad(f"{count} records were read, and the last line counts others")
+        if self._file.read(1):
+            raise self._bad("something follows the last line")
+
+    def _header(self) -> Header:
+        document = self._next()
+        if document is None or "lethe_bundle" not in document:
+            raise InvalidData(f"{self._path}: is no file that `lethe audit --export` wrote")
+        if document["lethe_bundle"] != FORMAT:
+            raise InvalidData(
+                f"{self._path}: is written in another form than {FORMAT}, which this program "
+                "knows; upgrade it"
+            )
+        model_id, begins = document.get("model_id"), document.get("receipts_begin")
+        keys, registration = document.get("public_keys"), document.get("registration")
+        if not isinstance(model_id, str) or not 1 <= len(model_id) <= 128:
+            raise self._bad("it names no model")
+        return Header(
+            model_id,
+            str(document.get("exported_at", ""))[:40],
+            tuple(str(key) for key in keys) if isinstance(keys, list) else (),
+            self._begins(begins),
+            registration if isinstance(registration, dict) else {},
+        )
+
+    def _begins(self, found: Any) -> dict[int, int]:
+        if not isinstance(found, dict):
+            return {}
+        try:
+            return {int(index): int(offset) for index, offset in found.items()}
+        except (ValueError, TypeError):
+            raise self._bad("receipts_begin does not give offsets by partition") from None
+
+    def _record(self, document: Mapping[str, Any]) -> Record:
+        topic, index, offset = (document.get(name) for name in ("topic", "partition", "offset"))
+        named = isinstance(topic, str) and type(index) is int and type(offset) is int
+        headers = document.get("headers", [])
+        pairs = isinstance(headers, list) and all(
+            isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
+            for pair in headers
+        )
+        if not named or not pairs:
+            raise self._bad("is no record: topic, partition, offset, headers and value")
+        assert isinstance(topic, str)  # noqa: S101 (mypy)
+        assert isinstance(index, int)  # noqa: S101 (mypy)
+        assert isinstance(offset, int)  # noqa: S101 (mypy)
+        return Record(
+            Partition(topic, "", index),
+            offset,
+            self.header.model_id.encode(errors="replace"),
+            self._bytes(document.get("value"), "value"),
+            tuple((name, self._bytes(value, f"header {name[:40]!r}")) for name, value in headers),
+        )
+
+    def _next(self) -> dict[str, Any] | None:
+        """Return the next line's object; None at the end of the file."""
+        try:
+            line = self._file.readline(LINE_BYTES + 1)
+        except OSError as error:
+            raise InvalidData(f"{self._path}: cannot be read ({error.strerror})") from None
+        if not line:
+            return None
+        self._number += 1
+        if len(line) > LINE_BYTES:
+            raise self._bad(f"is longer than {LINE_BYTES} bytes, which no record is")
+        if not line.endswith(b"\n"):
+            raise self._bad("has no end: the file was cut off; export it again")
+        if self._number > MAX_LINES:
+            raise self._bad(f"a bundle has at most {MAX_LINES} lines")
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._bad("is not JSON") from None
+        if not isinstance(document, dict):
+            raise self._bad("is not a JSON object")
+        return document
+
+    def _bytes(self, value: Any, what: str) -> bytes:
+        try:
+            return base64.b64decode(value, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise self._bad(f"{what} is not base64") from None
+
+    def _bad(self, what: str) -> InvalidData:
+        return InvalidData(f"{self._path}, line {self._number}: {what}")
