@@ -16,8 +16,15 @@ from typing import Any
 
 from consumers import chain, topics
 from consumers.bundle import STORED
-from consumers.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
-from consumers.events import Parameters, Receipt, Version
+from consumers.events import (
+    DELETION_RECEIPT,
+    MODEL_PARAMETERS,
+    MODEL_VERSION,
+    Parameters,
+    Receipt,
+    Version,
+)
+from consumers.finding import Faults
 from consumers.history import read_object, read_version
 from consumers.log.base import Record
 from consumers.signing import HEADER, TrustedKeys
@@ -27,35 +34,12 @@ from engine.merkle import HASH_BYTES, leaf_hash
 CONFLICT = "REQUEST_ID_CONFLICT"
 UNKNOWN_MODEL = "UNKNOWN_MODEL"
 
-_SHOWN = 3
 _HEX = re.compile(r"[0-9a-f]{64}")
 _TYPES = {
     topics.VERSIONS: MODEL_VERSION,
     topics.RECEIPTS: DELETION_RECEIPT,
     topics.MODELS: MODEL_PARAMETERS,
 }
-
-
-@dataclass
-class Faults:
-    """What was found wrong: the first few, and how many."""
-
-    shown: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, text: str) -> None:
-        """Note one more."""
-        self.count += 1
-        if self.count <= _SHOWN:
-            self.shown.append(text)
-
-    def __bool__(self) -> bool:
-        return self.count > 0
-
-    def __str__(self) -> str:
-        """Return them in one line."""
-        more = self.count - len(self.shown)
-        return "; ".join(self.shown) + (f"; and {more} more" if more else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +235,9 @@ class History:
         )
         self.receipts[leaf] = fact
         if fact.final:
-            first = self.finals.setdefault(fact.request_id, fact)
-            if first is not fact:
-                self.contradictions.append((first, fact))
+            earlier = self.finals.setdefault(fact.request_id, fact)
+            if earlier is not fact:
+                self.contradictions.append((earlier, fact))
         return number
 
     # -- parameters ---------------------------------------------------------------------------

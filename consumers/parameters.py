@@ -30,7 +30,9 @@ from engine.store.reading import integer
 
 _BATCH = 16  # records of up to 900 KB
 _READ_SECONDS = 1.0
-_IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
+IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
+"""What parameters and their version have in common."""
+
 _STORED = Partition("the store", "", 0)
 
 
@@ -243,7 +245,7 @@ class ParametersReader:
         return event
 
     def _load(self, event: Parameters, version: Version) -> ModelVersion | None:
-        for field_name in _IDENTITY:
+        for field_name in IDENTITY:
             if getattr(event, field_name) != getattr(version, field_name):
                 raise BrokenChain(
                     f"{_name(event)}: the {field_name} of its parameters is not that of the "

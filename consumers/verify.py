@@ -26,6 +26,7 @@ from engine.blockwise import precompute_blocks, rows_of, together
 from engine.errors import CommitConflict, NotConverged
 from engine.objective import Array, Kind, Objective, Rows, norm
 from engine.precompute import certify_afresh
+from engine.store.head import ErrorRecord
 from engine.store.snapshot import take_snapshot
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -129,7 +130,7 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         bound, origin, argument = 0.0, "version", "empty"
     else:
         oracle = refit(objective.kind, objective.penalty, rows, objective.linear)
-        bound, origin, argument = _bound(state, objective, rows, theta)
+        bound, origin, argument = bound_at(model_id, state.meta.error, objective, rows, theta)
     distance, size = norm(theta - oracle.theta), norm(oracle.theta)
     return Verification(
         state=state,
@@ -152,11 +153,16 @@ def _residual(objective: Objective, rows: Rows, theta: Array) -> float | None:
     return norm(_gradient(rows, objective.penalty, theta, objective.kind, objective.linear))
 
 
-def _bound(
-    state: ModelState, objective: Objective, rows: Rows, theta: Array
+def bound_at(
+    model_id: str, error: ErrorRecord, objective: Objective, rows: Rows, theta: Array
 ) -> tuple[float, str, str]:
-    """Return the published bound; without one, audit: measure the gradient over all live rows."""
-    error = state.meta.error
+    """Return the published bound; without one, audit: measure the gradient over all live rows.
+
+    Raises
+    ------
+    NotConverged
+        There is none to be had.
+    """
     if error.bound is not None:
         return error.bound, "version", error.kind
     h = objective.blocks(theta.shape[1])
@@ -169,7 +175,7 @@ def _bound(
     optimum = precompute_blocks(objective, rows, theta)
     if optimum.certificate.bound is None:
         raise NotConverged(
-            f"model {state.model_id!r}: no bound can be had at this point, nor at its optimum; "
+            f"model {model_id!r}: no bound can be had at this point, nor at its optimum; "
             "order `lethe refresh --size rebuild`, and raise the ridge strength if that fails too"
         )
     return (

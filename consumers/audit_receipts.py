@@ -1,0 +1,208 @@
+"""The checks of an audit about receipts: against versions, and in the Merkle log of receipts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from consumers.audit_history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
+from consumers.finding import Faults, Finding
+from engine.merkle import Frontier, root_of
+
+_SEARCH = 2_000_000  # hashes that a search for the beginning of a receipt log may cost
+
+
+# -- receipts -----------------------------------------------------------------------------------
+
+
+def receipts_finding(history: History) -> Finding:
+    """Check that a version's requests have one final receipt each, and the other way round."""
+    faults, missing = Faults(), []
+    _contradictions(history, faults)
+    listed: dict[str, int] = {}
+    for number, fact in sorted(history.versions.items()):
+        for request in fact.event.request_ids:
+            if request in listed:
+                faults.add(f"request {request!r} is in versions {listed[request]} and {number}")
+            listed[request] = number
+            receipt = history.finals.get(request)
+            if receipt is None:
+                missing.append(number)
+            else:
+                _answers(receipt, fact, faults)
+    for receipt in history.finals.values():
+        if receipt.status == "APPLIED" and listed.get(receipt.request_id) != receipt.version:
+            faults.add(
+                f"the receipt of {receipt.request_id!r} names version {receipt.version}, which "
+                "does not list it or is not there"
+            )
+    if not history.truncated:
+        _order(history, faults)
+        for number in missing:
+            faults.add(f"a request of version {number} has no receipt")
+    if faults or not missing:
+        answered = f"{len(history.finals)} requests, each with one final receipt"
+        return Finding.of("receipts", faults, f"{answered}; those of versions agree with them")
+    detail = (
+        f"{len(missing)} requests of versions {min(missing)} to {max(missing)} have none here: the "
+        "log has removed receipts by their age"
+    )
+    return Finding.passed_over("receipts", detail)
+
+
+def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
+    """Compare a receipt with the version that lists its request.
+
+    A rebuild may find that the rows of a deferred request were deleted by others meanwhile.
+    """
+    number = fact.event.version
+    allowed = ("APPLIED",) if fact.event.refresh is None else ("APPLIED", "ALREADY_APPLIED")
+    same = (receipt.version, receipt.generation) == (number, fact.event.generation)
+    if receipt.status not in allowed or not same:
+        faults.add(
+            f"version {number} lists request {receipt.request_id!r}, whose receipt says "
+            f"{receipt.status} in version {receipt.version}"
+        )
+
+
+def _contradictions(history: History, faults: Faults) -> None:
+    """Find requests with two outcomes. What was said before the model was does not count."""
+    first = history.versions.get(0)
+
+    def before(receipt: ReceiptFact) -> bool:
+        early = first is not None and receipt.completed_at < first.event.created_at
+        return receipt.code == UNKNOWN_MODEL or (receipt.status == "REJECTED" and early)
+
+    for one, other in history.contradictions:
+        if before(one):
+            if history.finals[one.request_id] is one:
+                history.finals[one.request_id] = other
+        elif not before(other):
+            faults.add(
+                f"request {one.request_id!r} has two different final receipts: {one.status} and "
+                f"{other.status}"
+            )
+
+
+def _order(history: History, faults: Faults) -> None:
+    """Check that receipts of later versions stand behind those of earlier ones."""
+    newest: dict[int, int] = {}
+    for receipt in history.receipts.values():
+        if receipt.version is None or receipt.partition < 0:
+            continue
+        before = newest.get(receipt.partition, -1)
+        if receipt.version < before:
+            faults.add(
+                f"the receipt at {receipt.place} is of version {receipt.version} and stands behind "
+                f"one of version {before}"
+            )
+        newest[receipt.partition] = max(before, receipt.version)
+
+
+def rows_finding(history: History) -> Finding:
+    """Compare what versions say they deleted with what their receipts say."""
+    faults, passed, checked = Faults(), 0, 0
+    sums: defaultdict[int, int] = defaultdict(int)
+    for receipt in history.finals.values():
+        if receipt.status == "APPLIED" and receipt.version is not None:
+            sums[receipt.version] += receipt.rows_deleted
+    for number, fact in sorted(history.versions.items()):
+        before = history.versions.get(number - 1)
+        complete = all(request in history.finals for request in fact.event.request_ids)
+        if (before is None and number > 0) or not complete:
+            passed += 1
+            continue
+        event = fact.event
+        gone = event.rows_deleted - (0 if before is None else before.event.rows_deleted)
+        if gone != sums[number]:
+            faults.add(f"version {number} deleted {gone} rows, its receipts say {sums[number]}")
+        elif before is not None and event.source is not None:
+            left = before.event.rows_live - event.rows_live
+            if left != gone:
+                faults.add(f"version {number} deleted {gone} rows and has {left} fewer")
+        checked += 1
+    if not faults and passed:
+        detail = f"{passed} versions lack receipts here; the other {checked} agree with theirs"
+        return Finding.passed_over("rows deleted", detail)
+    total = sum(sums.values())
+    return Finding.of("rows deleted", faults, f"{total} rows, in versions and in receipts")
+
+
+# -- the receipt log ----------------------------------------------------------------------------
+
+
+def receipt_log_finding(history: History) -> Finding:
+    """Recompute every tree head from one list of leaves: so each contains the one before."""
+    name = "receipt log"
+    heads = [(n, fact.head) for n, fact in sorted(history.versions.items())]
+    first = next((number for number, head in heads if head is not None), None)
+    if first is None:
+        return Finding.passed_over(name, "no version has a tree head: all are older")
+    faults = Faults()
+    leaves = history.leaf_list or leaves_derived(history, first)
+    frontier, size = Frontier(), 0
+    for number, head in heads:
+        if number < first:
+            continue
+        if head is None:
+            faults.add(f"version {number} has no tree head, and version {first} has one")
+        elif head.size < size:
+            faults.add(f"version {number}: its receipt log has shrunk to {head.size}")
+        elif head.size > len(leaves):
+            faults.add(f"version {number} has {head.size} receipts in its log, {len(leaves)} known")
+        else:
+            frontier, size = frontier.appended(leaves[size : head.size]), head.size
+            if frontier.root != head.root:
+                faults.add(f"version {number}: another root comes out over its {size} receipts")
+    if faults:
+        return Finding.of(name, faults, "")
+    return _members(history, first, size, leaves)
+
+
+def leaves_derived(history: History, first: int) -> list[bytes]:
+    """Return the leaves from the receipts themselves, where nobody has given them.
+
+    Receipts that are older than the model or than the receipt log come before the first leaf; how
+    many they are, the first tree head says.
+    """
+    found = [r.leaf for r in history.finals.values()]
+    head = history.versions[first].head
+    if head is None or head.size == 0:
+        early = history.versions[0].event.created_at if 0 in history.versions else None
+        return [
+            r.leaf
+            for r in history.finals.values()
+            if r.code != UNKNOWN_MODEL and (early is None or r.completed_at >= early)
+        ]
+    for start in range(min(len(found), _SEARCH // head.size) + 1):
+        if root_of(found[start : start + head.size]) == head.root:
+            return found[start:]
+    return found
+
+
+def _members(history: History, first: int, size: int, leaves: list[bytes]) -> Finding:
+    """Compare the leaves with the receipts: none is missing, none is left out."""
+    name, faults = "receipt log", Faults()
+    index = {leaf: place for place, leaf in enumerate(leaves)}
+    missing = sum(leaf not in history.receipts for leaf in leaves[:size])
+    if missing and not history.truncated:
+        faults.add(f"{missing} receipts of the log are not there")
+    ranges: dict[int, tuple[int, int]] = {}
+    begin = 0
+    for number, fact in sorted(history.versions.items()):
+        if fact.head is not None:
+            ranges[number] = (begin, fact.head.size)
+            begin = fact.head.size
+    for receipt in history.finals.values():
+        span = ranges.get(-1 if receipt.version is None else receipt.version)
+        if receipt.status != "APPLIED" or span is None:
+            continue
+        place = index.get(receipt.leaf)
+        if place is None or not span[0] <= place < span[1]:
+            faults.add(
+                f"the receipt of {receipt.request_id!r} is not in the log of version "
+                f"{receipt.version}"
+            )
+    if faults or not missing:
+        return Finding.of(name, faults, f"{size} receipts; every tree head from version {first} on")
+    detail = f"tree heads agree; {missing} of {size} receipts have left the log by their age"
+    return Finding.passed_over(name, detail)

@@ -1,0 +1,57 @@
+"""The check of an audit about signatures: by whom a history was published."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from consumers import topics
+from consumers.audit_history import History
+from consumers.finding import Faults, Finding
+
+
+def signatures_finding(history: History, *, trusted: bool) -> Finding:
+    """Check that records are signed, or vouched for by a signed version through its digests."""
+    name, faults = "signatures", Faults()
+    for one in history.signatures.values():
+        faults += one.faults
+    by_key = sum((one.by_key for one in history.signatures.values()), Counter[str]())
+    keys = ", ".join(f"{count} records by key {key}" for key, count in sorted(by_key.items()))
+    if faults:
+        return Finding.of(name, faults, "")
+    if "?" in by_key:
+        keys = f"{by_key['?']} records are signed: name trusted keys (--trust) to see by whom"
+        return Finding.passed_over(name, keys)
+    if not by_key and not trusted:
+        return Finding.passed_over(name, "nothing is signed: it may be from anybody")
+    older = _unsigned(history, faults)
+    if not trusted and not faults:
+        detail = f"{keys}, which the file itself names: name those that you trust (--trust)"
+        return Finding.passed_over(name, detail)
+    if older and not faults:
+        detail = f"{keys}; {older} receipts are older than signatures and in no signed receipt log"
+        return Finding.passed_over(name, detail)
+    return Finding.of(name, faults, keys)
+
+
+def _unsigned(history: History, faults: Faults) -> int:
+    """Note what is unsigned and should not be; return how many receipts nothing vouches for.
+
+    A signed version vouches for all before it through the chain, and for the receipts in its
+    receipt log.
+    """
+    tip = history.tip
+    signed = history.signatures[topics.VERSIONS].numbers & history.versions.keys()
+    if tip is None or not signed:
+        faults.add("no version is signed, and keys are trusted: it may be from anybody")
+        return 0
+    newest = max(signed)
+    if newest < tip.event.version:
+        faults.add(f"version {tip.event.version}, the newest, is not signed")
+    head = history.versions[newest].head
+    covered = set() if head is None else set(history.leaf_list[: head.size])
+    alone = history.signatures[topics.RECEIPTS].unsigned_leaves - covered
+    began = history.versions[min(signed)].event.created_at
+    for leaf in sorted(alone, key=lambda leaf: history.receipts[leaf].place):
+        if history.receipts[leaf].completed_at >= began:
+            faults.add(f"the receipt at {history.receipts[leaf].place} is not signed")
+    return len(alone)

@@ -1,0 +1,109 @@
+"""What an auditor remembers from one audit to the next, so that a rollback is seen.
+
+A file of one JSON object: the newest version with its digest, and the tree head of its receipt
+log. Whoever keeps it need not trust the log, the store or the keys to see that history goes on
+from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from consumers.audit_checks import Seen
+from consumers.audit_history import History
+from engine.errors import InvalidData
+
+_BYTES = 64 * 1024
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def read_checkpoint(path: Path, model_id: str) -> Seen | None:
+    """Return what was remembered of a model; None where there is no file yet.
+
+    Raises
+    ------
+    InvalidData
+        The file is none, or is of another model.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    try:
+        found = json.loads(data) if len(data) <= _BYTES else None
+        seen = _parse(found) if isinstance(found, dict) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        seen = None
+    if seen is None or not isinstance(found, dict):
+        raise InvalidData(f"{path}: is no checkpoint of `lethe audit`; name another file")
+    if found.get("model_id") != model_id:
+        raise InvalidData(f"{path}: is a checkpoint of another model than {model_id!r}")
+    return seen
+
+
+def _parse(found: dict[str, object]) -> Seen | None:
+    version, digest, log = found["version"], found["digest"], found.get("receipt_log")
+    if type(version) is not int or version < 0 or not _is_digest(digest):
+        return None
+    if log is None:
+        return Seen(version, str(digest))
+    if not isinstance(log, dict) or type(log.get("size")) is not int or log["size"] < 0:
+        return None
+    if not _is_digest(log.get("root")):
+        return None
+    return Seen(version, str(digest), log["size"], bytes.fromhex(log["root"]))
+
+
+def parse_since(text: str) -> Seen:
+    """Return a checkpoint from ``VERSION:DIGEST``.
+
+    Raises
+    ------
+    InvalidData
+        It is something else.
+    """
+    number, _, digest = text.partition(":")
+    if not re.fullmatch(r"[0-9]{1,18}", number) or not _is_digest(digest):
+        raise InvalidData(
+            "--since is not VERSION:DIGEST with the 64 hexadecimal digits of a version's digest"
+        )
+    return Seen(int(number), digest)
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def write_checkpoint(path: Path, history: History) -> None:
+    """Remember the newest version; the old file stays until the new one is whole.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be written.
+    """
+    tip = history.tip
+    if tip is None:
+        return
+    log = None if tip.head is None else {"size": tip.head.size, "root": tip.head.root.hex()}
+    document = {
+        "lethe_checkpoint": 1,
+        "model_id": history.model_id,
+        "version": tip.event.version,
+        "digest": tip.event.digest,
+        **({} if log is None else {"receipt_log": log}),
+    }
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(json.dumps(document, indent=2) + "\n")
+        Path(name).replace(path)
+    except OSError as error:
+        raise InvalidData(f"{path}: cannot be written ({error.strerror}); check the path") from None
