@@ -52,7 +52,7 @@ def history_findings(
         A checkpoint that it must go on from.
     """
     yield Finding.of("records", history.faults, _read_so_far(history))
-    yield _chain(history)
+    yield chain_finding(history)
     yield signatures_finding(history, trusted=trusted)
     yield _parameters(history)
     yield receipts_finding(history)
@@ -74,7 +74,7 @@ def _read_so_far(history: History) -> str:
 # -- versions -----------------------------------------------------------------------------------
 
 
-def _chain(history: History) -> Finding:
+def chain_finding(history: History) -> Finding:
     """Check that versions are dense and linked, one a number, and in the log's order."""
     faults = Faults()
     faults += history.forks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,10 +38,10 @@ class Extent:
         return {p.index: b.begin for p, b in self.bounds.items() if p.topic == topics.RECEIPTS}
 
 
-def extent_of(reader: Reader) -> Extent:
+def extent_of(reader: Reader, names: Sequence[str] = TOPICS) -> Extent:
     """Return what the topics of a history hold now."""
     found = Extent()
-    for topic in TOPICS:
+    for topic in names:
         for partition in reader.partitions(topic):
             found.bounds[partition] = reader.bounds(partition)
     return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from consumers.audit_checks import Seen
 from consumers.audit_refit import Holding, read_ids
 from consumers.checkpoint import parse_since, read_checkpoint, write_checkpoint
 from consumers.cli.options import global_options
-from consumers.cli.output import Output, counted, prepare
+from consumers.cli.output import Output, counted, prepare, wrapped
 from consumers.finding import Finding, Result
 from consumers.runtime import open_runtime
 from consumers.signing import read_trusted
@@ -169,18 +167,10 @@ def _answer(out: Output, found: Audit, given: dict[str, Any]) -> int:
 
 def table_of(findings: Sequence[Finding]) -> list[str]:
     """Return findings as lines of a table whose last column is wrapped."""
-    width = min(shutil.get_terminal_size((80, 24)).columns, 120)
     first = max(len(one.check) for one in findings)
     second = max(len(result.value) for result in Result)
-    lines = []
-    for one in findings:
-        begin = f"{one.check:<{first}}  {one.result.value:<{second}}  "
-        lines += textwrap.wrap(
-            one.detail,
-            max(width, len(begin) + 30),
-            initial_indent=begin,
-            subsequent_indent=" " * len(begin),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return lines
+    return [
+        line
+        for one in findings
+        for line in wrapped(one.detail, f"{one.check:<{first}}  {one.result.value:<{second}}  ")
+    ]

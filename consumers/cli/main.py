@@ -32,6 +32,7 @@ COMMANDS = MappingProxyType(
         "versions": ("consumers.cli.versions", "Show a model's versions, each link checked."),
         "export": ("consumers.cli.export", "Write the newest parameters to a file."),
         "verify": ("consumers.cli.verify", "Compare a model with an independent refit."),
+        "receipt": ("consumers.cli.receipt", "Tell one request's whole story."),
         "audit": ("consumers.cli.audit", "Check a model's whole published history."),
         "refresh": ("consumers.cli.refresh", "Order a refresh of a model, or of those due."),
         "check": ("consumers.cli.check", "Check servers, topics and stored invariants."),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -181,6 +183,19 @@ def prepare(ctx: click.Context) -> tuple[Settings, Output]:
 def number(value: float | None) -> str:
     """Return a number for people: three significant digits, ``-`` for none."""
     return "-" if value is None else f"{value:.3g}"
+
+
+def wrapped(value: str, begin: str) -> list[str]:
+    """Return a text as lines of the terminal's width, set under where it begins."""
+    width = min(shutil.get_terminal_size((80, 24)).columns, 120)
+    return textwrap.wrap(
+        value,
+        max(width, len(begin) + 30),
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def counted(count: int, noun: str) -> str:

@@ -1,0 +1,150 @@
+"""The rows of a request's story: which they are, what opens their commitment, what is left of them.
+
+Nothing of a deleted row's content is read; whether a record is there is all that is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from consumers.commitment import commitment_of, salt_of
+from consumers.story import Story
+from consumers.validate import Valid
+from engine.store.connection import reachable, text
+from engine.store.keys import shard_of
+from engine.store.state import ModelState
+from engine.store.store import CHUNK, ModelStore
+
+_SCAN = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that a request named, as far as anybody still knows.
+
+    ``exact`` says that they are these and no others: by the request itself, or because the
+    commitment opens to them. Else they are all rows that left in the same version.
+    """
+
+    ids: frozenset[str]
+    known_from: str
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What opens a receipt's commitment; ``opens`` None: the rows are not known."""
+
+    commitment: str
+    salt: bytes
+    opens: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What is left of rows: records by generation, and how many wait to be erased."""
+
+    rows: int
+    generations: int
+    records: int
+    waiting: int
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return self.records == 0 and self.waiting == 0
+
+
+def opening_of(story: Story, rows: Rows | None) -> Opening | None:
+    """Return the salt of a request, and whether its commitment opens to the rows."""
+    commitment, salt = story.last.receipt.rows_commitment, _salt(story)
+    if commitment is None or salt is None:
+        return None
+    known = rows is not None and rows.exact
+    opens = commitment_of(salt, rows.ids) == commitment if rows is not None and known else None
+    return Opening(commitment, salt, opens)
+
+
+def _salt(story: Story) -> bytes | None:
+    if story.state is None or story.state.secret is None:
+        return None
+    return salt_of(story.state.secret, story.request_id)
+
+
+def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows | None:
+    """Return the rows of a request; None where nobody knows them any more.
+
+    ``named`` are rows that the reader of the story asks about: with several requests in one
+    version, they may be the only ones that open the commitment.
+    """
+    state, receipt = story.state, story.last.receipt
+    if state is None or receipt.status == "REJECTED":
+        return None
+    asked = None if story.asked is None else story.asked.item
+    if isinstance(asked, Valid):
+        if asked.request.subject_id is None:
+            return Rows(frozenset(asked.request.row_ids or ()), "the request", True)
+        subject = asked.request.subject_id
+        return _checked(story, store.subjects(state, [subject]).get(subject, ()), "the subject")
+    if story.request_id in state.deferred:
+        waiting = state.deferred[story.request_id]
+        return _checked(story, (*waiting.row_ids, *waiting.retired), "the deferred request")
+    together = _deleted_in(store, state, receipt.version) if receipt.rows_deleted else []
+    for ids, known_from in ((together, "the ledger"), (named, "what was asked")):
+        rows = _checked(story, ids, known_from)
+        if rows.exact and ids:
+            return rows
+    return Rows(frozenset(together), "the ledger", False) if together else None
+
+
+def _checked(story: Story, ids: Iterable[str], known_from: str) -> Rows:
+    """Return rows, exact where the commitment opens to them."""
+    rows, salt = frozenset(ids), _salt(story)
+    commitment = story.last.receipt.rows_commitment
+    exact = salt is not None and bool(rows) and commitment_of(salt, rows) == commitment
+    return Rows(rows, known_from, exact)
+
+
+def _deleted_in(store: ModelStore, state: ModelState, version: int | None) -> list[str]:
+    """Return the rows that the ledger has for a version. Cost O(deleted rows)."""
+    found: list[str] = []
+    wanted, cursor = str(version).encode(), 0
+    while True:
+        page: Any
+        with reachable(store.client):
+            cursor, page = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
+        found += [text(row) for row, number in page.items() if number == wanted]
+        if cursor == 0:
+            return found
+
+
+def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Erasure:
+    """Look for what is left of rows, in the live generation and in every staged one."""
+    ids = sorted(set(rows))
+    names = _generations(store, state)
+    with reachable(store.client):
+        waiting: Any = store.client.smembers(state.keys.erase)
+    pending = {text(entry).partition("/")[2] for entry in waiting}
+    records = 0
+    for name in names:
+        for start in range(0, len(ids), CHUNK):
+            pipeline = store.client.pipeline(transaction=False)
+            for row in ids[start : start + CHUNK]:
+                pipeline.hexists(state.keys.generation(name).rows(shard_of(row)), row)
+            with reachable(store.client):
+                records += sum(pipeline.execute())
+    return Erasure(len(ids), len(names), records, sum(row in pending for row in ids))
+
+
+def _generations(store: ModelStore, state: ModelState) -> list[str]:
+    """Return the names of all generations of a model that hold a row record."""
+    begin = state.keys.head.removesuffix("head") + "gen:"
+    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", begin) + "*:rows:*"
+    names = {state.generation_keys.name}
+    with reachable(store.client):
+        for key in store.client.scan_iter(match=pattern, count=_SCAN):
+            names.add(text(key)[len(begin) :].partition(":")[0])
+    return sorted(names)
