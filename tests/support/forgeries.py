@@ -1,0 +1,259 @@
+"""The table of forgeries: each must be refused, by the check that is named."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from consumers.signing import Signer
+from tests.support.bundles import (
+    Bundle,
+    Forgery,
+    Line,
+    change,
+    content_of,
+    put,
+    put_signature,
+    sign,
+    signature_of,
+    strip,
+    value_of,
+)
+
+FORGER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+"""A key that nobody trusts."""
+
+
+def flip(line: Line, place: int = -2) -> None:
+    """Flip one bit of a record's value."""
+    data = bytearray(value_of(line))
+    data[place] ^= 1
+    line["value"] = base64.b64encode(bytes(data)).decode()
+
+
+def flip_digit(line: Line, name: str) -> None:
+    """Change one digit of a number, so that the JSON still parses."""
+    text = value_of(line).decode()
+    before, _, after = text.partition(f'"{name}":')
+    digit = next(i for i, letter in enumerate(after) if letter.isdigit())
+    other = "1" if after[digit] != "1" else "2"
+    put(line, f'{before}"{name}":{after[:digit]}{other}{after[digit + 1 :]}'.encode())
+
+
+def flip_signature(line: Line) -> None:
+    signature = bytearray(signature_of(line))
+    place = signature.rindex(b":") + 5
+    signature[place] = ord("A") if signature[place] != ord("A") else ord("B")
+    put_signature(line, bytes(signature))
+
+
+def swap_values(one: Line, other: Line) -> None:
+    """Exchange two records, signatures and all; their offsets stay in order."""
+    for name in ("value", "headers"):
+        one[name], other[name] = other[name], one[name]
+
+
+def swap_lines(bundle: Bundle, one: Line, other: Line) -> None:
+    """Exchange two lines, their offsets with them."""
+    i = next(i for i, line in enumerate(bundle.lines) if line is one)
+    j = next(i for i, line in enumerate(bundle.lines) if line is other)
+    bundle.lines[i], bundle.lines[j] = bundle.lines[j], bundle.lines[i]
+
+
+def applied(bundle: Bundle, place: int = 0) -> Line:
+    """Return the receipt of one of the applied requests."""
+    found = [line for line in bundle.receipts if content_of(line)["status"] == "APPLIED"]
+    return found[place]
+
+
+def forked(bundle: Bundle) -> None:
+    """Add a second version of the same number, complete and consistent in itself."""
+    last = bundle.versions[-1]
+    twin = json.loads(json.dumps(last))
+    put(twin, content_of(last) | {"created_at": "2020-01-01T00:00:00.000Z"})
+    twin["offset"] += 1
+    bundle.insert_after(last, twin)
+    copy = bundle.copy()
+    kept = [line for line in copy.versions if line["offset"] != last["offset"]]
+    copy.lines = [copy.header, *kept, copy.parameters]
+    copy.relink()
+    twin["value"] = kept[-1]["value"]
+
+
+def without_last_version(bundle: Bundle) -> None:
+    """Forget the newest version, as if it had never been: only a checkpoint shows it."""
+    last = bundle.versions[-1]
+    requests = content_of(last)["request_ids"]
+    bundle.remove(last)
+    for line in bundle.receipts:
+        if content_of(line)["request_id"] in requests:
+            bundle.remove(line)
+
+
+def without_receipt(bundle: Bundle, *, log_too: bool = False) -> None:
+    gone = applied(bundle)
+    bundle.remove(gone)
+    if log_too:
+        from engine.merkle import leaf_hash
+
+        leaf = leaf_hash(value_of(gone))
+        bundle.leaves = [one for one in bundle.leaves if one != leaf]
+
+
+def other_outcome(bundle: Bundle) -> None:
+    """Give a request a second final receipt."""
+    first = applied(bundle)
+    second = json.loads(json.dumps(bundle.receipts[-1]))
+    put(second, content_of(first) | {"rows_deleted": 0, "status": "ALREADY_APPLIED"})
+    second["offset"] += 1
+    bundle.insert_after(bundle.receipts[-1], second)
+
+
+def rewritten(bundle: Bundle) -> None:
+    """Claim fewer live rows from version 1 on, with digests, links and tree heads made anew."""
+    for line in bundle.versions[1:]:
+        change(line, rows_live=content_of(line)["rows_live"] - 1)
+    bundle.relink()
+
+
+def resigned(bundle: Bundle) -> None:
+    bundle.sign(FORGER)
+    bundle.header["public_keys"] = [FORGER.public_text]
+
+
+def altered_receipt_in_log(bundle: Bundle) -> None:
+    """Alter a receipt, and put it into the leaves; the tree heads are in the versions."""
+    from engine.merkle import leaf_hash
+
+    line = applied(bundle)
+    before = leaf_hash(value_of(line))
+    change(line, rows_unknown=7)
+    after = leaf_hash(value_of(line))
+    bundle.leaves = [after if leaf == before else leaf for leaf in bundle.leaves]
+
+
+def giant_log(bundle: Bundle) -> None:
+    content = content_of(bundle.versions[-1])
+    change(bundle.versions[-1], receipt_log=content["receipt_log"] | {"size": 10**9})
+    bundle.relink()
+
+
+def member(topic: Callable[[Bundle], Line], **members: object) -> Callable[[Bundle], object]:
+    return lambda bundle: change(topic(bundle), **members)
+
+
+def last_version(bundle: Bundle) -> Line:
+    return bundle.versions[-1]
+
+
+def unsigned(bundle: Bundle) -> None:
+    for line in bundle.lines:
+        if "topic" in line:
+            strip(line)
+
+
+SIGNED_OR_NOT: tuple[Forgery, ...] = (
+    Forgery("a bit of a version", lambda b: flip_digit(b.versions[1], "rows_live"), "records"),
+    Forgery("a bit of its JSON", lambda b: flip(b.versions[1], 0), "records"),
+    Forgery("a bit of its link", lambda b: flip_digit(b.versions[1], "prev_digest"), "records"),
+    Forgery("a bit of a receipt", lambda b: flip_digit(applied(b), "rows_deleted"), "rows deleted"),
+    Forgery("a bit of a receipt's JSON", lambda b: flip(applied(b), 0), "records"),
+    Forgery("a bit of theta", lambda b: flip_digit(b.parameters, "theta"), "parameters"),
+    Forgery("a bit of their digest", lambda b: flip_digit(b.parameters, "digest"), "parameters"),
+    Forgery("a link is dropped", lambda b: b.remove(b.versions[1]), "chain"),
+    Forgery("the first link is dropped", lambda b: b.remove(b.versions[0]), "chain"),
+    Forgery("all versions are dropped", lambda b: [b.remove(v) for v in b.versions], "chain"),
+    Forgery("a receipt is dropped", without_receipt, "receipts"),
+    Forgery("and from the leaves", lambda b: without_receipt(b, log_too=True), "receipt log"),
+    Forgery("versions in another order", lambda b: swap_values(*b.versions[1:3]), "chain"),
+    Forgery("lines in another order", lambda b: swap_lines(b, *b.versions[1:3]), "chain"),
+    Forgery("receipts in another order",
+            lambda b: swap_values(applied(b), applied(b, -1)), "receipts"),
+    Forgery("their lines as well", lambda b: swap_lines(b, applied(b), applied(b, -1)), "chain"),
+    Forgery("two leaves exchanged",
+            lambda b: setattr(b, "leaves", [b.leaves[1], b.leaves[0], *b.leaves[2:]]),
+            "receipt log"),
+    Forgery("a leaf is dropped", lambda b: setattr(b, "leaves", b.leaves[1:]), "receipt log"),
+    Forgery("a leaf is added",
+            lambda b: setattr(b, "leaves", [bytes(32), *b.leaves]), "receipt log"),
+    Forgery("an altered receipt in the leaves", altered_receipt_in_log, "receipt log"),
+    Forgery("a fork", forked, "chain"),
+    Forgery("a second outcome", other_outcome, "receipts"),
+    Forgery("a receipt of another version",
+            lambda b: change(applied(b), version=content_of(applied(b))["version"] + 1),
+            "receipts"),
+    Forgery("a receipt that nobody lists",
+            lambda b: change(applied(b), request_id="made up"), "receipts"),
+    Forgery("a receipt of another model",
+            member(applied, model_id="another"), "records"),
+    Forgery("a version of another model", member(last_version, model_id="another"), "records"),
+    Forgery("the history under another name",
+            lambda b: b.header.update(model_id="another"), "records"),
+    Forgery("rows_deleted in a version, made anew",
+            lambda b: (change(last_version(b), rows_deleted=99), b.relink()), "rows deleted"),
+    Forgery("rows_live in versions, made anew", rewritten, "rows deleted"),
+    Forgery("a tree head of 1,000,000,000 receipts", giant_log, "receipt log"),
+    Forgery("a tree head that is none",
+            lambda b: (change(last_version(b), receipt_log={"size": -1, "root": "x"}),
+                       b.relink()), "records"),
+    Forgery("no tree head any more",
+            lambda b: (put(last_version(b), {
+                name: value for name, value in content_of(last_version(b)).items()
+                if name != "receipt_log"}), b.relink()), "receipt log"),
+    Forgery("parameters of an older version", lambda b: change(
+        b.parameters, version=content_of(b.versions[-1])["version"] + 1), "parameters"),
+    Forgery("a record of a foreign topic",
+            lambda b: b.versions[1].update(topic="lethe.deletions"), "records"),
+)  # fmt: skip
+"""Refused whether or not keys are trusted: history contradicts itself."""
+
+SIGNED: tuple[Forgery, ...] = (
+    Forgery("a bit of a version's signature",
+            lambda b: flip_signature(b.versions[0]), "signatures"),
+    Forgery("of the newest version's", lambda b: flip_signature(b.versions[-1]), "signatures"),
+    Forgery("of a receipt's", lambda b: flip_signature(applied(b)), "signatures"),
+    Forgery("of the parameters'", lambda b: flip_signature(b.parameters), "signatures"),
+    Forgery("another record's signature",
+            lambda b: put_signature(b.versions[0], signature_of(b.versions[1])), "signatures"),
+    Forgery("a version signed by another key",
+            lambda b: sign(b.versions[-1], FORGER), "signatures"),
+    Forgery("a receipt signed by another key", lambda b: sign(applied(b), FORGER), "signatures"),
+    Forgery("everything signed by another key", resigned, "signatures"),
+    Forgery("the newest version is not signed", lambda b: strip(b.versions[-1]), "signatures"),
+    Forgery("nothing is signed", unsigned, "signatures"),
+    Forgery("a history made anew, signed by another key",
+            lambda b: (rewritten(b), resigned(b)), "signatures"),
+    Forgery("a header twice", lambda b: b.versions[0]["headers"].append(
+        b.versions[0]["headers"][-1]), "signatures"),
+)  # fmt: skip
+"""Refused because keys are trusted."""
+
+SEEN: tuple[Forgery, ...] = (
+    Forgery("the newest version is forgotten", without_last_version, "checkpoint"),
+    Forgery("history made anew from version 1 on, in itself consistent",
+            lambda b: (change(b.versions[1], created_at="2020-01-01T00:00:00.000Z"), b.relink()),
+            "checkpoint"),
+)  # fmt: skip
+"""Refused because of a checkpoint; the second also because of signatures."""
+
+UNREADABLE: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+    ("an empty file", lambda data: b""),
+    ("cut within a line", lambda data: data[: len(data) // 2]),
+    ("cut after a line", lambda data: data[: data.rindex(b"\n", 0, -1) + 1]),
+    ("cut before the last byte", lambda data: data[:-1]),
+    ("something behind it", lambda data: data + b"{}\n"),
+    ("a count that is not its own", lambda data: data.replace(b'"records":', b'"records": 1')),
+    ("no JSON", lambda data: b"\x00" + data[1:]),
+    ("a list", lambda data: b"[]\n" + data),
+    ("deep nesting", lambda data: b"[" * 200_000 + b"\n" + data),
+    ("a giant number", lambda data: data.replace(b'"lethe_bundle": 1', b'"lethe_bundle": ' + b"9" * 9999)),
+    ("another form", lambda data: data.replace(b'"lethe_bundle": 1', b'"lethe_bundle": 2')),
+    ("an offset of text", lambda data: data.replace(b'"offset": 0', b'"offset": "0"', 1)),
+    ("headers of numbers", lambda data: data.replace(b'"headers": [', b'"headers": [1, ', 1)),
+    ("no base64", lambda data: data.replace(b'"value": "', b'"value": "*', 1)),
+    ("leaves cut within a hash", lambda data: data.replace(b'"receipt_log": "', b'"receipt_log": "AAAA', 1)),
+)  # fmt: skip
+"""Not read at all: the exit code is 2."""
