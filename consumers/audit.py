@@ -27,7 +27,6 @@ from consumers.audit_refit import Holding, refit_finding
 from consumers.audit_state import (
     STATE_CHECKS,
     bound_finding,
-    leaves_of,
     moment_of,
     state_findings,
 )
@@ -40,6 +39,7 @@ from consumers.runtime import Runtime
 from consumers.signing import TrustedKeys
 from engine.errors import CorruptState, InvalidData, UnknownModel
 from engine.merkle import HASH_BYTES
+from engine.store.receipt_log import read_leaves
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
@@ -180,7 +180,7 @@ def _read(
         history.read(records_of_model(reader, model_id, extent, progress))
         if state is None or before is None:
             return _Found(history, extent, None, fault, None)
-        history.leaves += leaves_of(store, state)
+        history.leaves += b"".join(read_leaves(store.client, state.keys))
         if history.truncated:
             history.read(stored_receipts(store, model_id, history))
         if history.parameters is None or history.parameters.version < state.version:

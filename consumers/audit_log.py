@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from engine.errors import BrokenChain
 from engine.merkle import leaf_hash
 from engine.store.connection import reachable, text
 from engine.store.keys import ModelKeys
+from engine.store.receipts import open_receipt
 from engine.store.store import ModelStore
 
 TOPICS = (topics.VERSIONS, topics.RECEIPTS, topics.MODELS)
@@ -120,21 +120,21 @@ def _kept(topic: str, model_id: str, value: bytes) -> Record:
 
 
 def requests_of(store: ModelStore, keys: ModelKeys) -> Iterator[tuple[str, tuple[bool, bytes]]]:
-    """Yield request ids, whether their receipts are final, and these as they were published."""
+    """Yield request ids, whether their receipts are final, and these as they were published.
+
+    Raises
+    ------
+    CorruptState
+        What is stored is no receipt.
+    """
     cursor = 0
     while True:
         with reachable(store.client):
             found: Any
             cursor, found = store.client.hscan(keys.requests, cursor, count=_SCAN)
         for request, stored in found.items():
-            plain = text(stored)
-            yield text(request), (plain[:1] == "F", _receipt_in(plain).encode())
+            name = text(request)
+            kept = open_receipt(text(stored), f"request {name!r}")
+            yield name, (kept.final, kept.receipt.encode())
         if cursor == 0:
             return
-
-
-def _receipt_in(stored: str) -> str:
-    try:
-        return str(json.loads(stored[1:])["receipt"])
-    except (ValueError, KeyError, TypeError):
-        return ""

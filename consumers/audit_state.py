@@ -14,7 +14,7 @@ from consumers.finding import Faults, Finding, Result
 from consumers.published import published
 from consumers.verify import verify
 from engine.errors import CorruptState, LetheError, NotConverged, Unavailable
-from engine.merkle import HASH_BYTES, leaf_hash
+from engine.merkle import leaf_hash
 from engine.store.connection import reachable
 from engine.store.outbox import Outbox
 from engine.store.state import ModelState
@@ -37,25 +37,6 @@ def moment_of(store: ModelStore, state: ModelState) -> Moment:
     with reachable(store.client):
         seq = store.client.hget(state.keys.head, "commit_seq")
     return Moment(int(seq or 0), Outbox(store.client).depth([state.keys]))
-
-
-def leaves_of(store: ModelStore, state: ModelState) -> bytes:
-    """Return the leaf hashes of the receipt log, one after another.
-
-    Raises
-    ------
-    CorruptState
-        An entry is no hash.
-    """
-    with reachable(store.client):
-        found: Any = store.client.lrange(
-            state.keys.head.removesuffix("head") + "receipt-log", 0, -1
-        )
-    if any(len(leaf) != HASH_BYTES for leaf in found):
-        raise CorruptState(
-            f"model {state.model_id!r}: its receipt log holds what is no hash; restore the store"
-        )
-    return b"".join(bytes(leaf) for leaf in found)
 
 
 def state_findings(

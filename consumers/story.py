@@ -7,7 +7,6 @@ has the part about the rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ from consumers import topics
 from consumers.audit_checks import chain_finding
 from consumers.audit_history import CONFLICT, History, VersionFact
 from consumers.audit_log import extent_of, records_of_model
-from consumers.bundle import STORED
 from consumers.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
 from consumers.finding import Finding
 from consumers.log.base import Partition, Reader, Record
@@ -25,8 +23,9 @@ from consumers.signing import HEADER, TrustedKeys
 from consumers.validate import Refused, Valid, validate
 from engine.errors import LetheError, Unauthenticated, UnknownModel
 from engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
-from engine.store.connection import reachable, text
+from engine.store.connection import reachable
 from engine.store.keys import ModelKeys
+from engine.store.receipt_log import read_leaves
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
@@ -201,7 +200,9 @@ def story_of(
         conflicts=conflicts,
         asked=_asked(reader, told[0].receipt),
         state=state,
-        chain=chain_finding(history),
+        chain=chain_finding(history)
+        if history.versions or state is not None
+        else Finding.passed_over("chain", "the model has no version"),
         version=None if number is None else history.versions.get(number),
         version_signature=None if number is None else signatures.get(number),
         newest=history.tip,
@@ -240,17 +241,12 @@ def _told(
             conflicts.append(one)
         else:
             told[value] = one
-    kept = _kept(store, model_id, request_id)
+    stored = store.receipt(model_id, request_id)
+    kept = None if stored is None else stored.encode()
     if kept is not None and kept not in told:
         unsigned = Signature(None, None, "the state keeps receipts without their signatures")
         told[kept] = Told(Receipt.model_validate_json(kept), kept, None, unsigned)
     return list(told.values()), conflicts
-
-
-def _kept(store: ModelStore, model_id: str, request_id: str) -> bytes | None:
-    with reachable(store.client):
-        stored = store.client.hget(ModelKeys.of_model(model_id).requests, request_id)
-    return None if stored is None else str(json.loads(text(stored)[1:])["receipt"]).encode()
 
 
 def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -> Signature:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumers.commitment import commitment_of, salt_of
+from consumers.events import Receipt
 from consumers.story import Story
 from consumers.validate import Valid
 from engine.store.connection import reachable, text
@@ -77,11 +78,11 @@ def _salt(story: Story) -> bytes | None:
 def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows | None:
     """Return the rows of a request; None where nobody knows them any more.
 
-    ``named`` are rows that the reader of the story asks about: with several requests in one
-    version, they may be the only ones that open the commitment.
+    ``named`` are rows that the reader of the story asks about: if nobody knows better, they may be
+    what opens the commitment.
     """
     state, receipt = story.state, story.last.receipt
-    if state is None or receipt.status == "REJECTED":
+    if state is None:
         return None
     asked = None if story.asked is None else story.asked.item
     if isinstance(asked, Valid):
@@ -93,11 +94,24 @@ def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows 
         waiting = state.deferred[story.request_id]
         return _checked(story, (*waiting.row_ids, *waiting.retired), "the deferred request")
     together = _deleted_in(store, state, receipt.version) if receipt.rows_deleted else []
-    for ids, known_from in ((together, "the ledger"), (named, "what was asked")):
-        rows = _checked(story, ids, known_from)
-        if rows.exact and ids:
+    for ids in (_own(store, story, together), together, named):
+        rows = _checked(story, ids, "the ledger")
+        if rows.exact:
             return rows
     return Rows(frozenset(together), "the ledger", False) if together else None
+
+
+def _own(store: ModelStore, story: Story, together: Sequence[str]) -> Sequence[str]:
+    """Return a request's part of the rows of its version: each request's lie side by side."""
+    before = 0
+    for request in () if story.version is None else story.version.event.request_ids:
+        if request == story.request_id:
+            return together[before : before + story.last.receipt.rows_deleted]
+        receipt = store.receipt(story.model_id, request)
+        if receipt is None:
+            return ()
+        before += Receipt.model_validate_json(receipt).rows_deleted
+    return ()
 
 
 def _checked(story: Story, ids: Iterable[str], known_from: str) -> Rows:
@@ -109,16 +123,19 @@ def _checked(story: Story, ids: Iterable[str], known_from: str) -> Rows:
 
 
 def _deleted_in(store: ModelStore, state: ModelState, version: int | None) -> list[str]:
-    """Return the rows that the ledger has for a version. Cost O(deleted rows)."""
-    found: list[str] = []
+    """Return the rows that the ledger has for a version, in order. Cost O(deleted rows)."""
+    found: set[bytes] = set()
     wanted, cursor = str(version).encode(), 0
+    page: Any
     while True:
-        page: Any
         with reachable(store.client):
             cursor, page = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
-        found += [text(row) for row, number in page.items() if number == wanted]
+        found |= {row for row, number in page.items() if number == wanted}
         if cursor == 0:
-            return found
+            break
+    with reachable(store.client):
+        page = store.client.lrange(state.keys.deletions, 0, -1)
+    return [text(row) for row in page if row in found]
 
 
 def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Erasure:

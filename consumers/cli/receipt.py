@@ -120,7 +120,8 @@ def _gather(
         story = story_of(store, reader, request_id, model, trusted, report)
         rows = rows_of(store, story, named)
         erasure = None
-        if rows is not None and story.state is not None and story.last.receipt.final:
+        deleted = story.last.receipt.status in ("APPLIED", "ALREADY_APPLIED")
+        if rows is not None and story.state is not None and deleted:
             report("looking for row records", 0, 0)
             erasure = erasure_of(store, story.state, rows.ids)
         return _Gathered(story, rows, erasure, named)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import structlog
+
+from consumers.cli.main import run
 
 PROGRAM = Path(sys.executable).with_name("lethe")
 _SECONDS = 60
@@ -67,3 +75,26 @@ class Lethe:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+class Within(Lethe):
+    """Calls the command within this process: for many calls, where starting it is not the point."""
+
+    def __call__(self, *arguments: str, code: int = 0, stdin: str | None = None) -> Answer:
+        """Run to the end and compare the exit code."""
+        assert stdin is None
+        out, err = io.StringIO(), io.StringIO()
+        handlers = logging.getLogger().handlers[:]
+        environment = {**self.environment, "COLUMNS": "80"}
+        try:
+            with (
+                mock.patch.dict(os.environ, environment, clear=True),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+            ):
+                found = run(arguments)
+        finally:
+            structlog.reset_defaults()
+            logging.getLogger().handlers[:] = handlers
+        assert found == code, f"{arguments}: {found}\n{out.getvalue()}{err.getvalue()}"
+        return Answer(found, out.getvalue(), err.getvalue())

@@ -13,7 +13,6 @@ from typing import Any
 from consumers import chain, topics
 from consumers.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
 from consumers.signing import HEADER, Signer
-from engine.merkle import Frontier, leaf_hash
 
 TYPES = {
     topics.VERSIONS: MODEL_VERSION,
@@ -84,14 +83,6 @@ class Bundle:
         new = {"receipt_log": base64.b64encode(b"".join(leaves)).decode()}
         self.lines = [*kept[:-1], new, kept[-1]] if leaves else kept
 
-    def rebuild_log(self) -> None:
-        """Make leaves and tree heads anew from the receipts that are there: a clever forger."""
-        known = {leaf_hash(value_of(line)): line for line in self.receipts}
-        old = {receipt["request_id"]: leaf for leaf, receipt in (
-            (leaf, json.loads(value_of(line))) for leaf, line in known.items()
-        ) if receipt["status"] != "DEFERRED" and receipt["code"] != "REQUEST_ID_CONFLICT"}  # fmt: skip
-        self.leaves = list(old.values())
-
     def relink(self) -> None:
         """Make digests and links anew, and the parameters' with them: a forger without a key."""
         before = ""
@@ -106,15 +97,6 @@ class Bundle:
         if event["version"] == newest["version"]:
             event |= {name: newest[name] for name in ("digest", "prev_digest")}
             put(self.parameters, event)
-
-    def retree(self, leaves: Sequence[bytes]) -> None:
-        """Put other leaves, and tree heads of the same sizes over them."""
-        self.leaves = leaves
-        for line in self.versions:
-            content = content_of(line)
-            size = min(content["receipt_log"]["size"], len(leaves))
-            root = Frontier().appended(leaves[:size]).root.hex()
-            put(line, content | {"receipt_log": {"size": size, "root": root}})
 
     def sign(self, signer: Signer) -> None:
         """Sign everything anew."""

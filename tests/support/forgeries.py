@@ -9,6 +9,7 @@ from collections.abc import Callable
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from consumers.signing import Signer
+from engine.merkle import leaf_hash
 from tests.support.bundles import (
     Bundle,
     Forgery,
@@ -97,8 +98,6 @@ def without_receipt(bundle: Bundle, *, log_too: bool = False) -> None:
     gone = applied(bundle)
     bundle.remove(gone)
     if log_too:
-        from engine.merkle import leaf_hash
-
         leaf = leaf_hash(value_of(gone))
         bundle.leaves = [one for one in bundle.leaves if one != leaf]
 
@@ -126,8 +125,6 @@ def resigned(bundle: Bundle) -> None:
 
 def altered_receipt_in_log(bundle: Bundle) -> None:
     """Alter a receipt, and put it into the leaves; the tree heads are in the versions."""
-    from engine.merkle import leaf_hash
-
     line = applied(bundle)
     before = leaf_hash(value_of(line))
     change(line, rows_unknown=7)
@@ -245,7 +242,7 @@ UNREADABLE: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     ("cut after a line", lambda data: data[: data.rindex(b"\n", 0, -1) + 1]),
     ("cut before the last byte", lambda data: data[:-1]),
     ("something behind it", lambda data: data + b"{}\n"),
-    ("a count that is not its own", lambda data: data.replace(b'"records":', b'"records": 1')),
+    ("a count that is not its own", lambda data: data.replace(b'"records": ', b'"records": 1')),
     ("no JSON", lambda data: b"\x00" + data[1:]),
     ("a list", lambda data: b"[]\n" + data),
     ("deep nesting", lambda data: b"[" * 200_000 + b"\n" + data),
