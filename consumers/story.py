@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from consumers import topics
 from consumers.audit_checks import chain_finding
@@ -18,6 +17,7 @@ from consumers.audit_log import extent_of, records_of_model
 from consumers.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
 from consumers.finding import Finding
 from consumers.log.base import Partition, Reader, Record
+from consumers.lost_history import request_of
 from consumers.progress import Progress, unseen
 from consumers.signing import HEADER, TrustedKeys
 from consumers.validate import Refused, Valid, validate
@@ -285,16 +285,14 @@ def _asked(reader: Reader, receipt: Receipt) -> Asked | None:
     """Return the record that a receipt names, if it is still there and is this request."""
     source = receipt.source
     for partition in reader.partitions(source.topic):
+        record = None
         if partition.index == source.partition:
             record = _record_at(reader, partition, source.offset)
-            item: Any = None if record is None else validate(record)
-            if record is not None and isinstance(item, Valid):
-                named = item.request.model_id, item.request.request_id
-                if named == (receipt.model_id, receipt.request_id):
-                    return Asked(record, item)
-            if record is not None and isinstance(item, Refused):
-                if (item.model_id, item.request_id) == (receipt.model_id, receipt.request_id):
-                    return Asked(record, item)
+        item = None if record is None else validate(record)
+        if record is None or not isinstance(item, Valid | Refused):
+            continue
+        if request_of(item) == (receipt.model_id, receipt.request_id):
+            return Asked(record, item)
     return None
 
 

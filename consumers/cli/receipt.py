@@ -101,9 +101,10 @@ class _Gathered:
         number, last = story.last.receipt.version, story.last.receipt
         if last.status == "APPLIED" and story.version is None:
             found.append(f"version {number} is not in the log")
-        elif last.status == "APPLIED" and story.version is not None:
-            if story.request_id not in story.version.event.request_ids:
-                found.append(f"version {number} does not list this request")
+        listed = () if story.version is None else story.version.event.request_ids
+        known = story.version is not None
+        if last.status == "APPLIED" and known and story.request_id not in listed:
+            found.append(f"version {number} does not list this request")
         return found
 
 
@@ -313,7 +314,9 @@ def _log(story: Story) -> str:
     proof = story.inclusion
     if proof is not None:
         result = "its inclusion proof holds" if proof.verified else "its inclusion proof FAILED"
-        return f"receipt {proof.index} of {proof.size} in the log of version {proof.version}: {result}"
+        return (
+            f"receipt {proof.index} of {proof.size} in the log of version {proof.version}: {result}"
+        )
     if story.state is None:
         return "NOT CHECKED: the store does not hold this model"
     return (
