@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from consumers.audit import Audit, audit_bundle, audit_model
-from consumers.audit_checks import Seen
-from consumers.audit_refit import Holding, read_ids
-from consumers.checkpoint import parse_since, read_checkpoint, write_checkpoint
+from consumers.audit.auditing import Audit, audit_bundle, audit_model
+from consumers.audit.checkpoint import parse_since, read_checkpoint, write_checkpoint
+from consumers.audit.checks import Seen
+from consumers.audit.finding import Finding, Result
+from consumers.audit.refit import Holding, read_ids
 from consumers.cli.options import global_options
 from consumers.cli.output import Output, counted, prepare, wrapped
-from consumers.finding import Finding, Result
 from consumers.runtime import open_runtime
 from consumers.signing import read_trusted
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
+from consumers.audit.finding import Result
+from consumers.audit.story import Signature, Story, Told, story_of
+from consumers.audit.story_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
 from consumers.cli.options import global_options
 from consumers.cli.output import Output, counted, number, prepare, wrapped
 from consumers.events import rfc3339
-from consumers.finding import Result
 from consumers.runtime import Runtime, open_runtime
 from consumers.signing import TrustedKeys, read_trusted
-from consumers.story import Signature, Story, Told, story_of
-from consumers.story_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
 from consumers.validate import Valid
 
 

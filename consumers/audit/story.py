@@ -1,7 +1,7 @@
 """One request's whole story: what was asked, decided, published and erased, with what shows it.
 
 Read from the log and from the store, each as far as it still has it: requests leave the log within
-their retention, receipts later, and the state keeps final receipts for ever. `consumers.story_rows`
+their retention, receipts later, and the state keeps final receipts for ever. `consumers.audit.story_rows`
 has the part about the rows.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from consumers import topics
-from consumers.audit_checks import chain_finding
-from consumers.audit_history import CONFLICT, History, VersionFact
-from consumers.audit_log import extent_of, records_of_model
+from consumers.audit.checks import chain_finding
+from consumers.audit.finding import Finding
+from consumers.audit.history import CONFLICT, History, VersionFact
+from consumers.audit.reading import extent_of, records_of_model
 from consumers.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
-from consumers.finding import Finding
 from consumers.log.base import Partition, Reader, Record
 from consumers.lost_history import request_of
 from consumers.progress import Progress, unseen

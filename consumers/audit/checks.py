@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from consumers import chain, topics
-from consumers.audit_history import History, VersionFact
-from consumers.audit_receipts import (
+from consumers.audit.finding import Faults, Finding
+from consumers.audit.history import History, VersionFact
+from consumers.audit.receipts import (
     leaves_derived,
     receipt_log_finding,
     receipts_finding,
     rows_finding,
 )
-from consumers.audit_signatures import signatures_finding
-from consumers.finding import Faults, Finding
+from consumers.audit.signatures import signatures_finding
 from consumers.parameters import IDENTITY
 from engine.errors import BrokenChain
 from engine.merkle import consistency_proof, verify_consistency

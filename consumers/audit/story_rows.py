@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from consumers.audit.story import Story
 from consumers.commitment import commitment_of, salt_of
 from consumers.events import Receipt
-from consumers.story import Story
 from consumers.validate import Valid
 from engine.store.connection import reachable, text
 from engine.store.keys import shard_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from consumers import topics
-from consumers.audit_history import History
-from consumers.bundle import STORED
+from consumers.audit.bundle import STORED
+from consumers.audit.history import History
 from consumers.events import Parameters
 from consumers.log.base import Bounds, Partition, Reader, Record
 from consumers.progress import Progress, unseen

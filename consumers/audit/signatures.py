@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from consumers import topics
-from consumers.audit_history import History
-from consumers.finding import Faults, Finding
+from consumers.audit.finding import Faults, Finding
+from consumers.audit.history import History
 
 
 def signatures_finding(history: History, *, trusted: bool) -> Finding:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from consumers.audit_history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
-from consumers.finding import Faults, Finding
+from consumers.audit.finding import Faults, Finding
+from consumers.audit.history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
 from engine.merkle import Frontier, root_of
 
 _SEARCH = 2_000_000  # hashes that a search for the beginning of a receipt log may cost

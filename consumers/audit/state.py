@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from consumers.audit_history import CONFLICT, UNKNOWN_MODEL, History
-from consumers.audit_log import requests_of
-from consumers.finding import Faults, Finding, Result
+from consumers.audit.finding import Faults, Finding, Result
+from consumers.audit.history import CONFLICT, UNKNOWN_MODEL, History
+from consumers.audit.reading import requests_of
 from consumers.published import published
 from consumers.verify import verify
 from engine.errors import CorruptState, LetheError, NotConverged, Unavailable

@@ -1,7 +1,7 @@
 """What an audit keeps of a published history: read record by record, from a log or from a file.
 
 Each record is judged alone here: whether it parses, is about this model, has the digest that its
-content has, and whose signature it carries. `consumers.audit_checks` judges them together. Of a
+content has, and whose signature it carries. `consumers.audit.checks` judges them together. Of a
 receipt only a few facts stay in memory.
 """
 
@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import Any
 
 from consumers import chain, topics
-from consumers.bundle import STORED
+from consumers.audit.bundle import STORED
+from consumers.audit.finding import Faults
 from consumers.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
@@ -24,7 +25,6 @@ from consumers.events import (
     Receipt,
     Version,
 )
-from consumers.finding import Faults
 from consumers.history import read_object, read_version
 from consumers.log.base import Record
 from consumers.signing import HEADER, TrustedKeys

@@ -13,8 +13,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from consumers.audit_checks import Seen
-from consumers.audit_history import History
+from consumers.audit.checks import Seen
+from consumers.audit.history import History
 from engine.errors import InvalidData
 
 _BYTES = 64 * 1024

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from consumers import chain
-from consumers.audit_history import History
+from consumers.audit.finding import Finding, Result
+from consumers.audit.history import History
 from consumers.events import Parameters, Version
-from consumers.finding import Finding, Result
 from consumers.table import Columns, read_table
 from consumers.verify import bound_at, refit
 from engine.errors import InvalidData, NotConverged

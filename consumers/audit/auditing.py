@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from consumers.audit_checks import Seen, history_findings
-from consumers.audit_history import History
-from consumers.audit_log import (
+from consumers.audit.bundle import BundleReader, Header, write_bundle
+from consumers.audit.checks import Seen, history_findings
+from consumers.audit.finding import Finding, Result
+from consumers.audit.history import History
+from consumers.audit.reading import (
     Extent,
     extent_of,
     for_export,
@@ -23,16 +25,14 @@ from consumers.audit_log import (
     stored_parameters,
     stored_receipts,
 )
-from consumers.audit_refit import Holding, refit_finding
-from consumers.audit_state import (
+from consumers.audit.refit import Holding, refit_finding
+from consumers.audit.state import (
     STATE_CHECKS,
     bound_finding,
     moment_of,
     state_findings,
 )
-from consumers.bundle import BundleReader, Header, write_bundle
 from consumers.events import rfc3339
-from consumers.finding import Finding, Result
 from consumers.log.base import Reader
 from consumers.progress import Progress, unseen
 from consumers.runtime import Runtime
