@@ -1,8 +1,8 @@
 """One request's whole story: what was asked, decided, published and erased, with what shows it.
 
 Read from the log and from the store, each as far as it still has it: requests leave the log within
-their retention, receipts later, and the state keeps final receipts for ever. `consumers.audit.story_rows`
-has the part about the rows.
+their retention, receipts later, and the state keeps final receipts for ever.
+`consumers.audit.story_rows` has the part about the rows.
 """
 
 from __future__ import annotations
