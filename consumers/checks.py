@@ -30,6 +30,7 @@ from engine.store import codec
 from engine.store.connection import reachable, text, without_secrets
 from engine.store.keys import SHARDS
 from engine.store.outbox import Outbox
+from engine.store.rewrite import read_erasures
 from engine.store.snapshot import load_factor, take_snapshot
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -75,6 +76,21 @@ def check_store(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
     fine = policy == "noeviction"
     advice = "" if fine else "; set 'maxmemory-policy noeviction': eviction destroys model state"
     yield Check("store memory", fine, f"maxmemory-policy {policy}{advice}")
+    yield _files(client)
+
+
+def _files(client: redis.Redis) -> Check:
+    """See whether erased rows leave the server's files in time."""
+    subject, found = "store files", read_erasures(client)
+    if not found.waiting():
+        return Check(subject, True, "hold nothing that was erased")
+    if found.overdue(time.time()):
+        detail = (
+            "were not written anew for over 24 hours and may hold erased rows; run `lethe work "
+            "deletions`, which asks for it, or have the server do BGREWRITEAOF (docs/erasure.md)"
+        )
+        return Check(subject, False, detail)
+    return Check(subject, True, "are written anew within 24 hours of an erasure")
 
 
 def _memory_policy(client: redis.Redis) -> str:

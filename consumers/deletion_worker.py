@@ -22,6 +22,7 @@ from consumers.batching import Batching, HeldRequests, Rest
 from consumers.decider import Decider
 from consumers.grouping import Group, group_records
 from consumers.health import Health
+from consumers.housekeeping import Housekeeper
 from consumers.log.base import Log, Partition, Position, Record
 from consumers.loop import TRANSIENT, keep_turning
 from consumers.metrics import Metrics
@@ -107,6 +108,7 @@ class DeletionWorker:
             at_step=at_step,
             batching=batching or Batching(),
         )
+        self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._positions: dict[Partition, int] = {}
         self._halted: dict[ModelKeys, str] = {}
         self._halted_at = 0.0
@@ -151,6 +153,7 @@ class DeletionWorker:
             self._finish(decided, records)
             self._health.progress(self._lag)
         self._measure_lag()
+        self._housekeeper.look()
         return len(records)
 
     def _grouped(self, records: Sequence[Record]) -> list[Group]:
@@ -160,6 +163,7 @@ class DeletionWorker:
 
     def close(self) -> None:
         """Leave the group and release connections; the current batch is done."""
+        self._housekeeper.finish()
         self._consumer.close()
         self._producer.close()
 

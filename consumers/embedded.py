@@ -280,6 +280,8 @@ class EmbeddedValkey:
             return
         try:
             with _client(socket) as client:
+                # Shutting down would break off a rewrite, and erased rows would stay in the file.
+                _wait_until(lambda: not _rewriting(client), STOP_TIMEOUT)
                 client.shutdown()
         except redis.RedisError:
             pass  # it is dead already, or hangs and is killed below
@@ -333,6 +335,10 @@ def _answers(socket: Path) -> bool:
             return bool(client.ping())
     except redis.RedisError:  # not there yet, or still loading its data
         return False
+
+
+def _rewriting(client: redis.Redis) -> bool:
+    return bool(int(client.info("persistence").get("aof_rewrite_in_progress", 0)))
 
 
 def _lock_file(path: Path) -> int:

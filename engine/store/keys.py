@@ -15,6 +15,9 @@ from zlib import crc32
 PREFIX = "lethe"
 MODELS = f"{PREFIX}:models"
 SETTLED = f"{PREFIX}:settled"
+ERASURES = f"{PREFIX}:erasures"
+"""Hash: when something was erased last, and when the last rewrite of the files began that ended."""
+
 BOUND_LOG = f"{PREFIX}:bound-log"
 """Which kind of log the store's models are published to: versions cannot change it."""
 """String that is written only in order to wait until it, and so all before it, is on disk."""

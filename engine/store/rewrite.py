@@ -1,42 +1,166 @@
-"""Asking the server for a new append-only file, without what was erased since the last one."""
+"""Asking the server to write its files anew, without what was erased since the last time.
+
+An erased record is gone from memory, but the command that once wrote it stays in the append-only
+file, and its value in a snapshot, until the server writes that file anew. The server says when it
+did; `docs/erasure.md` has the arithmetic of the times.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import redis
 from redis.exceptions import ResponseError
 
 from engine.store.connection import reachable
+from engine.store.keys import ERASURES
 
-_NOT_NOW = ("no permissions", "unknown command", "already in progress")
+ERASURE_SECONDS = 24 * 3600.0
+"""T: this long after its receipt, a deleted row's bytes are in no key and no file of the server."""
+
+LINGER_SECONDS = ERASURE_SECONDS / 2
+"""A copy can outlive its row in memory for so long: a refresh that read it before the deletion and
+then died may take 6 hours to stage it, and what it staged expires after 6 hours more."""
+
+PERIOD_SECONDS = ERASURE_SECONDS / 4
+"""Between two rewrites at least, so that one falls between `LINGER_SECONDS` and 3/4 T; the last
+quarter is for writing the files, and for a server or a worker that was away."""
+
+_REFUSED = ("no permissions", "unknown command")
+_BUSY = ("already in progress", "scheduled")
 
 
-def rewrite_append_only_file(client: redis.Redis) -> bool:
-    """Ask for a rewrite of the append-only file; the server does it in the background.
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A rewrite that was asked for: of which files, and when by the server's clock."""
 
-    An erased record is gone from memory, but the command that once wrote it stays in the
-    append-only file until the server writes that file anew.
+    append_only_file: bool
+    snapshot: bool
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Erasures:
+    """When something was last erased, and when the last rewrite began that ended well."""
+
+    last: float | None
+    rewritten: float | None
+
+    def waiting(self) -> bool:
+        """Return whether the files may still hold something that was erased."""
+        if self.last is None:
+            return False
+        return self.rewritten is None or self.rewritten < self.last + LINGER_SECONDS
+
+    def overdue(self, now: float) -> bool:
+        """Return whether the promise of T is broken: no rewrite ended well for too long."""
+        since = self.rewritten
+        return self.waiting() and since is not None and now - since > ERASURE_SECONDS
+
+
+def read_erasures(client: redis.Redis) -> Erasures:
+    """Return when something was erased and when the files were written anew."""
+    with reachable(client):
+        found: Any = client.hmget(ERASURES, ["last", "rewritten"])
+    return Erasures(*(None if value is None else float(value) for value in found))
+
+
+def note_rewritten(client: redis.Redis, began: float, *, first: bool = False) -> None:
+    """Store when a rewrite began that ended well; ``first``: unless there is such a time."""
+    with reachable(client):
+        if first:
+            client.hsetnx(ERASURES, "rewritten", repr(began))
+        else:
+            client.hset(ERASURES, "rewritten", repr(began))
+
+
+def ask_for_rewrite(client: redis.Redis) -> Rewrite | None:
+    """Ask for new files; the server writes them in the background.
 
     Returns
     -------
-    bool
-        Whether a rewrite that begins from now on will happen. False: the server has no
-        append-only file, does not let this user ask, or is writing one that was begun before.
+    Rewrite or None
+        What was asked; None while a rewrite is under way that was begun before.
+
+    Raises
+    ------
+    PermissionError
+        The server does not let this user ask.
+    StoreUnavailable
+        It cannot be reached.
+    """
+    with reachable(client):
+        try:
+            about = _persistence(client)
+            if _under_way(about):
+                return None
+            append_only = bool(int(about.get("aof_enabled", 0)))
+            snapshot = _has_snapshots(client, about)
+            asked = int(client.time()[0])
+            if append_only:
+                client.bgrewriteaof()
+            if snapshot:
+                client.execute_command("BGSAVE", "SCHEDULE")  # type: ignore[no-untyped-call]  # redis-py's gap
+        except ResponseError as error:
+            said = str(error).lower()
+            if any(word in said for word in _BUSY):
+                return None
+            if any(word in said for word in _REFUSED):
+                raise PermissionError(str(error)) from error
+            raise
+    return Rewrite(append_only, snapshot, asked)
+
+
+def ended(client: redis.Redis, rewrite: Rewrite) -> bool | None:
+    """Return whether a rewrite ended well; None while it is under way."""
+    with reachable(client):
+        about = _persistence(client)
+    if _under_way(about):
+        return None
+    if rewrite.append_only_file and about.get("aof_last_bgrewrite_status") != "ok":
+        return False
+    if not rewrite.snapshot:
+        return True
+    if about.get("rdb_last_bgsave_status") != "ok":
+        return False
+    # One that was scheduled behind the append-only file begins a moment later.
+    return True if int(about.get("rdb_last_save_time", 0)) >= rewrite.asked else None
+
+
+def rewrite_append_only_file(client: redis.Redis) -> bool:
+    """Ask for a rewrite; return whether one that begins from now on will happen.
+
+    False: the server has no append-only file, does not let this user ask, or is writing one that
+    was begun before.
 
     Raises
     ------
     StoreUnavailable
         It cannot be reached.
     """
-    with reachable(client):
-        try:
-            about: Any = client.info("persistence")
-            if not int(about.get("aof_enabled", 0)) or int(about.get("aof_rewrite_in_progress", 0)):
-                return False
-            client.bgrewriteaof()
-        except ResponseError as error:
-            if any(word in str(error).lower() for word in _NOT_NOW):
-                return False
-            raise
-    return True
+    try:
+        asked = ask_for_rewrite(client)
+    except PermissionError:
+        return False
+    return asked is not None and asked.append_only_file
+
+
+def _persistence(client: redis.Redis) -> dict[str, Any]:
+    about: dict[str, Any] = client.info("persistence")
+    return about
+
+
+def _under_way(about: dict[str, Any]) -> bool:
+    names = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
+    return any(int(about.get(name, 0)) for name in names)
+
+
+def _has_snapshots(client: redis.Redis, about: dict[str, Any]) -> bool:
+    """Return whether the server writes snapshots, by schedule or since it started."""
+    if int(about.get("rdb_saves", 0)):
+        return True
+    try:
+        return any(client.config_get("save").values())
+    except ResponseError:  # managed services keep CONFIG to themselves
+        return False

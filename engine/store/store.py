@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -352,7 +353,14 @@ class ModelStore:
         pipeline.execute()
         erased()
         # Not in the same pipeline: a failed HDEL would not keep the SREM from happening.
-        self._client.srem(where.erase, *waiting)
+        self._forget(where.erase, *waiting)
+
+    def _forget(self, names: str, *erased: bytes | str) -> None:
+        """Note the time, for the files' sake, and take the names off the list of what to erase."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.hset(keys.ERASURES, "last", repr(time.time()))
+        pipeline.srem(names, *erased)
+        pipeline.execute()
 
     def _discard(self, where: ModelKeys, name: str, discarded: Moment) -> None:
         """Remove what a swap left behind: ``gen:<name>`` or ``data:<name>``."""
@@ -361,7 +369,7 @@ class ModelStore:
         for key in old.everything():
             self._client.unlink(key)
         discarded()
-        self._client.srem(where.discarded, name)
+        self._forget(where.discarded, name)
 
     # -- step 9 -------------------------------------------------------------------------------
 
