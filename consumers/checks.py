@@ -17,10 +17,12 @@ import redis
 from consumers import topics
 from consumers.drained import stuck
 from consumers.history import history
+from consumers.keys import existing_signer, key_path, trusted_file
 from consumers.log.base import Log
 from consumers.published import published
 from consumers.refresh_order import is_stuck
 from consumers.runtime import Runtime
+from consumers.settings import Settings
 from engine import blocks
 from engine.blockwise import audit_blocks, factor_of
 from engine.drift import PROBES, RESIDUAL, dual_residual
@@ -98,6 +100,26 @@ def _memory_policy(client: redis.Redis) -> str:
         return text(client.config_get("maxmemory-policy").get("maxmemory-policy", "unknown"))
     except redis.ResponseError:  # managed services keep CONFIG to themselves
         return "unknown (the server does not tell)"
+
+
+def check_signing(settings: Settings) -> Iterator[Check]:
+    """Look at the keys: with what events are signed, and whether readers here would believe it."""
+    try:
+        signer, trusted = existing_signer(settings), trusted_file(settings)
+    except LetheError as error:
+        yield Check("signatures", False, str(error))
+        return
+    path = key_path(settings)
+    if signer is None and path is None:
+        detail = "versions and receipts are not signed; `lethe key new FILE` and LETHE_SIGNING_KEY"
+        yield Check("signatures", trusted is None, detail)
+    elif signer is None:
+        yield Check("signatures", True, f"{path} is made with the first version or receipt")
+    elif trusted is not None and signer.key_id not in trusted.keys:
+        detail = f"key {signer.key_id} ({path}) is not in {settings.trusted_keys}: others that "
+        yield Check("signatures", False, detail + "trust that file refuse what is signed here")
+    else:
+        yield Check("signatures", True, f"versions and receipts are signed by key {signer.key_id}")
 
 
 def check_log(runtime: Runtime) -> Iterator[Check]:

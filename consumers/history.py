@@ -19,7 +19,8 @@ from consumers import chain, cloudevents, topics
 from consumers.events import MODEL_VERSION, Version
 from consumers.log.base import Partition, Reader, Record
 from consumers.log.partitioner import partition_index
-from engine.errors import BrokenChain, LogReset
+from consumers.signing import TrustedKeys
+from engine.errors import BrokenChain, LogReset, Unauthenticated
 
 Known = tuple[int, str]
 """A version number and its digest, remembered from an earlier run: the anchor of trust."""
@@ -35,6 +36,14 @@ _SWEEP_SECONDS = 2.0  # between looks at partitions that should hold nothing new
 _RECENT = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A version as it was read, and whether a trusted key signed it."""
+
+    version: Version
+    signed: bool
+
+
 @dataclass(slots=True)
 class _Cursor:
     """A position in one partition, and this model's versions that are read and not yet taken."""
@@ -42,7 +51,7 @@ class _Cursor:
     partition: Partition
     offset: int
     end: int
-    waiting: deque[Version] = field(default_factory=deque)
+    waiting: deque[_Read] = field(default_factory=deque)
 
 
 def history(
@@ -52,6 +61,7 @@ def history(
     known: Known | None = None,
     follow: bool = False,
     stop: threading.Event | None = None,
+    trusted: TrustedKeys | None = None,
 ) -> Iterator[Version]:
     """Yield a model's versions from the first on, each one checked against the one before it.
 
@@ -67,17 +77,22 @@ def history(
         Go on with new versions, instead of ending with what is there now.
     stop
         Ends a history that is followed.
+    trusted
+        The keys that must have signed it; None: signatures are not asked for. A signature on a
+        version vouches for all before it, by their links: versions of before anything was signed
+        are yielded once a signed one follows.
 
     Raises
     ------
     BrokenChain
-        A version was altered, removed, replaced or rolled back; nothing of it was yielded.
+        A version was altered, removed, replaced or rolled back, or is not signed as it must be;
+        nothing of it was yielded.
     LogReset
         The topic was deleted, or has lost its end, meanwhile.
     LogUnavailable
         The log cannot be reached.
     """
-    chained = HistoryReader(reader, model_id, known)
+    chained = HistoryReader(reader, model_id, known, trusted)
     while not (stop is not None and stop.is_set()):
         yield from chained.advance(LIVE_SECONDS)
         if chained.caught_up and not follow:
@@ -87,13 +102,22 @@ def history(
 class HistoryReader:
     """Reads one model's versions step by step; `history` is the simple way to use it."""
 
-    def __init__(self, reader: Reader, model_id: str, known: Known | None = None) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        model_id: str,
+        known: Known | None = None,
+        trusted: TrustedKeys | None = None,
+    ) -> None:
         self.model_id = model_id
+        self.signed_from: int | None = None
         self.tip: Version | None = None
         self.caught_up = False
         self._reader = reader
         self._key = model_id.encode()
         self._known = known
+        self._trusted = trusted
+        self._unvouched: list[Version] = []
         self._next = 0
         self._recent: dict[int, str] = {}
         self._cursors: list[_Cursor] = []
@@ -102,6 +126,10 @@ class HistoryReader:
     def recent_digest(self, number: int) -> str | None:
         """Return the digest of one of the newest versions; None when it is too long ago."""
         return self._recent.get(number)
+
+    def must_be_signed(self, number: int) -> bool:
+        """Return whether a version's parameters must be signed: since its model's versions are."""
+        return self.signed_from is None or number >= self.signed_from
 
     def advance(self, wait: float) -> list[Version]:
         """Return the next versions, checked; empty when there are none within ``wait`` seconds.
@@ -124,6 +152,8 @@ class HistoryReader:
         found = self._take()
         if not self.caught_up and self._behind() is None and not self._blocked():
             self._check_known_reached()
+            if self._unvouched:
+                raise _unsigned(self._unvouched[-1])
             self.caught_up = True
         return found
 
@@ -159,7 +189,9 @@ class HistoryReader:
         cursor.end = max(cursor.end, cursor.offset)
         for record in records:
             if record.key == self._key:
-                cursor.waiting.append(read_version(record, self.model_id))
+                version = read_version(record, self.model_id)
+                signed = is_signed(record, MODEL_VERSION, _name(version), self._trusted)
+                cursor.waiting.append(_Read(version, signed))
 
     # -- the chain ----------------------------------------------------------------------------
 
@@ -170,15 +202,28 @@ class HistoryReader:
         while progress:
             progress = False
             for cursor in self._cursors:
-                while cursor.waiting and cursor.waiting[0].version <= self._next:
-                    version = cursor.waiting.popleft()
+                while cursor.waiting and cursor.waiting[0].version.version <= self._next:
+                    read = cursor.waiting.popleft()
                     progress = True
-                    if version.version < self._next:
-                        self._check_repeat(version)
+                    if read.version.version < self._next:
+                        self._check_repeat(read.version)
                     else:
-                        self._append(version)
-                        found.append(version)
+                        self._append(read.version)
+                        found += self._vouched(read)
         return found
+
+    def _vouched(self, read: _Read) -> list[Version]:
+        """Return what may be yielded now: a signed version, and those before it that waited."""
+        if read.signed:
+            self.signed_from = (
+                read.version.version if self.signed_from is None else self.signed_from
+            )
+            waited, self._unvouched = self._unvouched, []
+            return [*waited, read.version]
+        if self.signed_from is not None or self.caught_up:
+            raise _unsigned(read.version)
+        self._unvouched.append(read.version)
+        return []
 
     def _append(self, version: Version) -> None:
         if self.tip is not None or version.version == 0:
@@ -234,7 +279,7 @@ class HistoryReader:
     def _begin_late(self) -> None:
         """Handle a version whose predecessor is nowhere: only an anchor behind it excuses that."""
         first = min(
-            (cursor.waiting[0] for cursor in self._cursors if cursor.waiting),
+            (cursor.waiting[0].version for cursor in self._cursors if cursor.waiting),
             key=lambda version: version.version,
         )
         anchored = self._known is not None and first.version <= self._known[0] + 1
@@ -265,6 +310,29 @@ def read_version(record: Record, model_id: str) -> Version:
             f"{_name(version)}: its digest does not match its content; do not load it"
         )
     return version
+
+
+def is_signed(record: Record, event_type: str, name: str, trusted: TrustedKeys | None) -> bool:
+    """Return whether a trusted key signed an event; with no keys to trust it counts as signed.
+
+    Raises
+    ------
+    BrokenChain
+        It has a signature that does not match.
+    """
+    if trusted is None:
+        return True
+    try:
+        return trusted.vouches(event_type, record.value or b"", record.headers)
+    except Unauthenticated as error:
+        raise BrokenChain(f"{name}: {error}; do not load it") from None
+
+
+def _unsigned(version: Version) -> BrokenChain:
+    return BrokenChain(
+        f"{_name(version)}: no trusted key signed it, nor a version after it; do not load it, or "
+        "add the public key that signed it to the trusted keys"
+    )
 
 
 def read_object(record: Record, event_type: str, model_id: str) -> dict[str, Any]:

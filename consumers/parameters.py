@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import redis
 
 from consumers import chain, topics
 from consumers.events import MODEL_PARAMETERS, Parameters, Version
-from consumers.history import read_object
+from consumers.history import is_signed, read_object
 from consumers.log.base import Partition, Reader, Record
 from consumers.log.partitioner import partition_index
 from consumers.model_version import ModelVersion
+from consumers.signing import TrustedKeys
 from engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
 from engine.objective import Array
 from engine.store.codec import unpack
@@ -34,6 +35,9 @@ IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method"
 """What parameters and their version have in common."""
 
 _STORED = Partition("the store", "", 0)
+
+MustBeSigned: TypeAlias = tuple[TrustedKeys, Callable[[int], bool]]
+"""The trusted keys, and whether parameters of a version must be signed by one of them."""
 
 
 @dataclass(slots=True)
@@ -116,6 +120,9 @@ class ParametersReader:
         Returns the digest of a recent version, or None.
     store
         Where parameters lie that are too large for an event; None without one.
+    must_be_signed
+        The trusted keys, and whether an event of a version must be signed by one of them; None:
+        signatures are not asked for.
     """
 
     def __init__(
@@ -124,12 +131,14 @@ class ParametersReader:
         model_id: str,
         known_digest: Callable[[int], str | None],
         store: StoredParameters | None,
+        must_be_signed: MustBeSigned | None = None,
     ) -> None:
         self._reader = reader
         self._model_id = model_id
         self._key = model_id.encode()
         self._known_digest = known_digest
         self._store = store
+        self._must_be_signed = must_be_signed
         self._cursors: list[_Cursor] = []
         self._ahead: dict[int, _Place] = {}
         self._found: Parameters | None = None
@@ -186,7 +195,7 @@ class ParametersReader:
             while True:
                 while cursor.waiting:
                     record = cursor.waiting.popleft()
-                    event = self._parse(record)
+                    event = self._parse_published(record)
                     if event.version == version.version:
                         return event
                     self._note(event, record, version.version)
@@ -217,12 +226,24 @@ class ParametersReader:
         records, _ = self._reader.read(place.partition, place.offset, _READ_SECONDS, 1)
         if not records or records[0].offset != place.offset or records[0].key != self._key:
             return None  # compaction has taken it, so there is a newer one
-        return self._parse(records[0])
+        return self._parse_published(records[0])
 
     def _find_partitions(self) -> None:
         found = self._reader.partitions(topics.MODELS)
         for partition in found[len(self._cursors) :]:
             self._cursors.append(_Cursor(partition, self._reader.bounds(partition).begin))
+
+    def _parse_published(self, record: Record) -> Parameters:
+        """Return the event in a record of the topic, signed by a trusted key where it must be."""
+        event = self._parse(record)
+        if self._must_be_signed is not None:
+            trusted, needed = self._must_be_signed
+            signed = is_signed(record, MODEL_PARAMETERS, _name(event), trusted)
+            if not signed and needed(event.version):
+                raise BrokenChain(
+                    f"{_name(event)}: no trusted key signed its parameters; do not load them"
+                )
+        return event
 
     def _parse(self, record: Record) -> Parameters:
         """Return the event in a record of this model, checked against its own digest."""

@@ -13,10 +13,12 @@ from threadpoolctl import threadpool_limits
 from consumers import topics
 from consumers.access import kafka_access, store_access
 from consumers.embedded import EmbeddedValkey
+from consumers.keys import signer_for_publishing
 from consumers.log.base import Log
 from consumers.log.kafka import KafkaLog
 from consumers.log.streams import StreamsLog
 from consumers.settings import Settings
+from consumers.signed_log import SignedLog
 from engine.errors import InvalidData
 from engine.store.connection import Barrier, connect, reachable, text
 from engine.store.keys import BOUND_LOG
@@ -106,4 +108,5 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
             stack.callback(client.close)
             log = StreamsLog(client)
         stack.callback(log.close)
-        yield Runtime(settings, log, url, stack)
+        signed = SignedLog(log, lambda: signer_for_publishing(settings))
+        yield Runtime(settings, signed, url, stack)

@@ -68,6 +68,12 @@ class Settings(BaseSettings):
         Public keys whose requests count, and of which models; without it everybody's do.
     request_signing_key
         The private key that `lethe delete` signs with.
+    signing_key
+        The private key that versions, parameters and receipts are signed with. Without it, the
+        embedded store has one of its own in ``data_dir``; with another store nothing is signed.
+    trusted_keys
+        Public keys: what readers load must be signed by one of them. Without it, signatures are
+        not asked for.
     rebuild_threads
         BLAS threads of a refresh worker that runs alone; every other worker uses one.
     """
@@ -102,6 +108,8 @@ class Settings(BaseSettings):
     max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
     request_keys: Path | None = None
     request_signing_key: Path | None = None
+    signing_key: Path | None = None
+    trusted_keys: Path | None = None
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
 
     @field_validator("min_batch")
@@ -117,6 +125,7 @@ class Settings(BaseSettings):
         *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
         *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
         *("kafka_sasl_password_file", "request_keys", "request_signing_key"),
+        *("signing_key", "trusted_keys"),
         mode="before",
     )
     @classmethod

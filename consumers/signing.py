@@ -128,9 +128,28 @@ class TrustedKeys:
         Unauthenticated
             It is unsigned, or not signed by one of these keys.
         """
+        key_id, trusted = self._checked(event_type, value, headers)
+        if key_id is None:
+            raise Unauthenticated("it is not signed")
+        if not trusted:
+            raise Unauthenticated(f"it is signed by key {key_id}, which is not trusted")
+        return key_id
+
+    def vouches(self, event_type: str, value: bytes, headers: Headers) -> bool:
+        """Return whether one of these keys signed an event; False: nobody did, or a stranger.
+
+        Raises
+        ------
+        Unauthenticated
+            It has a signature by one of these keys that does not match, or none that can be read.
+        """
+        return self._checked(event_type, value, headers)[1]
+
+    def _checked(self, event_type: str, value: bytes, headers: Headers) -> tuple[str | None, bool]:
+        """Return the id of the key that an event names, if any, and whether it is one of these."""
         found = [content for name, content in headers if name.lower() == HEADER]
         if not found:
-            raise Unauthenticated("it is not signed")
+            return None, False
         if len(found) > 1:
             raise Unauthenticated("it has more than one signature")
         form = _FORM.fullmatch(found[0])
@@ -139,12 +158,12 @@ class TrustedKeys:
         key_id = form[1].decode()
         public = self.keys.get(key_id)
         if public is None:
-            raise Unauthenticated(f"it is signed by key {key_id}, which is not trusted")
+            return key_id, False
         try:
             _public_key(public).verify(base64.b64decode(form[2]), pae(event_type, value))
         except InvalidSignature:
             raise Unauthenticated(f"it does not match its signature by key {key_id}") from None
-        return key_id
+        return key_id, True
 
 
 # -- key files ------------------------------------------------------------------------------------

@@ -24,12 +24,14 @@ from consumers.access import kafka_access, store_access
 from consumers.embedded import EmbeddedValkey
 from consumers.events import Version
 from consumers.history import LIVE_SECONDS, HistoryReader, Known
+from consumers.keys import trusted_keys as read_trusted_keys
 from consumers.log.base import Log, Reader
 from consumers.log.kafka import KafkaLog
 from consumers.log.streams import StreamsLog
 from consumers.model_version import ModelVersion
 from consumers.parameters import ParametersReader, StoredParameters
 from consumers.settings import load_settings
+from consumers.signing import TrustedKeys
 from consumers.telemetry import logger
 from engine.errors import StoreUnavailable, Unavailable, UnknownModel
 from engine.store.connection import connect, reachable
@@ -51,10 +53,15 @@ class ModelSubscriber:
     store
         A client of the workers' store, for parameters that the topic does not hold; None: models
         whose parameters fit an event (about 40,000 numbers) need none.
+    trusted
+        The keys that must have signed what is yielded; None: signatures are not asked for.
     """
 
-    def __init__(self, log: Log, store: redis.Redis | None = None) -> None:
+    def __init__(
+        self, log: Log, store: redis.Redis | None = None, trusted: TrustedKeys | None = None
+    ) -> None:
         self._log = log
+        self._trusted = trusted
         self._store = None if store is None else StoredParameters(store)
         self._stack = ExitStack()
 
@@ -65,11 +72,13 @@ class ModelSubscriber:
         kafka: str | None = None,
         redis: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        trusted_keys: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Connect to the servers named here or in the environment (``LETHE_*``).
 
         With no Kafka named, Redis Streams are the log; with neither named, those of the embedded
-        Valkey on the data directory.
+        Valkey on the data directory. ``trusted_keys`` names a file of public keys: then everything
+        that is yielded is signed by one of them.
 
         Raises
         ------
@@ -79,8 +88,14 @@ class ModelSubscriber:
             A setting cannot be used.
         """
         settings = load_settings(
-            {"kafka_bootstrap_servers": kafka, "redis_url": redis, "data_dir": data_dir}
+            {
+                "kafka_bootstrap_servers": kafka,
+                "redis_url": redis,
+                "data_dir": data_dir,
+                "trusted_keys": trusted_keys,
+            }
         )
+        trusted = read_trusted_keys(settings)
         with ExitStack() as stack:
             url = None if settings.redis_url is None else settings.redis_url.get_secret_value()
             if url is None and settings.kafka_bootstrap_servers is None:
@@ -103,7 +118,7 @@ class ModelSubscriber:
                 assert store is not None  # noqa: S101 (mypy: no Kafka, so a store was opened)
                 log = StreamsLog(store)
             stack.callback(log.close)
-            connected = cls(log, store)
+            connected = cls(log, store, trusted)
             connected._stack = stack.pop_all()
             return connected
 
@@ -197,15 +212,21 @@ class ModelSubscriber:
         )
 
     def _follower(self, model_id: str, known: Known | None) -> _Follower:
-        return _Follower(self._log, self._store, model_id, known)
+        return _Follower(self._log, self._store, model_id, known, self._trusted)
 
 
 class _Follower:
     """One iteration of `ModelSubscriber.follow`, with connections of its own."""
 
     def __init__(
-        self, log: Log, store: StoredParameters | None, model_id: str, known: Known | None
+        self,
+        log: Log,
+        store: StoredParameters | None,
+        model_id: str,
+        known: Known | None,
+        trusted: TrustedKeys | None,
     ) -> None:
+        self._trusted = trusted
         self._readers: list[Reader] = []
         self._log = log
         self._store = store
@@ -223,9 +244,15 @@ class _Follower:
                 reader = self._log.reader()
                 stack.callback(reader.close)
                 self._readers.append(reader)
-            self._history = HistoryReader(self._readers[0], self._model_id, self._known)
+            self._history = HistoryReader(
+                self._readers[0], self._model_id, self._known, self._trusted
+            )
             self._parameters = ParametersReader(
-                self._readers[1], self._model_id, self._history.recent_digest, self._store
+                self._readers[1],
+                self._model_id,
+                self._history.recent_digest,
+                self._store,
+                None if self._trusted is None else (self._trusted, self._history.must_be_signed),
             )
             self._stack = stack.pop_all()
         return self

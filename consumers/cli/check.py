@@ -7,7 +7,14 @@ from contextlib import ExitStack
 
 import click
 
-from consumers.checks import Check, check_log, check_model, check_programs, check_store
+from consumers.checks import (
+    Check,
+    check_log,
+    check_model,
+    check_programs,
+    check_signing,
+    check_store,
+)
 from consumers.cli.options import global_options
 from consumers.cli.output import prepare
 from consumers.runtime import Runtime, open_runtime
@@ -22,11 +29,11 @@ from engine.store.store import ModelStore
 def check(ctx: click.Context, /) -> int:
     """Check everything that a worker relies on; each line is OK or says what to do.
 
-    Programs; the store, its durability and memory policy; the log and its topics; and each model:
-    its head, the lengths of V and Q, row records against the count of live rows, the identity
-    L L^T w_i = x_i on rows drawn at random, published history against stored state, the outbox,
-    what is still to be erased, and deferred requests that nobody is to
-    resolve. Exit code 1 if anything fails.
+    Programs; the keys that events are signed with; the store, its durability and memory policy;
+    the log and its topics; and each model: its head, the lengths of V and Q, row records against
+    the count of live rows, the identity L L^T w_i = x_i on rows drawn at random, published history
+    against stored state, the outbox, what is still to be erased, and deferred requests that nobody
+    is to resolve. Exit code 1 if anything fails.
 
     \b
     Example:
@@ -52,6 +59,7 @@ def check(ctx: click.Context, /) -> int:
 
 def _checks(settings: Settings) -> Iterator[Check]:
     yield from check_programs()
+    yield from check_signing(settings)
     with ExitStack() as stack:
         try:
             runtime = stack.enter_context(open_runtime(settings))

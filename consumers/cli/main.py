@@ -36,6 +36,7 @@ COMMANDS = MappingProxyType(
         "audit": ("consumers.cli.audit", "Check a model's whole published history."),
         "refresh": ("consumers.cli.refresh", "Order a refresh of a model, or of those due."),
         "check": ("consumers.cli.check", "Check servers, topics and stored invariants."),
+        "key": ("consumers.cli.key", "Make a key to sign with, or show its public half."),
     }
 )
 """Command name to its module (which has a click command of the same name) and its summary."""

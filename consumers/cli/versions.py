@@ -15,6 +15,7 @@ from consumers.cli.options import global_options
 from consumers.cli.output import Output, counted, number, prepare
 from consumers.events import Version
 from consumers.history import history
+from consumers.keys import trusted_keys
 from consumers.runtime import open_runtime
 from engine.errors import UnknownModel
 
@@ -35,7 +36,8 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
 
     Each version's digest is computed anew and its link to the one before is checked; a version
     that was altered, removed or replaced ends the command with exit code 1, and nothing after it
-    is shown. With --follow, --json prints one document a line.
+    is shown. Where LETHE_TRUSTED_KEYS names a file of public keys, versions that none of them
+    has signed end it as well. With --follow, --json prints one document a line.
 
     \b
     Examples:
@@ -47,7 +49,8 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
         reader = runtime.log.reader()
         try:
             stop = threading.Event()
-            found = history(reader, model, follow=follow, stop=stop)
+            trusted = trusted_keys(settings)
+            found = history(reader, model, follow=follow, stop=stop, trusted=trusted)
             if follow:
                 if model not in runtime.store().model_ids():
                     text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
@@ -64,7 +67,8 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
         )
     out.document({"model_id": model, "versions": [v.model_dump(mode="json") for v in shown]})
     out.table(*_with_certificates(shown))
-    out.line(f"{counted(len(shown), 'version')}, every link checked")
+    signed = "" if trusted is None else ", signed by a trusted key"
+    out.line(f"{counted(len(shown), 'version')}, every link checked{signed}")
 
 
 def _with_certificates(

@@ -1,0 +1,41 @@
+"""``lethe key``: a key is made once, and only its public half is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from consumers.cli import main
+from consumers.signing import parse_trusted, read_signer
+
+
+def test_a_key_is_made_and_its_public_half_is_a_line_for_trusted_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "signing.pem"
+    assert main.run(["key", "new", str(path)]) == 0
+    made = capsys.readouterr().out
+    assert main.run(["key", "show", str(path)]) == 0
+    assert capsys.readouterr().out == made
+    assert set(parse_trusted(made, "line").keys) == {read_signer(path).key_id}
+    assert main.run(["key", "show", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == {
+        "key_id": read_signer(path).key_id,
+        "public_key": read_signer(path).public_text,
+    }
+    secret = path.read_text().splitlines()[1]
+    assert secret not in made
+
+
+def test_a_key_that_is_there_is_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "signing.pem"
+    main.run(["key", "new", str(path)])
+    before = path.read_bytes()
+    assert main.run(["key", "new", str(path)]) == 2
+    assert "never overwritten" in capsys.readouterr().err
+    assert path.read_bytes() == before
