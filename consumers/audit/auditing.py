@@ -27,7 +27,6 @@ from consumers.audit.reading import (
 )
 from consumers.audit.refit import Holding, refit_finding
 from consumers.audit.state import (
-    STATE_CHECKS,
     bound_finding,
     moment_of,
     state_findings,
@@ -35,7 +34,6 @@ from consumers.audit.state import (
 from consumers.events import rfc3339
 from consumers.log.base import Reader
 from consumers.progress import Progress, unseen
-from consumers.runtime import Runtime
 from consumers.signing import TrustedKeys
 from engine.errors import CorruptState, InvalidData, UnknownModel
 from engine.merkle import HASH_BYTES
@@ -110,16 +108,20 @@ def _named_keys(header: Header) -> TrustedKeys | None:
 
 
 def audit_model(
-    runtime: Runtime,
+    store: ModelStore,
+    reader: Reader,
     model_id: str,
     *,
-    trusted: TrustedKeys | None,
-    remembered: Remembered,
-    export: Path | None,
+    trusted: TrustedKeys | None = None,
+    remembered: Remembered = lambda _: None,
+    export: Path | None = None,
     bound: bool = True,
+    log_alone: bool = False,
     progress: Progress = unseen,
 ) -> Audit:
     """Check a model's published history, its state, and its bound; write a bundle if asked to.
+
+    ``log_alone``: a store that does not hold the model may be another one than the workers'.
 
     Raises
     ------
@@ -128,28 +130,22 @@ def audit_model(
     StoreUnavailable, LogUnavailable
         A server is gone.
     """
-    store, reader = runtime.store(), runtime.log.reader()
-    try:
-        found = _read(store, reader, model_id, trusted, progress)
-        history = found.history
-        if not history.versions and found.state is None and found.fault is None:
-            raise UnknownModel(
-                f"model {model_id!r} is not registered and has no published version; `lethe "
-                "status` lists the models"
-            )
-        progress("checking", 0, 0)
-        seen = remembered(model_id)
-        findings = list(history_findings(history, trusted=trusted is not None, seen=seen))
-        findings += _of_state(store, runtime, found)
-        if found.state is not None and bound:
-            progress("retraining on the live rows", 0, 0)
-            findings.append(bound_finding(store, model_id))
-        written = None
-        if export is not None:
-            written = _export(export, store, reader, found, trusted)
-        return Audit(history, findings, written)
-    finally:
-        reader.close()
+    found = _read(store, reader, model_id, trusted, progress)
+    history = found.history
+    if not history.versions and found.state is None and found.fault is None:
+        raise UnknownModel(
+            f"model {model_id!r} is not registered and has no published version; `lethe status` "
+            "lists the models"
+        )
+    progress("checking", 0, 0)
+    seen = remembered(model_id)
+    findings = list(history_findings(history, trusted=trusted is not None, seen=seen))
+    findings += _of_state(store, found, log_alone=log_alone)
+    if found.state is not None and bound:
+        progress("retraining on the live rows", 0, 0)
+        findings.append(bound_finding(store, model_id))
+    written = None if export is None else _export(export, store, reader, found, trusted)
+    return Audit(history, findings, written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,17 +207,15 @@ def _state(store: ModelStore, model_id: str) -> tuple[ModelState | None, str | N
         return None, str(error)
 
 
-def _of_state(store: ModelStore, runtime: Runtime, found: _Found) -> list[Finding]:
+def _of_state(store: ModelStore, found: _Found, *, log_alone: bool) -> list[Finding]:
     if found.state is not None:
         return list(state_findings(store, found.state, found.history, found.disturbed))
     if found.fault is not None:
         return [Finding("state", Result.FAILED, found.fault)]
-    detail = "the store does not hold this model, which was published"
-    alone = runtime.settings.redis_url is None and runtime.log.name == "kafka"
-    if alone:
+    if log_alone:
         detail = "no store is named (--redis), and the embedded one does not hold this model"
-    result = Result.NOT_CHECKED if alone else Result.FAILED
-    return [Finding(name, result, detail) for name in STATE_CHECKS[:1]]
+        return [Finding.passed_over("state", detail)]
+    return [Finding("state", Result.FAILED, "the model was published, the store does not hold it")]
 
 
 def _export(

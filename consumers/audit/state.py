@@ -21,7 +21,7 @@ from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
 _SCAN = 1000
-STATE_CHECKS = ("state: head", "state: deletions", "state: offsets", "state: receipts")
+_STATE_CHECKS = ("state: head", "state: deletions", "state: offsets", "state: receipts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def state_findings(
 ) -> Iterator[Finding]:
     """Yield what there is to say of the state; ``disturbed`` says why it cannot be compared."""
     if disturbed is not None:
-        for name in STATE_CHECKS:
+        for name in _STATE_CHECKS:
             yield Finding.passed_over(name, disturbed)
         return
     yield _head(store, state, history)

@@ -77,15 +77,21 @@ def audit(ctx: click.Context, /, **given: Any) -> int:
             )
     else:
         with open_runtime(settings) as runtime, out.progress() as report:
-            found = audit_model(
-                runtime,
-                given["model"],
-                trusted=trusted,
-                remembered=_remembered(given),
-                export=given["export"],
-                bound=not given["no_bound"],
-                progress=report,
-            )
+            reader = runtime.log.reader()
+            try:
+                found = audit_model(
+                    runtime.store(),
+                    reader,
+                    given["model"],
+                    trusted=trusted,
+                    remembered=_remembered(given),
+                    export=given["export"],
+                    bound=not given["no_bound"],
+                    log_alone=settings.redis_url is None and runtime.log.name == "kafka",
+                    progress=report,
+                )
+            finally:
+                reader.close()
     return _answer(out, found, given)
 
 
