@@ -179,7 +179,7 @@ def _read(
         history.leaves += b"".join(read_leaves(store.client, state.keys))
         if history.truncated:
             history.read(stored_receipts(store, model_id, history))
-        if history.parameters is None or history.parameters.version < state.version:
+        if history.parameters is None or history.parameters.digest != state.digest:
             kept = stored_parameters(store, model_id)
             history.read([] if kept is None else [kept])
         after = moment_of(store, state)

@@ -104,7 +104,10 @@ def _parameters(history: History) -> Finding:
         there = "none are" if event is None else f"those of version {event.version} are"
         return Finding.passed_over(name, f"those of version {newest} are not there; {there}")
     if event.version > newest:
-        faults.add(f"there are some of version {event.version}; history ends with {newest}")
+        faults.add(
+            f"there are some of version {event.version}, and history ends with version {newest}: "
+            "it was cut, or the store lost a version while it was published"
+        )
     elif any(getattr(event, field) != getattr(tip.event, field) for field in IDENTITY):
         faults.add(f"they are not those that version {newest} names; do not load them")
     elif event.theta is None:

@@ -34,6 +34,7 @@ from engine.merkle import HASH_BYTES, leaf_hash
 CONFLICT = "REQUEST_ID_CONFLICT"
 UNKNOWN_MODEL = "UNKNOWN_MODEL"
 
+_CANDIDATES = 8  # parameters of one version that are held, 1 MiB each
 _HEX = re.compile(r"[0-9a-f]{64}")
 _TYPES = {
     topics.VERSIONS: MODEL_VERSION,
@@ -115,7 +116,6 @@ class History:
         self.receipts: dict[bytes, ReceiptFact] = {}
         self.finals: dict[str, ReceiptFact] = {}
         self.contradictions: list[tuple[ReceiptFact, ReceiptFact]] = []
-        self.parameters: Parameters | None = None
         self.parameters_faults = Faults()
         self.signatures = {topic: Signatures() for topic in _TYPES}
         self.records: Counter[str] = Counter()
@@ -123,6 +123,7 @@ class History:
         self.begins: dict[int, int] = {}
         self.recovered = 0
         self._keys = keys
+        self._candidates: dict[str, Parameters] = {}
         self._last: dict[tuple[str, int], int] = {}
         self._newest: dict[int, int] = {}
 
@@ -130,6 +131,16 @@ class History:
     def tip(self) -> VersionFact | None:
         """The newest version."""
         return self.versions[max(self.versions)] if self.versions else None
+
+    @property
+    def parameters(self) -> Parameters | None:
+        """The newest parameters: the newest version's, if they are there.
+
+        A store that loses a commit after its parameters were published, and before its version
+        was, leaves some that no version names.
+        """
+        named = None if self.tip is None else self._candidates.get(self.tip.event.digest)
+        return named or next(iter(self._candidates.values()), None)
 
     @property
     def truncated(self) -> bool:
@@ -258,13 +269,11 @@ class History:
                     f"the parameters of version {event.version} at {_place(record)} do not match "
                     "their own digest"
                 )
-        known = self.parameters
-        if known is None or event.version >= known.version:
-            if known is not None and _identity(known) != _identity(event):
-                same = known.version == event.version
-                if same:
-                    self.parameters_faults.add(f"version {event.version} has parameters twice")
-            self.parameters = event
+        held = next(iter(self._candidates.values()), None)
+        if held is None or event.version > held.version:
+            self._candidates = {event.digest: event}
+        elif event.version == held.version and len(self._candidates) < _CANDIDATES:
+            self._candidates[event.digest] = event
         return event.version
 
     # -- signatures ---------------------------------------------------------------------------
@@ -305,10 +314,6 @@ def _tree_head(data: dict[str, Any], number: int) -> TreeHead | None:
     if type(size) is not int or size < 0 or not isinstance(root, str) or not _HEX.fullmatch(root):
         raise BrokenChain(f"version {number}: its receipt_log is no size and root")
     return TreeHead(size, bytes.fromhex(root))
-
-
-def _identity(event: Parameters) -> tuple[int, str, str]:
-    return event.version, event.digest, event.parameters_digest
 
 
 def _place(record: Record) -> str:
