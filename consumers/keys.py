@@ -70,3 +70,20 @@ def trusted_keys(settings: Settings) -> TrustedKeys | None:
     named = trusted_file(settings)
     own = None if named is None else existing_signer(settings)
     return named if named is None or own is None else named | TrustedKeys.of([own.public])
+
+
+def keys_of_auditor(settings: Settings) -> TrustedKeys | None:
+    """Return the keys that count for who audits: those of the file that he names, and no others.
+
+    Without a file, on the embedded store, the data directory's own key.
+
+    Raises
+    ------
+    InvalidData
+        The file, or the own key, cannot be used.
+    """
+    named = trusted_file(settings)
+    if named is not None or settings.redis_url is not None:
+        return named
+    own = existing_signer(settings)
+    return None if own is None else TrustedKeys.of([own.public])

@@ -44,13 +44,14 @@ def _unsigned(history: History, faults: Faults) -> int:
     if tip is None or not signed:
         faults.add("no version is signed, and keys are trusted: it may be from anybody")
         return 0
-    newest = max(signed)
-    if newest < tip.event.version:
-        faults.add(f"version {tip.event.version}, the newest, is not signed")
+    oldest, newest = min(signed), max(signed)
+    for number in sorted(history.versions.keys() - signed):
+        if number > oldest:
+            faults.add(f"version {number} is not signed, and version {oldest} before it is")
     head = history.versions[newest].head
     covered = set() if head is None else set(history.leaf_list[: head.size])
     alone = history.signatures[topics.RECEIPTS].unsigned_leaves - covered
-    began = history.versions[min(signed)].event.created_at
+    began = history.versions[oldest].event.created_at
     for leaf in sorted(alone, key=lambda leaf: history.receipts[leaf].place):
         if history.receipts[leaf].completed_at >= began:
             faults.add(f"the receipt at {history.receipts[leaf].place} is not signed")

@@ -104,6 +104,23 @@ class Story:
     version_signature: Signature | None
     newest: VersionFact | None
     inclusion: Inclusion | None
+    signed: tuple[int, int] | None
+
+    def vouched(self, told: Told | None) -> bool:
+        """Return whether the version, or one of its receipts, may be unsigned.
+
+        A signed version vouches for those before it through the chain, and for the receipts in its
+        log. What is older than the first signature was never signed.
+        """
+        if self.signed is None:
+            return False
+        first, last = self.signed
+        if told is None:
+            return self.version is not None and self.version.event.version < first
+        proof = self.inclusion
+        if told is self.last and proof is not None and proof.verified:
+            return proof.version <= last
+        return not told.receipt.final and (told.receipt.version or 0) < first
 
     @property
     def last(self) -> Told:
@@ -193,6 +210,7 @@ def story_of(
     history, signatures = _versions(reader, model_id, trusted, progress)
     last = next((t for t in reversed(told) if t.receipt.final), told[-1])
     number = last.receipt.version
+    signed = [n for n, signature in signatures.items() if signature.valid]
     return Story(
         request_id=request_id,
         model_id=model_id,
@@ -207,6 +225,7 @@ def story_of(
         version_signature=None if number is None else signatures.get(number),
         newest=history.tip,
         inclusion=None if state is None else _inclusion(store, state, history, last),
+        signed=(min(signed), max(signed)) if signed else None,
     )
 
 

@@ -13,10 +13,10 @@ from consumers.audit.checkpoint import parse_since, read_checkpoint, write_check
 from consumers.audit.checks import Seen
 from consumers.audit.finding import Finding, Result
 from consumers.audit.refit import Holding, read_ids
-from consumers.cli.options import global_options
+from consumers.cli.options import global_options, trust_option
 from consumers.cli.output import Output, counted, prepare, wrapped
+from consumers.keys import keys_of_auditor, trusted_file
 from consumers.runtime import open_runtime
-from consumers.signing import read_trusted
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -25,10 +25,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("model", required=False)
 @click.option("--bundle", type=_FILE, metavar="FILE", help="Check an exported file; no servers.")
 @click.option("--export", type=_FILE, metavar="FILE", help="Write such a file as well.")
-@click.option(
-    "--trust", type=_FILE, metavar="FILE", envvar="LETHE_TRUSTED_KEYS",
-    help="Public keys whose signatures count, one a line. Default: LETHE_TRUSTED_KEYS.",
-)  # fmt: skip
+@trust_option
 @click.option(
     "--checkpoint", type=_FILE, metavar="FILE",
     help="Demand that history goes on from what this file remembers, and remember it anew.",
@@ -64,7 +61,7 @@ def audit(ctx: click.Context, /, **given: Any) -> int:
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     _check_usage(given)
-    trusted = None if given["trust"] is None else read_trusted(given["trust"])
+    trusted = trusted_file(settings) if given["bundle"] is not None else keys_of_auditor(settings)
     if given["bundle"] is not None:
         with out.progress() as report:
             found = audit_bundle(

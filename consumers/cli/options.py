@@ -165,3 +165,15 @@ def global_options(command: Command) -> Command:
     for option in reversed(_GLOBAL):
         command = option(command)
     return command
+
+
+def trust_option(command: Command) -> Command:
+    """Add ``--trust``, which stands for the setting ``trusted_keys``."""
+    return click.option(
+        "--trust",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep("trusted_keys"),
+        help="Public keys whose signatures count, one a line. Default: LETHE_TRUSTED_KEYS.",
+    )(command)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,11 +11,12 @@ import click
 from consumers.audit.finding import Result
 from consumers.audit.story import Signature, Story, Told, story_of
 from consumers.audit.story_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
-from consumers.cli.options import global_options
+from consumers.cli.options import global_options, trust_option
 from consumers.cli.output import Output, counted, number, prepare, wrapped
 from consumers.events import rfc3339
+from consumers.keys import keys_of_auditor
 from consumers.runtime import Runtime, open_runtime
-from consumers.signing import TrustedKeys, read_trusted
+from consumers.signing import TrustedKeys
 from consumers.validate import Valid
 
 
@@ -24,11 +24,7 @@ from consumers.validate import Valid
 @click.argument("request_id")
 @click.option("--model", metavar="M", help="Whose request; needed where several have this id.")
 @click.option("--row", "rows", multiple=True, metavar="ID", help="Is this row among its rows?")
-@click.option(
-    "--trust", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    envvar="LETHE_TRUSTED_KEYS",
-    help="Public keys whose signatures count, one a line. Default: LETHE_TRUSTED_KEYS.",
-)  # fmt: skip
+@trust_option
 @global_options
 @click.pass_context
 def receipt(
@@ -38,7 +34,6 @@ def receipt(
     request_id: str,
     model: str | None,
     rows: tuple[str, ...],
-    trust: Path | None,
 ) -> int:
     """Tell what became of REQUEST_ID, with everything that shows it.
 
@@ -56,7 +51,7 @@ def receipt(
       lethe receipt erasure-2041 --row u17 --json
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    trusted = None if trust is None else read_trusted(trust)
+    trusted = keys_of_auditor(settings)
     with open_runtime(settings) as runtime, out.progress() as report:
         found = _gather(runtime, request_id, model, rows, trusted, report)
     out.document(_document(found))
@@ -86,14 +81,14 @@ class _Gathered:
         story, found = self.story, []
         if story.chain.result is Result.FAILED:
             found.append(f"chain: {story.chain.detail}")
-        signatures = [(told.place, told.signature) for told in story.told]
+        signatures: list[tuple[Told | None, Signature]] = [(t, t.signature) for t in story.told]
         if story.version_signature is not None:
-            signatures.append(("the version", story.version_signature))
-        found += [
-            f"{where}: {signature.detail}"
-            for where, signature in signatures
-            if signature.valid is False
-        ]
+            signatures.append((None, story.version_signature))
+        for told, signature in signatures:
+            unsigned = signature.key_id is None and story.vouched(told)
+            if signature.valid is False and not unsigned:
+                where = "the version" if told is None else told.place
+                found.append(f"{where}: {signature.detail}")
         if story.inclusion is not None and not story.inclusion.verified:
             found.append("the receipt is not in the receipt log that the version names")
         if self.opening is not None and self.opening.opens is False:

@@ -8,13 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from consumers.embedded import EmbeddedValkey
-from consumers.signing import Signer
 from tests.acceptance.lethe import Within
 from tests.acceptance.training import write
-from tests.support.bundles import Bundle
 
 FIT = ("--id", "id", "--target", "y", "--subject", "household", "--ridge", "1")
 GONE = ("u1", "u2", "u15", "u16", "u17", "u30", "u31", "u40")
@@ -74,21 +70,11 @@ def real_run(folder: Path) -> Iterator[Made]:
         lethe("work", "--until-idle")
         _export(lethe, folder, "late")
         (folder / "gone.txt").write_text("\n".join(GONE))
-        _sign(folder)
+        shown = lethe("key", "show", str(store / "signing-key.pem"))
+        (folder / "trusted.pub").write_text(shown.out)
         yield Made(lethe, folder)
 
 
 def _export(lethe: Within, folder: Path, name: str) -> None:
     export = ("audit", "churn", "--export", str(folder / name))
     lethe(*export, "--checkpoint", str(folder / f"{name}.seen"))
-
-
-def _sign(folder: Path) -> None:
-    """Sign the exports with one key."""
-    signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
-    (folder / "trusted.pub").write_text(signer.public_text)
-    for name in ("early", "late", "fork"):
-        bundle = Bundle.read(folder / name)
-        bundle.sign(signer)
-        bundle.header["public_keys"] = [signer.public_text]
-        bundle.write(folder / name)
