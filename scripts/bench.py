@@ -1,4 +1,4 @@
-"""Measure steps, end-to-end time, retraining, deletions during a rebuild, and throughput.
+"""Measure steps, end-to-end time, evidence, retraining, deletions during a rebuild, throughput.
 
 Results are printed as tables, and written to results/bench.json and docs/bench.md. Progress goes
 to stderr. ``--quick`` measures the same things small, in under a minute; its figures say nothing.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks import during_rebuild, end_to_end, retraining, steps, throughput
+from benchmarks import during_rebuild, end_to_end, evidence, retraining, steps, throughput
 from benchmarks.command import options, repeated_by, say, write
 from benchmarks.machine import facts
 from benchmarks.records import Record
@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 SECTIONS = (
     steps.SECTION,
     end_to_end.SECTION,
+    evidence.SECTION,
     retraining.SECTION,
     during_rebuild.SECTION,
     throughput.SECTION,
@@ -57,6 +58,12 @@ class Bench:
                     end_to_end.SECTION,
                     lambda: end_to_end.run(plan, seed, directory, address),  # noqa: B023
                 )
+            for address in self._logs(broker):
+                pairs = evidence.QUICK if quick else evidence.PLANS
+                self._take(
+                    evidence.SECTION,
+                    lambda: evidence.run(pairs, seed, directory, address),  # noqa: B023
+                )
             self._take(
                 retraining.SECTION,
                 lambda: retraining.run(retraining.QUICK if quick else retraining.Plan(), seed),
@@ -74,7 +81,7 @@ class Bench:
                 )
 
     def _kafka(self, stack: ExitStack) -> str | None:
-        if not self.wanted & {end_to_end.SECTION, throughput.SECTION}:
+        if not self.wanted & {end_to_end.SECTION, evidence.SECTION, throughput.SECTION}:
             return None
         say("starting Kafka")
         try:

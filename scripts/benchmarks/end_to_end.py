@@ -59,7 +59,7 @@ def run(plan: Plan, seed: int, directory: Path, kafka: str | None) -> Iterable[R
                 )
                 for role in ROLES
             ]  # fmt: skip
-            samples = _take_turns(plan, seed, pipelines)
+            samples = take_turns(plan, seed, pipelines)
         setting: Setting = {"log": log, "kind": kind.value, "d": plan.d, "k": plan.k}
         for role in ROLES:
             which = {"pipeline": "null" if role == "null" else "lethe", **setting}
@@ -71,7 +71,7 @@ def run(plan: Plan, seed: int, directory: Path, kafka: str | None) -> Iterable[R
         yield measured(SECTION, setting, "lethe - null, pairwise", "ms", list(full - null))
 
 
-def _take_turns(plan: Plan, seed: int, pipelines: list[Pipeline]) -> dict[str, list[float]]:
+def take_turns(plan: Plan, seed: int, pipelines: list[Pipeline]) -> dict[str, list[float]]:
     """Return milliseconds; who goes first alternates."""
     samples: dict[str, list[float]] = {one.name: [] for one in pipelines}
     rng = np.random.default_rng(seed)

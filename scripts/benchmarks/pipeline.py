@@ -22,10 +22,11 @@ from benchmarks.worker import Job
 from consumers import topics
 from consumers.chain import check_version
 from consumers.embedded import EmbeddedValkey
-from consumers.events import Version
+from consumers.events import MODEL_VERSION, Version
 from consumers.log.base import Log, Message, Partition, Producer, Reader
 from consumers.log.kafka import KafkaLog
 from consumers.log.streams import StreamsLog
+from consumers.signing import TrustedKeys
 from engine.store.connection import connect
 
 PARTITIONS = 1
@@ -90,10 +91,13 @@ class Subscriber:
     partition: Partition
     offset: int = 0
     newest: dict[str, Version] = field(default_factory=dict)
+    trusted: TrustedKeys | None = None
 
     def read(self, timeout: float) -> list[Version]:
         """Return the versions that are new, checked."""
         records, self.offset = self.reader.read(self.partition, self.offset, timeout, _READ)
+        for record in records if self.trusted is not None else ():
+            self.trusted.check(MODEL_VERSION, record.value or b"", record.headers)
         versions = [Version.model_validate_json(record.value or b"") for record in records]
         for version in versions:
             check_version(version, self.newest.get(version.model_id))

@@ -23,6 +23,12 @@ _NOTES: Mapping[str, str] = {
         "(`scripts/benchmarks/null_worker.py`): the same reads, the same commit with the same "
         "bytes, the same messages in the same stages. Single-node mode is `streams`."
     ),
+    "evidence": (
+        "The worker with a signing key, its log of receipts and its commitments to rows, and the "
+        "same worker without any of them (`scripts/benchmarks/plain_worker.py`), in turns in one "
+        "run, one request of k rows at a time: request produced to version read and checked. The "
+        "subscriber of the first checks signatures as well."
+    ),
     "retraining": (
         "scikit-learn retrains without the k rows (with its own tolerance, 1e-4 for the logistic "
         "model); the engine deletes them. Each deletion is the first of its generation (K = 0) "

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 import consumers.deletion_worker
-from benchmarks import null_worker
+from benchmarks import null_worker, plain_worker
 from benchmarks.synthetic import model_id, register_model
 from consumers import topics
 from consumers.deletion_worker import DeletionWorker
@@ -29,11 +30,14 @@ class Job(BaseModel):
     Attributes
     ----------
     role
-        ``deletions``, ``null`` (the same without mathematics) or ``refresh``.
+        ``deletions``, ``evidence`` (the same; `signing_key` is given), ``plain`` (without
+        evidence), ``null`` (without mathematics) or ``refresh``.
     redis_url, kafka
         The servers; without Kafka the log is Redis Streams.
     prefix
         Put before topic and group names, so that pipelines can share a Kafka.
+    signing_key
+        The file of a private key, if events are signed.
     kind, models, n, d, seed
         Models to register first.
     """
@@ -44,6 +48,7 @@ class Job(BaseModel):
     redis_url: str
     kafka: str | None = None
     prefix: str = ""
+    signing_key: Path | None = None
     kind: Kind = Kind.LINEAR
     models: int = 0
     n: int = 0
@@ -90,7 +95,13 @@ def main(argument: str) -> None:
     rename_topics(job.prefix)
     if job.role == "null":
         null_worker.install()
-    settings = Settings(redis_url=SecretStr(job.redis_url), kafka_bootstrap_servers=job.kafka)
+    if job.role == "plain":
+        plain_worker.install()
+    settings = Settings(
+        redis_url=SecretStr(job.redis_url),
+        kafka_bootstrap_servers=job.kafka,
+        signing_key=job.signing_key,
+    )
     commands = Commands()
     with open_runtime(settings) as runtime:
         runtime.ensure_topics()

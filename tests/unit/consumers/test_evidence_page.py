@@ -1,0 +1,99 @@
+"""docs/evidence.md is enough to check evidence: its values come out by hand and by the program."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from consumers.commitment import commitment_of, salt_of
+from consumers.events import DELETION_RECEIPT
+from consumers.signing import HEADER, Signer, TrustedKeys, pae, parse_trusted
+from engine.merkle import (
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+    root_of,
+    verify_consistency,
+    verify_inclusion,
+)
+
+DOC = Path(__file__).parents[3] / "docs" / "evidence.md"
+
+
+def documented(name: str) -> str:
+    """Return the code block of this name in the document."""
+    [block] = re.findall(rf"```\w+ {re.escape(name)}\n(.*?)\n```", DOC.read_text("utf-8"), re.S)
+    return str(block)
+
+
+def hashes(name: str) -> list[bytes]:
+    return [bytes.fromhex(line) for line in documented(name).splitlines()]
+
+
+RECEIPTS = [documented(f"receipt-{n}").encode() for n in range(3)]
+
+
+def test_the_documented_signature_is_made_and_checked_by_the_program() -> None:
+    signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(documented("secret-key"))))
+    assert signer.public_text == documented("public-key")
+    assert pae(DELETION_RECEIPT, RECEIPTS[0]) == documented("signed-0").encode()
+    assert signer.sign(DELETION_RECEIPT, RECEIPTS[0]).decode() == documented("header-0")
+    trusted = parse_trusted(documented("public-key"), "page")
+    header = ((HEADER, documented("header-0").encode()),)
+    assert trusted == TrustedKeys.of([signer.public])
+    assert trusted.check(DELETION_RECEIPT, RECEIPTS[0], header) == signer.key_id
+
+
+def test_the_documented_signature_can_be_checked_by_hand() -> None:
+    kind, key_id, signature = documented("header-0").split(":")
+    public = base64.b64decode(documented("public-key"))
+    assert kind == "ed25519"
+    assert key_id == hashlib.sha256(public).hexdigest()[:16]
+    signed = documented("signed-0").encode()
+    Ed25519PublicKey.from_public_bytes(public).verify(base64.b64decode(signature), signed)
+    name, value = b"lethe.deletion.receipt.v1", RECEIPTS[0]
+    lengths = str(len(name)).encode(), str(len(value)).encode()
+    assert signed == b" ".join((b"DSSEv1", lengths[0], name, lengths[1], value))
+
+
+def test_the_documented_log_has_its_roots_and_proofs() -> None:
+    leaves, roots = hashes("leaves"), hashes("roots")
+    assert [leaf_hash(receipt) for receipt in RECEIPTS] == leaves
+    assert [root_of(leaves[:size]) for size in range(4)] == roots
+    included, consistent = hashes("inclusion-1-of-3"), hashes("consistency-2-to-3")
+    assert list(inclusion_proof(leaves, 1)) == included
+    assert verify_inclusion(leaves[1], 1, 3, included, roots[3])
+    assert list(consistency_proof(leaves, 2)) == consistent
+    assert verify_consistency(2, 3, roots[2], roots[3], consistent)
+
+
+def test_the_documented_log_can_be_computed_by_hand() -> None:
+    def node(left: bytes, right: bytes) -> bytes:
+        return hashlib.sha256(b"\x01" + left + right).digest()
+
+    leaves = [hashlib.sha256(b"\x00" + receipt).digest() for receipt in RECEIPTS]
+    both = node(leaves[0], leaves[1])
+    by_hand = [hashlib.sha256().digest(), leaves[0], both, node(both, leaves[2])]
+    assert leaves == hashes("leaves")
+    assert by_hand == hashes("roots")
+
+
+def test_the_documented_commitment_is_made_by_hand_and_by_the_program() -> None:
+    [secret], [salt], entries = (
+        hashes("secret"),
+        hashes("salt-of-r-2026-118"),
+        hashes("entries-of-u17-u42"),
+    )
+    assert hmac.digest(secret, b"lethe.rows.v1\nr-2026-118", "sha256") == salt
+    made = sorted(hmac.digest(salt, row, "sha256") for row in (b"u42", b"u17"))
+    assert made == entries
+    leaves = [hashlib.sha256(b"\x00" + entry).digest() for entry in made]
+    root = hashlib.sha256(b"\x01" + leaves[0] + leaves[1]).hexdigest()
+    assert root == documented("commitment")
+    assert salt_of(secret, "r-2026-118") == salt
+    assert commitment_of(salt, ["u42", "u17", "u42"]) == documented("commitment")
