@@ -33,6 +33,9 @@ class Metrics:
         )
         self.commits = counter("lethe_commits_total", "Commits, by outcome", ("outcome",))
         self.refreshes = counter("lethe_refreshes_total", "Refresh jobs done, by size", ("size",))
+        self.refreshes_refused = counter(
+            "lethe_refreshes_refused_total", "Refresh orders refused because they come too often"
+        )
         self.batch_rows = histogram("lethe_batch_rows", "Rows of a batch", _ROWS)
         self.step_seconds = histogram(
             "lethe_step_seconds", "Computing the step of a batch", _SECONDS

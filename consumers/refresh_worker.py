@@ -7,7 +7,6 @@ worker keeps polling while it computes, so that the log does not take it for dea
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from consumers.loop import keep_turning
 from consumers.metrics import Metrics
 from consumers.progress import Progress
 from consumers.refresh_job import Superseded, run_job
+from consumers.refresh_queue import JobQueue, RefreshLimit
 from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import start_offset
 from consumers.telemetry import logger
@@ -31,13 +31,13 @@ GROUP = "lethe-refresh"
 _POLL_SECONDS = 0.5
 _BUSY_POLL_SECONDS = 0.2
 _ATTEMPTS = 3  # at one job: the third that ends the process is the last
-_JOBS = 16  # jobs read ahead while one is computed; they are few
 
 
 class RefreshWorker:
     """Reads refresh jobs one at a time; one thread runs it, and one more computes.
 
     ``computing`` is where jobs are computed: a thread of the worker's own, if none is given.
+    ``limit`` is how often those of one model are begun: by default as often as they come.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class RefreshWorker:
         progress: Progress = lambda _what, _done, _all: None,
         at_step: AtStep = unwatched,
         computing: Executor | None = None,
+        limit: RefreshLimit | None = None,
     ) -> None:
         self._log = log
         self._store = store
@@ -63,7 +64,7 @@ class RefreshWorker:
         self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
         self._producer = log.producer()
         self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
-        self._waiting: deque[Record] = deque()
+        self._queue = JobQueue(store, limit or RefreshLimit(), now, self._logger, self._metrics)
         self._positions: dict[Partition, int] = {}
         self._rewind = False
 
@@ -79,28 +80,36 @@ class RefreshWorker:
 
     def recover(self) -> None:
         """Forget what was read ahead: the next turn goes back to the watermarks."""
-        self._waiting.clear()
+        self._queue.clear()
         self._rewind = True
 
     def run_once(self, timeout: float = _POLL_SECONDS, stop: threading.Event | None = None) -> int:
         """Take at most one job; return how many were done."""
         self._take_over()
-        if not self._waiting:
-            self._waiting.extend(self._consumer.poll(timeout, _JOBS))
-        if not self._waiting:
-            self._health.progress(0)
+        taken = self._queue.take()
+        if taken is None:
+            self._queue.add(self._consumer.poll(timeout, self._queue.room()))
+            taken = self._queue.take()
+        if taken is None:
+            self._health.progress(0)  # jobs that wait for their turn are no stall
             return 0
-        record = self._waiting.popleft()
-        if not self._do(record, stop or threading.Event()):
+        record, event = taken
+        if event is not None and not self._do(event, stop or threading.Event()):
             return 0
         self._at_step(Step.REFRESH_ADVANCE)
-        self._positions[record.partition] = record.offset + 1
-        self._store.set_watermarks({str(record.partition): record.offset + 1})
-        self._consumer.commit_hint(
-            {record.partition: Position(record.offset + 1, record.leader_epoch)}
-        )
-        self._health.progress(len(self._waiting))
+        self._advance(record)
+        self._health.progress(len(self._queue))
         return 1
+
+    def _advance(self, record: Record) -> None:
+        """Move the watermark past a job, but not past one before it that waits for its turn."""
+        partition = record.partition
+        done = max(self._positions.get(partition, 0), record.offset + 1)
+        self._positions[partition] = done
+        waiting = self._queue.first(partition)
+        below = done if waiting is None else min(done, waiting)
+        self._store.set_watermarks({str(partition): below})
+        self._consumer.commit_hint({partition: Position(below, record.leader_epoch)})
 
     def close(self) -> None:
         """Leave the group; a job under way is abandoned with the process."""
@@ -113,7 +122,7 @@ class RefreshWorker:
         held = self._consumer.assignment()
         return (
             bool(held)
-            and not self._waiting
+            and not len(self._queue)
             and all(self._consumer.bounds(p).end <= self._positions.get(p, 0) for p in held)
         )
 
@@ -124,7 +133,7 @@ class RefreshWorker:
         if self._rewind:
             fresh |= self._consumer.assignment()
         moved |= fresh
-        self._waiting = deque(r for r in self._waiting if r.partition not in moved)
+        self._queue.drop(moved)
         for partition in sorted(fresh):
             offset = self._start(partition)
             self._positions[partition] = offset
@@ -140,11 +149,8 @@ class RefreshWorker:
             self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
             return bounds.begin
 
-    def _do(self, record: Record, stop: threading.Event) -> bool:
-        """Do the job in a record; return False when stopped before it was done."""
-        event = self._parse(record)
-        if event is None:
-            return True
+    def _do(self, event: RefreshRequested, stop: threading.Event) -> bool:
+        """Do a job; return False when stopped before it was done."""
         self._logger.info(
             "refresh begins",
             action="refresh_begin",
@@ -169,10 +175,9 @@ class RefreshWorker:
             if stop.is_set():
                 end_attempt(self._store.client, event.model_id, event.job_id)
                 return False
-            room = max(0, _JOBS - len(self._waiting))
-            self._waiting.extend(self._consumer.poll(_BUSY_POLL_SECONDS, room) if room else ())
+            # Also with no room: who does not poll for long is taken for dead.
+            self._queue.add(self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room()))
             self._health.beat()
-            threading.Event().wait(0 if room else _BUSY_POLL_SECONDS)
         try:
             result = future.result()
         except Unavailable:
@@ -223,15 +228,3 @@ class RefreshWorker:
         self._producer.publish(
             [Message(topics.DELETIONS, event.model_id.encode(), done.value(), headers)]
         )
-
-    def _parse(self, record: Record) -> RefreshRequested | None:
-        try:
-            return RefreshRequested.model_validate(cloudevents.parse(record).data)
-        except (ValueError, RecursionError) as error:
-            self._logger.error(
-                "a record that is no refresh job is skipped",
-                action="skip",
-                offset=record.offset,
-                reason=str(error).splitlines()[0],
-            )
-            return None

@@ -64,6 +64,8 @@ class Settings(BaseSettings):
     min_batch, max_wait
         A deletion worker holds a model's requests back until they delete so many rows, or the
         oldest has waited so long.
+    refresh_min_interval
+        Between two refreshes of a model in the long run; five may follow at once. 0: no limit.
     request_keys
         Public keys whose requests count, and of which models; without it everybody's do.
     request_signing_key
@@ -106,6 +108,7 @@ class Settings(BaseSettings):
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     min_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
     max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
+    refresh_min_interval: Annotated[Seconds, Field(ge=0, le=86_400)] = 60.0
     request_keys: Path | None = None
     request_signing_key: Path | None = None
     signing_key: Path | None = None

@@ -22,7 +22,7 @@ from consumers.refresh_order import ORDERED, SCHEDULED, refresh_reason
 from consumers.runtime import Runtime, open_runtime
 from engine.errors import InvalidData, RefreshFailed, Unavailable
 from engine.policy import Size
-from engine.store.jobs import JobResult, read_result
+from engine.store.jobs import JobResult, read_refusal, read_result
 from engine.store.rewrite import rewrite_append_only_file
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -274,6 +274,9 @@ def _outdated(waiting: _Waiting) -> bool:
     """
     job, store = waiting.job, waiting.store
     state = store.load_model(job.model_id)
+    refused = read_refusal(store.client, state.keys, job.job_id)
+    if refused is not None:
+        raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r}: {refused}")
     found: Any = read_result(store.client, state.keys, job.job_id)
     if isinstance(found, str):
         raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r} failed: {found}")

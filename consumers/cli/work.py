@@ -26,6 +26,7 @@ from consumers.drained import Drained
 from consumers.health import Health
 from consumers.http import serve
 from consumers.metrics import Metrics
+from consumers.refresh_queue import RefreshLimit
 from consumers.refresh_worker import RefreshWorker
 from consumers.request_keys import RequestKeys, read_request_keys
 from consumers.runtime import Runtime, open_runtime
@@ -233,7 +234,13 @@ def _make(runtime: Runtime, crew: _Crew, name: str) -> Worker:
             batching=Batching(settings.min_batch, settings.max_wait),
             request_keys=_request_keys(settings, crew),
         )
-    return RefreshWorker(runtime.log, store, metrics=crew.metrics, health=crew.health[name])
+    return RefreshWorker(
+        runtime.log,
+        store,
+        metrics=crew.metrics,
+        health=crew.health[name],
+        limit=RefreshLimit(settings.refresh_min_interval),
+    )
 
 
 def _request_keys(settings: Settings, crew: _Crew) -> RequestKeys | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from engine.store.head import Status
 from engine.store.keys import ModelKeys
 from engine.store.reading import Count, record
 from engine.store.staging import TIME_TO_LIVE
+
+_REFUSALS = 64
 
 
 class JobResult(BaseModel):
@@ -147,3 +150,45 @@ def parse_result(stored: bytes, keys: ModelKeys, job_id: str) -> JobResult:
     if result.job_id != job_id or ModelKeys.of_model(result.model_id) != keys:
         raise CorruptState(f"{what}: is that of another job; run `lethe check`")
     return result
+
+
+# -- how often ------------------------------------------------------------------------------------
+
+
+def read_pace(client: redis.Redis, keys: ModelKeys) -> float:
+    """Return a model's pace (`consumers.refresh_queue`) in seconds since 1970; 0 if none is kept.
+
+    What is damaged counts as none: it limits, and decides nothing.
+    """
+    with reachable(client):
+        stored: Any = client.get(keys.pace)
+    try:
+        pace = float(stored or 0.0)
+    except ValueError:
+        return 0.0
+    return pace if math.isfinite(pace) else 0.0
+
+
+def write_pace(client: redis.Redis, keys: ModelKeys, pace: float, seconds: int) -> None:
+    """Keep a model's pace for so many seconds."""
+    with reachable(client):
+        client.set(keys.pace, repr(pace), ex=seconds)
+
+
+def write_refusal(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:
+    """Keep why an order was refused, for whoever waits; of a model's, the newest only."""
+    key = ModelKeys.of_model(model_id).refused
+    with reachable(client):
+        pipeline = client.pipeline(transaction=True)
+        pipeline.lpush(key, f"{job_id} {reason}")
+        pipeline.ltrim(key, 0, _REFUSALS - 1)
+        pipeline.expire(key, TIME_TO_LIVE)
+        pipeline.execute()
+
+
+def read_refusal(client: redis.Redis, keys: ModelKeys, job_id: str) -> str | None:
+    """Return why an order was refused, or None."""
+    with reachable(client):
+        newest: Any = client.lrange(keys.refused, 0, _REFUSALS - 1)
+    mine = [entry for entry in map(text, newest) if entry.startswith(f"{job_id} ")]
+    return mine[0].removeprefix(f"{job_id} ") if mine else None

@@ -119,6 +119,16 @@ class ModelKeys:
         """Set: names of generations and data sets that are no longer live, still to be removed."""
         return self._key("discarded")
 
+    @cached_property
+    def pace(self) -> str:
+        """String: when the model will be as if it had never been refreshed (expires)."""
+        return self._key("pace")
+
+    @cached_property
+    def refused(self) -> str:
+        """List: the newest refresh orders that were refused, and why (expires)."""
+        return self._key("refused")
+
     def job(self, job_id: str) -> str:
         """Return the key of a refresh job's result (hash; expires)."""
         return self._key(f"job:{job_id}")
