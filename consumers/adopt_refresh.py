@@ -228,6 +228,7 @@ def _adopted(
         first_deletion_at=state.meta.first_deletion_at or newest.created_at,
         certified=None,
         pending_job=None,
+        failures=None,
         awaiting_rebuild=newest.rows_live > 0,
         error=newest.error,
         ledger=adopted_ledger(newest.certificate),

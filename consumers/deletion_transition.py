@@ -288,7 +288,7 @@ def _deferred_receipt(after: ModelState, deferral: Deferral, now: datetime) -> R
         model_id=after.model_id,
         status="DEFERRED",
         code=deferral.code,
-        detail=f"{deferral.detail}; a rebuild without its rows is on its way",
+        detail=f"{deferral.detail}; it waits for a rebuild without its rows",
         rows_unknown=accepted.rows_unknown,
         version=after.version,
         generation=after.meta.generation,

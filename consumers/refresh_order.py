@@ -15,7 +15,7 @@ from consumers.events import RefreshRequested
 from engine.certified import REFRESH_AT
 from engine.error import remainder_estimate
 from engine.policy import Choice, Facts, Size, choose, facts_of, used_up
-from engine.store.head import Meta, PendingJob
+from engine.store.head import Failures, Meta, PendingJob
 from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import ModelState
 
@@ -24,13 +24,18 @@ SCHEDULED = "scheduled"
 AT_LEAST = (ORDERED, SCHEDULED)
 """Reasons of people and schedules: the size that they name is done at the least."""
 
+_FIRST_PAUSE = 60.0
+_LONGEST_PAUSE = 3600.0
+"""Seconds after a refresh that failed; doubled each time that it fails again."""
+
 
 def order_refresh(
     state: ModelState, version: int, now: datetime
 ) -> tuple[ModelState, RefreshRequested | None]:
-    """Order a refresh if one is needed and none is pending."""
+    """Order a refresh if one is needed, none is pending, and the last has not just failed."""
     meta = state.meta
-    reason = None if _is_pending(meta, now) else refresh_reason(state, now)
+    waits = _is_pending(meta, now) or _backs_off(meta, now)
+    reason = None if waits else refresh_reason(state, now)
     if reason is None:
         return state, None
     seed = f"{meta.config.model_id}\n{version}\n{state.commit_seq}"
@@ -50,6 +55,20 @@ def _is_pending(meta: Meta, now: datetime) -> bool:
     """Return whether a job is under way; one whose result would have expired by now is lost."""
     job = meta.pending_job
     return job is not None and (now - job.ordered_at).total_seconds() < TIME_TO_LIVE
+
+
+def one_more_failure(meta: Meta, now: datetime) -> Failures:
+    """Return the failures of a model after another one."""
+    times = 0 if meta.failures is None else meta.failures.times
+    return Failures(times=times + 1, newest_at=now)
+
+
+def _backs_off(meta: Meta, now: datetime) -> bool:
+    """Return whether a refresh has failed so lately that no commit orders it again yet."""
+    if meta.failures is None:
+        return False
+    pause = min(_FIRST_PAUSE * 2.0 ** min(meta.failures.times - 1, 16), _LONGEST_PAUSE)
+    return (now - meta.failures.newest_at).total_seconds() < pause
 
 
 def refresh_reason(state: ModelState, now: datetime) -> str | None:

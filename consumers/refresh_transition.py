@@ -12,7 +12,7 @@ from datetime import datetime
 
 from consumers.deletion_transition import applied_receipt
 from consumers.events import Receipt, RefreshInfo, Source
-from consumers.refresh_order import order_refresh
+from consumers.refresh_order import one_more_failure, order_refresh
 from consumers.transition import (
     Origin,
     Transition,
@@ -72,7 +72,9 @@ def dropped(
     entries = []
     pending = before.meta.pending_job
     if pending is not None and pending.job_id == job_id:
-        after = replace(before, meta=with_meta(before.meta, pending_job=None))
+        failures = before.meta.failures if order_again else one_more_failure(before.meta, now)
+        meta = with_meta(before.meta, pending_job=None, failures=failures)
+        after = replace(before, meta=meta)
         if order_again:
             after, job = order_refresh(after, after.version, now)
             entries = [] if job is None else [job_entry(job, now)]
@@ -173,7 +175,8 @@ def _refreshed(meta: Meta, result: JobResult, now: datetime, **changes: object) 
     pending = meta.pending_job
     if pending is not None and pending.job_id == result.job_id:
         pending = None
-    return with_meta(meta, status=result.status, pending_job=pending, refreshed_at=now, **changes)
+    changes |= {"status": result.status, "pending_job": pending, "failures": None}
+    return with_meta(meta, refreshed_at=now, **changes)
 
 
 def _info(result: JobResult) -> RefreshInfo:

@@ -67,6 +67,13 @@ class PendingJob(_Stored):
     ordered_at: datetime
 
 
+class Failures(_Stored):
+    """Refreshes that a model waited for and that failed, since the last one that did not."""
+
+    times: Count
+    newest_at: datetime
+
+
 class LimitsRecord(_Stored):
     """`engine.policy.Limits` as it is stored; None means the default."""
 
@@ -149,6 +156,7 @@ class Meta(_Stored):
     certified: float | None = None
     ledger: Ledger | None = None
     pending_job: PendingJob | None = None
+    failures: Failures | None = None
     awaiting_rebuild: bool = False
     refreshed_at: datetime
     receipt_log: ReceiptLog | None = None

@@ -1,0 +1,187 @@
+"""Refreshes that come too often wait or are refused; none that a model waits for is lost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from consumers import refresh_job, topics
+from consumers.cli.refresh import _outdated, _Waiting
+from consumers.deletion_worker import DeletionWorker
+from consumers.drained import lags
+from consumers.log.base import Message
+from consumers.refresh_queue import RefreshLimit
+from consumers.refresh_worker import RefreshWorker
+from engine.errors import NotConverged, RefreshFailed
+from engine.policy import Size
+from engine.store.head import LimitsRecord
+from engine.store.jobs import read_refusal
+from tests.support.invariants import check_model
+from tests.support.platform import Platform
+
+CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)  # more than 8 rows wait for a rebuild
+
+
+class Clock:
+    """The present, moved by a test."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.ahead)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def limited(platform: Platform, clock: Clock, burst: int = 1) -> RefreshWorker:
+    return platform.refresh_worker(limit=RefreshLimit(60.0, burst), now=clock)
+
+
+def turns(platform: Platform, refresher: RefreshWorker, times: int = 6) -> None:
+    """Let both workers do what they can now."""
+    found = [one for one in platform._workers if isinstance(one, DeletionWorker)]
+    worker = found[0] if found else platform.deletion_worker()
+    for _ in range(times):
+        platform.turn(worker)
+        refresher.run_once(0.0)
+
+
+def sizes(platform: Platform, model: str = "m") -> list[Size]:
+    return [v.refresh.size for v in platform.versions(model) if v.refresh is not None]
+
+
+def jobs_left(platform: Platform) -> int:
+    return sum(lag.waiting for lag in lags(platform.reader, platform.store, topics.REFRESH_JOBS))
+
+
+def ordered_jobs(platform: Platform) -> int:
+    return len(platform.records(topics.REFRESH_JOBS))
+
+
+def test_of_orders_beyond_the_limit_one_waits_and_more_are_refused(
+    memory: Platform, clock: Clock
+) -> None:
+    memory.register("m", budget=10.0)
+    refresher = limited(memory, clock, burst=2)
+    for _ in range(2):
+        memory.order("m", Size.REBUILD)
+        turns(memory, refresher)
+    assert sizes(memory) == [Size.REBUILD] * 2
+    waits, refused = memory.order("m", Size.REBUILD), memory.order("m", Size.COMPLETE)
+    turns(memory, refresher)
+    assert sizes(memory) == [Size.REBUILD] * 2
+    assert jobs_left(memory) == 2, "the watermark stays below the one that waits"
+    reason = read_refusal(memory.store.client, memory.load().keys, refused.job_id) or ""
+    assert "LETHE_REFRESH_MIN_INTERVAL" in reason
+    assert read_refusal(memory.store.client, memory.load().keys, waits.job_id) is None
+    [partition] = memory.reader.partitions(topics.VERSIONS)[:1]
+    with pytest.raises(RefreshFailed, match="order again"):
+        _outdated(_Waiting(memory.store, memory.reader, partition, refused))
+    clock.ahead = 61
+    turns(memory, refresher)
+    assert sizes(memory) == [Size.REBUILD] * 3
+    assert jobs_left(memory) == 0
+    check_model(memory)
+
+
+def test_a_model_that_waits_holds_up_no_other_and_a_restart_forgets_nothing(
+    memory: Platform, clock: Clock
+) -> None:
+    memory.register("m", budget=10.0)
+    memory.register("other", budget=10.0)
+    refresher = limited(memory, clock)
+    memory.order("m", Size.REBUILD)
+    turns(memory, refresher)
+    memory.order("m", Size.COMPACT)
+    memory.order("other", Size.REBUILD)
+    turns(memory, refresher)
+    assert (sizes(memory), sizes(memory, "other")) == ([Size.REBUILD], [Size.REBUILD])
+    assert jobs_left(memory) == 2
+    assert not refresher.idle()
+    refresher.close()
+    again = limited(memory, clock)
+    clock.ahead = 61
+    turns(memory, again)
+    assert sizes(memory)[:2] == [Size.REBUILD, Size.COMPACT]
+    assert jobs_left(memory) == 0
+    assert again.idle()
+    for model in ("m", "other"):
+        check_model(memory, model)
+
+
+def test_requests_that_need_a_rebuild_share_the_next_one(memory: Platform, clock: Clock) -> None:
+    memory.register("m", budget=10.0, limits=CROWDED)
+    refresher = limited(memory, clock)
+    first = memory.send_index("m", *range(20))
+    turns(memory, refresher)
+    assert memory.final(first).status == "APPLIED"
+    later = [memory.send_index("m", *range(i, i + 20)) for i in (20, 40, 60)]
+    turns(memory, refresher)
+    memory.order("m", Size.REBUILD)
+    turns(memory, refresher)
+    assert [memory.statuses(request) for request in later] == [["DEFERRED"]] * 3
+    assert sizes(memory) == [Size.REBUILD]
+    clock.ahead = 61
+    turns(memory, refresher)
+    assert {memory.final(request).version for request in later} == {2}
+    check_model(memory)
+
+
+def test_a_completion_that_a_commit_orders_is_free(memory: Platform, clock: Clock) -> None:
+    memory.register("m", "benign", "linear", budget=1e-6)
+    refresher = limited(memory, clock)
+    memory.order("m", Size.REBUILD)
+    turns(memory, refresher)
+    for i in range(3):
+        memory.send_index("m", i)
+        turns(memory, refresher)
+    assert sizes(memory) == [Size.REBUILD, *[Size.COMPLETE] * 3]
+    check_model(memory)
+
+
+def test_orders_for_nobody_are_passed(memory: Platform, clock: Clock) -> None:
+    memory.register("m", budget=10.0)
+    refresher = limited(memory, clock)
+    order = memory.ordered("m", Size.REBUILD).model_copy(update={"model_id": "nobody"})
+    memory.producer.publish(
+        [
+            Message(topics.REFRESH_JOBS, b"nobody", order.value()),
+            Message(topics.REFRESH_JOBS, b"m", b"no job"),
+        ]
+    )
+    turns(memory, refresher)
+    assert jobs_left(memory) == 0
+    assert not [name for name in memory.raw().scan_iter() if b"nobody" in name]
+
+
+def failing(*_: object, **__: object) -> None:
+    raise NotConverged("the fit ends nowhere")
+
+
+def test_a_rebuild_that_fails_is_ordered_again_later_and_later(
+    memory: Platform, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
+    worker, refresher = memory.deletion_worker(now=clock), memory.refresh_worker(now=clock)
+    with monkeypatch.context() as broken:
+        broken.setattr(refresh_job, "rebuild", failing)
+        crowd = memory.send_index("m", *range(20))
+        memory.drain(worker, refresher)
+        assert ordered_jobs(memory) == 1
+        for i, (ahead, jobs) in enumerate([(1, 1), (59, 1), (61, 2), (120, 2), (179, 2), (182, 3)]):
+            clock.ahead = ahead
+            memory.send_index("m", 30 + i)
+            memory.drain(worker, refresher)
+            assert ordered_jobs(memory) == jobs, f"after {ahead} s"
+        assert memory.load().meta.failures is not None
+    clock.ahead = 182 + 241
+    memory.send_index("m", 50)
+    memory.drain(worker, refresher)
+    assert memory.final(crowd).status == "APPLIED"
+    assert memory.load().meta.failures is None
+    check_model(memory)
