@@ -18,6 +18,7 @@ from consumers.batching import Batching
 from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
 from consumers.loop import TRANSIENT
+from consumers.refresh_queue import RefreshLimit
 from consumers.refresh_worker import RefreshWorker
 from engine.errors import LogUnavailable, NotDurable
 from engine.policy import Size
@@ -115,6 +116,7 @@ class World:
         self.platform = Platform(self.log, url, partitions=self.rng.choice([1, 2]), relaxed=True)
         self.models: list[str] = []
         self._garbage = 0
+        self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
         self._batching = Batching(self.rng.choice([1, 1, 1, 2, 6]), self.rng.choice([5.0, 40.0]))
         self._replica: list[bytes] = []
 
@@ -277,6 +279,7 @@ class World:
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
             computing=Inline(),
+            limit=self._limit,
         )
         while not self._stopping:
             self.point("turn")
