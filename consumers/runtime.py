@@ -61,7 +61,8 @@ class Runtime:
         """Create the topics that are missing; from now on the store belongs to this log."""
         store = self.store()
         with reachable(store.client):
-            store.client.set(BOUND_LOG, self.log.name, nx=True)
+            if store.client.get(BOUND_LOG) is None:  # not every role may write it
+                store.client.set(BOUND_LOG, self.log.name, nx=True)
         self._check_log(store)
         self.log.ensure_topics(topics.specs(self.settings.partitions))
 

@@ -142,13 +142,15 @@ def kafka_script(*arguments: str) -> str:
 class KafkaProcess:
     """A broker of our own. ``start`` after ``stop`` or ``kill`` keeps the data and the port.
 
-    ``advertise`` is the port that clients are sent to, if a proxy stands before the broker.
+    ``advertise`` is the port that clients are sent to, if a proxy stands before the broker. With
+    ``secure``, a directory of certificates and users, it has TLS, SCRAM and rights.
     """
 
-    def __init__(self, data: Path, advertise: int = 0) -> None:
+    def __init__(self, data: Path, advertise: int = 0, secure: Path | None = None) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.data = data
         self.advertise = advertise
+        self._more = [] if secure is None else ["--secure", str(secure)]
         self.bootstrap = ""
         self._lifeline = Lifeline(data / "lifeline")
 
@@ -163,7 +165,7 @@ class KafkaProcess:
             self._lifeline.hold()
             self._lifeline.watch(self.stop_command)
         port = self.bootstrap.rpartition(":")[2] or "0"
-        options = ["--port", port, "--advertise", str(self.advertise)]
+        options = ["--port", port, "--advertise", str(self.advertise), *self._more]
         self.bootstrap = kafka_script("start", *options, "--data", str(self.data))
 
     def stop(self) -> None:

@@ -4,9 +4,9 @@ Every setting that could lose or double a request is explicit, because the clien
 made for other uses. Reading: `consumers.log.kafka_group`
 and `consumers.log.kafka_reader`.
 
-kafka-python has no limit on what a compressed batch unpacks to (522 KB became 512 MB). So topics
-are created with ``compression.type=uncompressed``: the broker unpacks and checks what producers
-send, and consumers fetch plain batches of bounded size. Set the same on topics that exist already.
+Topics are created with ``compression.type=uncompressed``: the broker unpacks and checks what
+producers send, and consumers fetch plain batches of bounded size. Set the same on topics that exist
+already; what comes packed all the same is bounded by `consumers.log.kafka_batches`.
 """
 
 from __future__ import annotations

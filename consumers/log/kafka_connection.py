@@ -83,6 +83,8 @@ class Server:
         except errors.AuthorizationError as error:
             raise LogUnavailable(f"Kafka at {self} {forbidden(error, self.extra)}") from error
         except errors.KafkaError as error:
+            if "AuthorizationFailed" in str(error):  # the producer wraps it
+                raise LogUnavailable(f"Kafka at {self} {forbidden(error, self.extra)}") from error
             name = type(error).__name__
             raise LogUnavailable(f"Kafka at {self} failed: {name}: {error}") from error
 

@@ -14,6 +14,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.structs import OffsetAndMetadata
 
 from consumers.log.base import Bounds, Partition, Position, Record
+from consumers.log.kafka_batches import bound_batches
 from consumers.log.kafka_connection import Connection, Server
 from consumers.log.kafka_records import (
     CLOSE_SECONDS,
@@ -166,6 +167,7 @@ class KafkaGroupConsumer:
             **reading_settings(self._server),
         )
         finish_joins(self._consumer)
+        bound_batches(self._consumer)
         self._listener = _Flags(self._silence, self._membership)
         self._consumer.subscribe(topics=self._topics, listener=self._listener)
 

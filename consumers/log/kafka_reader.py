@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from kafka import KafkaConsumer, errors
 
 from consumers.log.base import Bounds, Partition, Record
+from consumers.log.kafka_batches import bound_batches
 from consumers.log.kafka_connection import REQUEST_SECONDS, Connection, Server
 from consumers.log.kafka_records import (
     CLOSE_SECONDS,
@@ -32,6 +33,7 @@ class KafkaReader:
         self._consumer = self._connection.open(
             KafkaConsumer, group_id=None, **reading_settings(server)
         )
+        bound_batches(self._consumer)
         self._reading: tuple[Partition, int] | None = None
 
     def partitions(self, topic: str) -> Sequence[Partition]:

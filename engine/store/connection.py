@@ -6,6 +6,7 @@ Nothing here retries a write: a commit whose answer was lost is decided by readi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -178,21 +179,36 @@ def reachable(client: redis.Redis) -> Iterator[None]:
             f"{refusal(error) or 'start it, or set LETHE_REDIS_URL'}"
         ) from error
     except ResponseError as error:
-        if isinstance(error, _REFUSES_WRITES) or str(error).startswith(_REFUSES_WRITES_CODES):
+        said = without_command(error)
+        if isinstance(error, _REFUSES_WRITES) or said.startswith(_REFUSES_WRITES_CODES):
             raise StoreUnavailable(
-                f"the store at {address(client)} does not take writes now: {error}"
+                f"the store at {address(client)} does not take writes now: {said}"
             ) from error
-        if str(error).startswith("WRONGTYPE"):
+        if said.startswith("WRONGTYPE"):
             raise CorruptState(
                 f"a key in the store at {address(client)} holds another type than Lethe writes "
-                f"there ({error}); run `lethe check`, and restore the store from a backup"
+                f"there ({said}); run `lethe check`, and restore the store from a backup"
             ) from error
+        error.args = (said,)
         raise
+
+
+def without_command(error: Exception) -> str:
+    """Return the server's words, on one line.
+
+    redis-py puts the failing command of a pipeline before them, and with it row ids, which are
+    personal data and never logged.
+    """
+    return re.sub(r"^Command # \d+ \(.*\) of pipeline caused error: ", "", _line(error), count=1)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def refusal(error: Exception) -> str:
     """Return what a person can do about a server that turned us away; empty when it did not."""
-    said = " ".join(str(error).split())
+    said = without_command(error)
     if isinstance(error, AuthenticationError):
         return (
             "refused the credentials; check the user and the password in LETHE_REDIS_URL or "

@@ -1,0 +1,133 @@
+"""A limit on what a compressed batch may unpack to, which kafka-python does not have.
+
+522 KB of gzip became 512 MB. Topics that Lethe makes are stored uncompressed, so no honest batch
+comes here compressed. But whoever may change a topic's settings can turn that off, by mistake too,
+and then a producer's bytes reach every reader as they were sent.
+
+Here gzip is unpacked up to a limit. A batch beyond it, or packed in another way, is handed on as
+one record that nobody can read: its value is the packed batch as it came, a header says what it
+was, its offset is the batch's last. So a worker decides it as it decides garbage (a dead letter
+keeps the bytes) and goes on behind it. (`test_a_small_batch_that_unpacks_to_a_huge_one_is_refused`)
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from typing import Any
+
+from kafka.record.default_records import DefaultRecord
+
+log = logging.getLogger(__name__)
+
+MAX_UNPACKED_BYTES = 8 * 1_048_576
+"""Of one batch: several times what the request topic takes, so a packed batch of honest requests
+is read, and small beside what a worker holds of a model."""
+
+PACKED = "lethe-packed-batch"
+"""Header of the record that stands for a batch which was not unpacked."""
+
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_GZIP_WRAPPER = 31  # zlib's window bits for gzip's own header and checksum
+_GZIP = 1
+
+
+def bound_batches(consumer: Any) -> None:
+    """Make a consumer of kafka-python unpack no more than the limit."""
+    fetcher = consumer._fetcher
+    parse = fetcher.PartitionRecords
+
+    def bounded(offset: int, tp: Any, records: Any, **more: Any) -> Any:
+        return parse(offset, tp, _BoundedRecords(records), **more)
+
+    fetcher.PartitionRecords = bounded
+
+
+def unpack(packed: bytes | memoryview, codec: int, limit: int = MAX_UNPACKED_BYTES) -> bytes | None:
+    """Return the records of a batch; None when they are larger than the limit or not gzip.
+
+    Never holds more than the limit and one byte.
+    """
+    if codec != _GZIP:
+        return None
+    found = bytearray()
+    rest = bytes(packed)
+    while rest:
+        member = zlib.decompressobj(_GZIP_WRAPPER)
+        try:
+            found += member.decompress(rest, limit + 1 - len(found))
+        except zlib.error:
+            return None
+        if len(found) > limit or not member.eof:
+            return None
+        rest = member.unused_data
+    return bytes(found)
+
+
+class _BoundedRecords:
+    """Stands before the client's `MemoryRecords`."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    def next_batch(self) -> Any:
+        batch = self._records.next_batch()
+        if batch is None or not _codec(batch):
+            return batch
+        return _PackedBatch(batch)
+
+
+class _PackedBatch:
+    """Stands before the client's batch: unpacks within the limit, or is one unreadable record."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self._refused: Any = None
+        self._opened = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Any:
+        self._open()
+        return iter([self._refused]) if self._refused is not None else iter(self._batch)
+
+    def __next__(self) -> Any:
+        self._open()
+        return next(self._batch)
+
+    def _open(self) -> None:
+        if self._opened:
+            return
+        self._opened = True
+        batch = self._batch
+        codec = _codec(batch)
+        found = unpack(memoryview(batch._buffer)[batch._pos :], codec) if batch.magic == 2 else None
+        if found is None:
+            self._refused = _refusal(batch, codec)
+            return
+        batch._buffer, batch._pos, batch._decompressed = bytearray(found), 0, True
+
+
+def _codec(batch: Any) -> int:
+    if batch.magic == 2:
+        return int(batch.compression_type)
+    return int(batch._attributes) & 0x07  # the formats before Kafka 0.11
+
+
+def _refusal(batch: Any, codec: int) -> DefaultRecord:
+    name = _CODECS[codec] if codec < len(_CODECS) else str(codec)
+    packed = bytes(batch._buffer)
+    last = batch.last_offset if batch.magic == 2 else batch.base_offset
+    about = f"{name}, {len(packed)} bytes, offsets {batch.base_offset} to {last}"
+    log.error(
+        "a packed batch was not read (%s): set compression.type=uncompressed on its topic",
+        about,
+        extra={"action": "refuse_batch"},
+    )
+    timestamp = batch.max_timestamp if batch.magic == 2 else 0
+    headers = [(PACKED, about.encode())]
+    return DefaultRecord(len(packed), last, timestamp, 0, None, packed, headers)
