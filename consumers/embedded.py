@@ -203,6 +203,8 @@ class EmbeddedValkey:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=(lock,),
+            # It outlives us, and has no use for Kafka's password.
+            env={name: value for name, value in os.environ.items() if name[:6] != "LETHE_"},
             umask=0o077,
             check=False,
             text=True,

@@ -25,7 +25,12 @@ from kafka.protocol.metadata import MetadataRequest
 
 from consumers.log.base import Partition
 from consumers.log.kafka_refusals import Refusals, explain, forbidden
-from consumers.log.kafka_repairs import DIRECT, fetch_by_topic_id, refuse_new_topics
+from consumers.log.kafka_repairs import (
+    DIRECT,
+    fetch_by_topic_id,
+    hear_last_words,
+    refuse_new_topics,
+)
 from engine.errors import InvalidData, LogUnavailable
 
 T = TypeVar("T")
@@ -106,6 +111,7 @@ class Connection:
             self._client = KafkaNetClient(**configs)
             refuse_new_topics(self._client)
             fetch_by_topic_id(self._client)
+            hear_last_words(self._client)
             self._refusals.watch(self._client)
             return self._client
 

@@ -15,6 +15,7 @@ from kafka import errors
 from engine.store.tls import advice
 
 _CLOSED = ("socket disconnected", "connection reset", "broken pipe")
+_NO_FRAME = "Invalid frame length"  # the answer is no Kafka: that of a TLS port to plain words
 _SIGNING_ON = (
     errors.SaslAuthenticationFailedError,
     errors.UnsupportedSaslMechanismError,
@@ -64,7 +65,9 @@ class Refusals:
 
 def _final(error: Exception) -> bool:
     """Return whether trying again cannot help."""
-    return isinstance(error, _SIGNING_ON) or advice(str(error), "") is not None
+    if isinstance(error, _SIGNING_ON) or _NO_FRAME in str(error):
+        return True
+    return advice(str(error), "") is not None
 
 
 def explain(error: Exception, access: Mapping[str, Any]) -> str | None:
@@ -85,9 +88,13 @@ def explain(error: Exception, access: Mapping[str, Any]) -> str | None:
         )
     if (found := advice(said, "LETHE_KAFKA")) is not None:
         return f"{found}: check that {listener}" if "speak" in found else found
-    if any(words in said.lower() for words in _CLOSED):
-        return f"it closed the connection: it may be starting; else check that {listener}"
-    return None
+    if _NO_FRAME in said:
+        what = "it answers in another protocol (TLS?):"
+    elif any(words in said.lower() for words in _CLOSED):
+        what = "it closed the connection: it may be starting; else"
+    else:
+        return None
+    return f"{what} check that {listener}"
 
 
 def forbidden(error: Exception, access: Mapping[str, Any]) -> str:

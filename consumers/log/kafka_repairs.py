@@ -50,6 +50,35 @@ def refuse_new_topics(client: Any) -> None:
     client.cluster.config["allow_auto_create_topics"] = False
 
 
+def hear_last_words(client: Any) -> None:
+    """Deliver what a broker sent before it hung up.
+
+    When both arrive together, the client drops the bytes: a broker says that a password is wrong
+    and closes, and all that is known is that it closed. (`test_each_refusal_of_kafka_is_one_line`)
+    """
+    manager = client._manager
+    build: Callable[..., Any] = manager._build_transport
+
+    async def build_and_listen(*args: Any, **kwargs: Any) -> Any:
+        transport = await build(*args, **kwargs)
+        receive: Callable[[], tuple[bytes, Any]] = transport._sock_recv
+        late: list[Any] = []
+
+        def receive_in_order() -> tuple[bytes, Any]:
+            if late:
+                return b"", late.pop()
+            data, error = receive()
+            if data and error is not None:
+                late.append(error)
+                error = None
+            return data, error
+
+        transport._sock_recv = receive_in_order
+        return transport
+
+    manager._build_transport = build_and_listen
+
+
 def fetch_by_topic_id(client: Any) -> None:
     """Send fetches in the version that names topics by id.
 

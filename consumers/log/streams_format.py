@@ -233,10 +233,15 @@ def reaching(client: redis.Redis) -> Iterator[None]:
     try:
         yield
     except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-        raise LogUnavailable(f"the log's Redis at {address(client)} {refusal(error)}") from error
+        raise LogUnavailable(
+            f"the log's Redis at {address(client)} {refusal(error, client)}"
+        ) from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        advice = refusal(error) or "start it, or name another one with --redis or LETHE_REDIS_URL"
+        advice = (
+            refusal(error, client)
+            or "start it, or name another one with --redis or LETHE_REDIS_URL"
+        )
         raise LogUnavailable(
             f"the log's Redis at {address(client)} cannot be reached ({reason}): {advice}"
         ) from error

@@ -33,7 +33,7 @@ from redis.retry import Retry
 from engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
 from engine.store.keys import SETTLED
 from engine.store.reading import words
-from engine.store.tls import Access, advice
+from engine.store.tls import NO_TLS, Access, advice
 
 Fields: TypeAlias = Any
 """A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""
@@ -88,7 +88,14 @@ class _CheckedConnection(SSLConnection):
         self._lethe_context = lethe_context
 
     def _wrap_socket_with_ssl(self, sock: Any) -> Any:
-        return self._lethe_context.wrap_socket(sock, server_hostname=self.host)
+        usual = sock.gettimeout()
+        sock.settimeout(_CONNECT_SECONDS)  # a server without TLS waits for more, as long as we do
+        try:
+            found = self._lethe_context.wrap_socket(sock, server_hostname=self.host)
+        except TimeoutError:
+            raise OSError(NO_TLS) from None
+        found.settimeout(usual)
+        return found
 
 
 def secure(client: redis.Redis, url: str, access: Access) -> None:
@@ -168,7 +175,9 @@ def reachable(client: redis.Redis) -> Iterator[None]:
     try:
         yield
     except (AuthenticationError, NoPermissionError) as error:
-        raise StoreUnavailable(f"the store at {address(client)} {refusal(error)}") from error
+        raise StoreUnavailable(
+            f"the store at {address(client)} {refusal(error, client)}"
+        ) from error
     except InvalidResponse as error:
         raise StoreUnavailable(
             f"what answers at {address(client)} is no Redis or Valkey; check LETHE_REDIS_URL"
@@ -176,7 +185,7 @@ def reachable(client: redis.Redis) -> Iterator[None]:
     except (RedisConnectionError, RedisTimeoutError) as error:
         raise StoreUnavailable(
             f"the store at {address(client)} cannot be reached ({error}); "
-            f"{refusal(error) or 'start it, or set LETHE_REDIS_URL'}"
+            f"{refusal(error, client) or 'start it, or set LETHE_REDIS_URL'}"
         ) from error
     except ResponseError as error:
         said = without_command(error)
@@ -206,7 +215,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def refusal(error: Exception) -> str:
+def refusal(error: Exception, client: redis.Redis) -> str:
     """Return what a person can do about a server that turned us away; empty when it did not."""
     said = without_command(error)
     if isinstance(error, AuthenticationError):
@@ -220,6 +229,11 @@ def refusal(error: Exception) -> str:
         plain = "; write redis:// in LETHE_REDIS_URL if that is meant" if "speak" in found else ""
         return found + plain
     if "closed by server" in said.lower() or "reset by peer" in said.lower():
+        if issubclass(client.connection_pool.connection_class, SSLConnection):
+            return (
+                "if it wants a client certificate, set LETHE_REDIS_CERT_FILE and "
+                "LETHE_REDIS_KEY_FILE; else look at its log"
+            )
         return "if that port wants TLS, write rediss:// in LETHE_REDIS_URL; else look at its log"
     return ""
 

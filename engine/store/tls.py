@@ -118,6 +118,8 @@ def advice(reason: str, prefix: str) -> str | None:
     return None
 
 
+NO_TLS = "no answer to the TLS handshake"
+
 _KNOWN = (
     (
         ("certificate has expired", "certificate is not yet valid"),
@@ -148,7 +150,13 @@ _KNOWN = (
         "and {prefix}_KEY_FILE, or renew what they name",
     ),
     (
-        ("wrong_version_number", "wrong version number", "unexpected_eof", "eof occurred"),
+        (
+            "wrong_version_number",
+            "wrong version number",
+            "unexpected_eof",
+            "eof occurred",
+            "to the tls",
+        ),
         "it does not speak TLS on this port",
     ),
 )
