@@ -95,5 +95,17 @@ def _sasl(settings: Settings) -> Mapping[str, Any]:
     return {
         "sasl_mechanism": mechanism,
         "sasl_plain_username": settings.kafka_sasl_username,
-        "sasl_plain_password": secret,
+        "sasl_plain_password": _Hidden(secret),
     }
+
+
+class _Hidden(str):
+    """A password that is no part of what holds it, when that is printed.
+
+    kafka-python logs all of its settings at DEBUG.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'**********'"

@@ -244,3 +244,30 @@ def test_the_health_check_fails_when_nobody_listens() -> None:
     with _worker_that_answers(200) as port:
         pass
     assert _healthcheck().healthy(port) is False
+
+
+def test_the_users_of_the_store_have_no_password_that_anybody_could_know() -> None:
+    lines = (DEPLOY / "valkey-users.acl").read_text().splitlines()
+    assert lines[0].startswith("user default off ")
+    for line in lines[1:]:
+        words = line.split()
+        assert words[2:4] == ["reset", "on"]
+        # A hash that the server refuses to start with, until it is replaced
+        assert words[4].startswith("#SHA256-OF-THE-PASSWORD-OF-")
+        assert not any(word == "nopass" or word.startswith(">") for word in words)
+        keys = [word for word in words if "~" in word]
+        assert all(key.split("~", 1)[1].startswith("lethe:") for key in keys)
+        assert "-@dangerous" in words
+
+
+def test_only_the_worker_and_the_operator_may_write_what_subscribers_believe() -> None:
+    writers: dict[str, set[str]] = {}
+    for line in (DEPLOY / "kafka" / "acls.csv").read_text().splitlines():
+        if line and not line.startswith("#"):
+            role, _, name, operations = line.split(",")
+            if {"Write", "All"} & set(operations.split()):
+                assert not name.endswith("*"), line
+                writers.setdefault(name, set()).add(role)
+    for topic in ("lethe.versions", "lethe.models", "lethe.receipts"):
+        assert writers[topic] == {"worker", "operator"}
+    assert "subscriber" not in set().union(*writers.values())
