@@ -188,7 +188,7 @@ class Connection:
             self._seen = now
         elif now - self._seen > UNREACHABLE_SECONDS:
             silence = f"no connection for {now - self._seen:.0f} s"
-            raise self._server.unreachable(self._refusals.final or silence)
+            raise self._server.unreachable(self._refusals.lasting or silence)
 
 
 class _Demoted(logging.Handler):

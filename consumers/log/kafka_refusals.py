@@ -28,6 +28,8 @@ class Refusals:
 
     def __init__(self) -> None:
         self.last: Exception | None = None
+        self.lasting: Exception | None = None
+        """The newest one, if trying again cannot mend it."""
         self._refused: dict[object, Exception] = {}
 
     def watch(self, client: Any) -> None:
@@ -36,6 +38,7 @@ class Refusals:
         connect = manager._connect
 
         async def connect_and_note(node: Any, connection: Any, *args: Any, **kwargs: Any) -> None:
+            self.lasting = None
             connection.close_future.add_errback(lambda error: self._note(manager, node, error))
             await connect(node, connection, *args, **kwargs)
             if connection.init_future.failed():
@@ -46,15 +49,12 @@ class Refusals:
 
         manager._connect = connect_and_note
 
-    @property
-    def final(self) -> Exception | None:
-        """The newest failure that no repetition mends, if it was such a one."""
-        return self.last if self.last is not None and _final(self.last) else None
-
     def _note(self, manager: Any, node: Any, error: Exception) -> None:
-        if self.final is None:
+        if _lasting(error, connected_before=manager.bootstrapped):
+            self.lasting = error
+        if self.lasting is None or self.lasting is error:
             self.last = error
-        if manager.bootstrapped or not _final(error):
+        if manager.bootstrapped or self.lasting is not error:
             return
         self._refused[node.node_id] = error
         bootstrap = {broker.node_id for broker in manager.cluster.bootstrap_brokers()}
@@ -63,11 +63,14 @@ class Refusals:
             manager._auth_failures.update(self._refused)
 
 
-def _final(error: Exception) -> bool:
+def _lasting(error: Exception, *, connected_before: bool) -> bool:
     """Return whether trying again cannot help."""
-    if isinstance(error, _SIGNING_ON) or _NO_FRAME in str(error):
+    if isinstance(error, _SIGNING_ON):
         return True
-    return advice(str(error), "") is not None
+    found = advice(str(error), "")
+    if connected_before:  # then a connection that is cut says nothing of protocols
+        return found is not None and "speak" not in found
+    return found is not None or _NO_FRAME in str(error)
 
 
 def explain(error: Exception, access: Mapping[str, Any]) -> str | None:

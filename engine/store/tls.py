@@ -40,12 +40,11 @@ class TlsFiles:
         InvalidData
             A file cannot be read or is not what its setting says.
         """
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and name
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if self.ca is not None:
-            # A CA of one's own replaces the system's: nobody else may vouch for the server.
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.ca is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        else:  # it replaces the system's: nobody else may vouch for the server
             try:
                 context.load_verify_locations(self.ca)
             except (OSError, ssl.SSLError) as error:
