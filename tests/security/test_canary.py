@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from consumers.access import kafka_access, store_access
 from consumers.embedded import EmbeddedValkey
@@ -49,8 +51,10 @@ with ModelSubscriber.connect() as models:
 def _secrets(secure: Secure) -> list[str]:
     """Return every secret that the settings of these tests lead to, and forms that it may take."""
     found = [secure.password(user) for user in ("lethe-operator", "lethe-worker", "admin")]
-    key = (secure.directory / "scores-key.pem").read_text().splitlines()
-    return [*found, key[1], "canary"]
+    for name in ("scores-key.pem", "signing-key.pem"):
+        lines = (secure.directory / name).read_text().splitlines()
+        found.append(lines[1])
+    return [*found, "canary"]
 
 
 def _settings(secure: Secure) -> dict[str, str]:
@@ -63,7 +67,15 @@ def _settings(secure: Secure) -> dict[str, str]:
     }
     files = {f"LETHE_{where}_{name}_FILE": path for name, path in key.items()
              for where in ("REDIS", "KAFKA")}  # fmt: skip
+    signing = directory / "signing-key.pem"
+    if not signing.exists():
+        kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        plain = serialization.NoEncryption()
+        signing.touch(0o600)
+        signing.write_bytes(Ed25519PrivateKey.generate().private_bytes(*kinds, plain))
     return {
+        "LETHE_SIGNING_KEY": str(signing),
+        "LETHE_REQUEST_SIGNING_KEY": str(signing),
         **secure.kafka_settings("operator"),
         **secure.store_settings("operator"),
         **files,
