@@ -16,6 +16,7 @@ from consumers.batching import Batching, Rest
 from consumers.decide import Decision, compute, decide, rows_named, status_of
 from consumers.deletion_transition import (
     deletion_transition,
+    log_time,
     origin_of,
     unregistered_transition,
 )
@@ -244,9 +245,11 @@ class Decider:
         refused = [item for item in items if isinstance(item, Refused)]
         if isinstance(state, Unregistered):
             decisions = decide(None, items, lookup, subjects)
+            now = self._now()
+            arrived = {item.record.offset: log_time(item.record, now) for item in items}
             self._commit(
                 unregistered_transition(
-                    state, group.model_id, decisions, refused, origin, now=self._now()
+                    state, group.model_id, decisions, refused, origin, now=now, arrived=arrived
                 )
             )
             self._states.drop(group.keys)

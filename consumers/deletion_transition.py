@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 
 import numpy as np
@@ -57,6 +57,7 @@ Anybody can make up names. Beyond the limit a repeat is answered afresh. The tim
 of ``lethe.deletions``: after it no record can be read again, so no offset is needed any more.
 """
 
+_LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
 _DEAD_LETTER_KEY = 1024
 _DEAD_LETTER_HEADERS = 60 * 1024
 """Bytes of a dead letter's key and of the headers that it came with; see `topics.specs`."""
@@ -96,6 +97,13 @@ def repeated_entry(repeated: Repeated) -> Entry:
     return replace(receipt_entry(receipt), value=repeated.receipt.encode())
 
 
+def log_time(record: Record, now: datetime) -> datetime:
+    """Return when the log took a record; now, if its time makes no sense."""
+    if not 0 < record.timestamp_ms < _LATEST_MS:
+        return now
+    return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+
+
 def unregistered_transition(
     record: Unregistered,
     model_id: str,
@@ -104,13 +112,16 @@ def unregistered_transition(
     origin: Origin,
     *,
     now: datetime,
+    arrived: Mapping[int, datetime] | None = None,
 ) -> Commit:
     """Return the commit that decides requests for a model which is not registered.
 
     Or records that name none: then the model id is empty, and the record that stays is the
-    partition's.
+    partition's. A store that lost this commit has it made again, and a takeover compares no
+    history for such models: so the receipts must come out the same, byte for byte. Their time is
+    that of the log, by offset in ``arrived``.
     """
-    answers = _answers(model_id, None, decisions, origin, now)
+    answers = _answers(model_id, None, decisions, origin, now, arrived)
     entries = [*answers.entries]
     entries += [dead_letter(item) for item in refused if item.dead_letter]
     room = max(0, _UNREGISTERED_RECEIPTS - record.receipts)
@@ -242,6 +253,7 @@ def _answers(
     decisions: Sequence[Decision],
     origin: Origin,
     now: datetime,
+    arrived: Mapping[int, datetime] | None = None,
 ) -> _Answers:
     answers = _Answers()
     sent: dict[str, Entry] = {}
@@ -251,7 +263,8 @@ def _answers(
         elif isinstance(decision, Again):
             answers.entries.append(sent[decision.request_id])
         else:
-            made, body = _receipt(model_id, after, decision, now)
+            moment = now if arrived is None else arrived.get(_offset(decision), now)
+            made, body = _receipt(model_id, after, decision, moment)
             receipt = made if body is None else origin.published(made) or made
             answers.entries.append(receipt_entry(receipt))
             if body is not None:
@@ -259,6 +272,11 @@ def _answers(
                 answers.kept[receipt.request_id] = stored_receipt(receipt, body)
                 sent[receipt.request_id] = answers.entries[-1]
     return answers
+
+
+def _offset(decision: Rejected | Conflicting | Accepted | Deferral) -> int:
+    source = decision.accepted.source if isinstance(decision, Deferral) else decision.source
+    return source.offset
 
 
 def _receipt(

@@ -76,6 +76,29 @@ def test_answers_that_made_no_version_are_given_once(memory: Platform) -> None:
     check_model(memory)
 
 
+def test_a_lost_answer_for_an_unknown_model_comes_out_again_byte_for_byte(memory: Platform) -> None:
+    """Given a store that forgot refusals, when they are decided again, then nobody sees a second.
+
+    Found by `make chaos` (seed 5): only registered models are compared with history.
+    """
+    memory.register("m", "benign", "linear", budget=10.0)
+    before = dump(memory.store, "nobody")
+    for i in range(3):
+        memory.send("nobody", f"row-{i}")
+        memory.send("nobody", "another row", request_id="used twice")
+    memory.send("nobody", "yet another", request_id="used twice")
+    memory.drain()
+    published = values(memory, topics.RECEIPTS)
+    assert len(published) == 5, "four requests and a conflict"
+
+    restore(memory.store, "nobody", before)
+    memory.raw().delete(*memory.raw().keys("lethe:watermark:*"))
+    memory.pair[0].recover()
+    memory.drain()
+    assert len(memory.records(topics.RECEIPTS)) > len(published), "they were sent again"
+    assert values(memory, topics.RECEIPTS) == published
+
+
 @pytest.mark.parametrize(("kind", "method"), KINDS)
 @pytest.mark.parametrize("size", list(Size))
 def test_a_lost_refresh_whose_result_is_gone_is_adopted_and_then_rebuilt(
