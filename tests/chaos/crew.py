@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,15 @@ class Crew:
             for line in handle:
                 if line.startswith(b"{") and line.endswith(b"}\n"):
                     yield json.loads(line)
+
+    def halts(self) -> Counter[str]:
+        """Return how often models were halted, by what the workers said of the reason."""
+        found: Counter[str] = Counter()
+        for path in sorted(self._logs.glob("deletions-*.log")):
+            for line in path.read_text(errors="replace").splitlines():
+                if "action=halt" in line:
+                    found[line.partition("reason=")[2][:160]] += 1
+        return found
 
     def replace_deserters(self) -> None:
         """Start others in place of those that ended by themselves, and remember that they did."""

@@ -81,8 +81,15 @@ class Faults:
 
     def kill_one(self) -> None:
         """Kill a deletion worker; nothing else goes on."""
-        busy = [m for m in self.crew.of("deletions") if self.crew.holding(m)]
-        if not busy:
+        busy: list[Member] = []
+
+        def somebody_works() -> bool:
+            busy[:] = [m for m in self.crew.of("deletions") if self.crew.holding(m)]
+            return bool(busy)
+
+        try:
+            wait_until(somebody_works, 30.0, "a worker that holds a partition")
+        except TimeoutError:
             return
         member = self.rng.choice(busy)
         held = self.crew.holding(member)

@@ -94,9 +94,47 @@ def figures(
             }
             for verdict in verdicts
         ],
+        "halts": dict(outcome.halts),
+        "forks": forks(history, outcome),
         "problems": problems,
         "failed": bool(problems or not verdicts or any(verdict.wrong for verdict in verdicts)),
     }
+
+
+def forks(history: History, outcome: Outcome) -> list[str]:
+    """Return, for each version that has two digests, who sent each and when, and what was lost.
+
+    One is known (docs/commit.md): a worker that was stopped between reading the outbox and
+    sending, across a loss of the commit. It is told apart by its stop; it stays a failure.
+    """
+    sent: dict[tuple[str, int], dict[str, tuple[str, float]]] = {}
+    for line in history.diaries:
+        if line["what"] == "sending":
+            for model, version, digest in line["versions"]:
+                sent.setdefault((model, version), {}).setdefault(digest, (line["who"], line["t"]))
+    stops = {
+        one.whom: (one.begin, one.end)
+        for one in outcome.faults.happened
+        if one.kind == "worker: SIGSTOP past its session"
+    }
+    told = []
+    for (model, version), digests in sent.items():
+        if len(digests) < 2:
+            continue
+        times = sorted((t, who, digest[:12]) for digest, (who, t) in digests.items())
+        first, last = times[0][0], times[-1][0]
+        lost = [loss for loss in outcome.store.losses if first - 60 < loss.begin < last]
+        late = times[-1][1]
+        known = late in stops and any(
+            stops[late][0] < loss.end and loss.begin < stops[late][1] for loss in lost
+        )
+        told.append(
+            f"{model} version {version} was sent as "
+            + " and as ".join(f"{digest} by {who} at {t:.3f}" for t, who, digest in times)
+            + f"; losses before the last: {[(loss.how, round(loss.begin, 3)) for loss in lost]}"
+            + ("; the last sender had been stopped across one: the known case" if known else "")
+        )
+    return told
 
 
 def _spread(times: list[float]) -> dict[str, float | None]:
@@ -133,6 +171,8 @@ def report(found: Figures) -> str:
         f"{peace['median']} s, worst {peace['worst']} s (of {peace['partitions']}); while other "
         f"faults went on: {war['median']} s, {war['worst']} s (of {war['partitions']})",
         f"everything decided {found['liveness_seconds']} s after the last fault",
+        *(f"  halted {n} times: {reason}" for reason, n in found["halts"].items()),
+        *(f"  fork: {fork}" for fork in found["forks"]),
         *(f"  PROBLEM  {problem}" for problem in found["problems"]),
     ]
     for one in found["promises"]:

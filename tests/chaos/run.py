@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +81,7 @@ class Outcome:
     producers: Producers
     sight: Sight
     liveness: float | None = None
-    halted: list[str] = field(default_factory=list)
+    halts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -347,6 +348,7 @@ class Run:
             self._search(raw)
         store.close()
         self.crew.close()
+        outcome.halts = self.crew.halts()
         self.history.diaries = read_diaries(self.crew.diaries)
 
     def _search(self, raw: redis.Redis) -> None:
