@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from tests.chaos.bound import theta_within_its_bound
-from tests.chaos.checker import Facts, judge
+from tests.chaos.checker import judge
+from tests.chaos.facts import Facts
 from tests.chaos.report import figures, report
 from tests.chaos.run import Run, Settings
 from tests.servers import Missing

@@ -10,7 +10,7 @@ import numpy as np
 from consumers import topics
 from consumers.chain import theta_of
 from consumers.events import Parameters
-from tests.chaos.checker import Facts, Verdict
+from tests.chaos.facts import Facts, Verdict
 from tests.chaos.history import Json
 from tests.oracles import distance, retrain_wide
 

@@ -1,109 +1,29 @@
 """Judges a run by what it left behind: every promise, how often it was looked at, what broke it.
 
 Pure functions of a `History`. Digests and oracles are computed here anew, by code that the
-product does not use (`rfc8785`, `hashlib`, `tests.oracles`).
+product does not use (`rfc8785`, `hashlib`, `tests.oracles`). What others saw or wrote down is
+judged in `tests.chaos.witnesses`, theta in `tests.chaos.bound`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import rfc8785
 
-from consumers import topics
-from tests.chaos.history import Asked, History, Json, Record, Source
-
-_SHOWN = 5
-_MIXED = 1e-6
-
-
-@dataclass
-class Verdict:
-    """A promise: how many cases were looked at, and what is wrong."""
-
-    promise: str
-    cases: int = 0
-    wrong: list[str] = field(default_factory=list)
-    notes: Counter[str] = field(default_factory=Counter)
-
-    def look(self, good: bool, what: Callable[[], str] | str) -> None:
-        """Look at one case."""
-        self.cases += 1
-        if not good:
-            self.wrong.append(what if isinstance(what, str) else what())
-
-    def __str__(self) -> str:
-        shown = "".join(f"\n    {one}" for one in self.wrong[:_SHOWN])
-        more = len(self.wrong) - _SHOWN
-        shown += f"\n    and {more} more" if more > 0 else ""
-        notes = "".join(f"; {name}: {count}" for name, count in self.notes.items())
-        return f"{len(self.wrong)} of {self.cases}  {self.promise}{notes}{shown}"
-
-
-class Facts:
-    """What several promises look at, sorted once."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.contents: dict[tuple[str, str], list[Asked]] = defaultdict(list)
-        for asked in history.asked:
-            self.contents[asked.model, asked.request_id].append(asked)
-        self.acknowledged = {
-            (asked.model, asked.request_id) for asked in history.asked if asked.acknowledged
-        }
-        self.sent = [r for r in history.topics.get(topics.DELETIONS, []) if _is_request(r)]
-        self.at = {record.source: record for record in self.sent}
-        self.receipts = [
-            record for record in history.topics.get(topics.RECEIPTS, []) if record.data is not None
-        ]
-        self.finals: dict[tuple[str, str], dict[bytes, Json]] = defaultdict(dict)
-        self.conflicts: dict[Source, dict[bytes, Json]] = defaultdict(dict)
-        for record in self.receipts:
-            receipt = record.data or {}
-            name = (receipt["model_id"], receipt["request_id"])
-            if receipt["code"] == "REQUEST_ID_CONFLICT":
-                self.conflicts[_source(receipt)][record.value] = receipt
-            elif receipt["status"] != "DEFERRED":
-                self.finals[name][record.value] = receipt
-        self.versions: dict[str, list[Json]] = defaultdict(list)
-        for record in history.topics.get(topics.VERSIONS, []):
-            self.versions[record.key.decode()].append(record.data or {})
-
-    def final(self, name: tuple[str, str]) -> Json | None:
-        """Return the first of a request's final receipts."""
-        return next(iter(self.finals.get(name, {}).values()), None)
-
-    def rows(self, model: str, content: tuple[object, ...]) -> list[str]:
-        """Return the member rows that a request names."""
-        rows, subject = content
-        n = len(self.history.data[model].X)
-        if isinstance(subject, str):
-            first = 3 * int(subject.rpartition("-")[2])
-            return [f"row-{i}" for i in range(first, min(first + 3, n))]
-        assert isinstance(rows, tuple)
-        kept = (row for row in rows if row.startswith("row-"))
-        return [row for row in kept if int(row.rpartition("-")[2]) < n]
-
-
-def _is_request(record: Record) -> bool:
-    data = record.data or {}
-    return "request_id" in data and ("row_ids" in data or "subject_id" in data)
-
-
-def content_of(data: Json) -> tuple[object, ...]:
-    """Return what makes two requests the same."""
-    rows = data.get("row_ids")
-    return (None if rows is None else tuple(sorted(set(rows))), data.get("subject_id"))
-
-
-def _source(receipt: Json) -> Source:
-    where = receipt["source"]
-    return where["topic"], where["partition"], where["offset"]
-
+from tests.chaos.facts import Facts, Verdict, content_of, source_of
+from tests.chaos.history import History, Json
+from tests.chaos.witnesses import (
+    deleted_bytes_are_gone,
+    garbage_is_told_once,
+    no_mixed_reads,
+    no_zombie_writes,
+    nobody_left,
+    what_was_seen_stands,
+)
 
 # -- requests and receipts ----------------------------------------------------------------------
 
@@ -131,7 +51,7 @@ def conflicts_are_told(facts: Facts) -> Verdict:
         final = facts.final((data["model_id"], data["request_id"]))
         if final is None:
             continue
-        first = facts.at.get(_source(final))
+        first = facts.at.get(source_of(final))
         if first is None or first.data is None:
             verdict.look(good=False, what=f"{data['request_id']}: its receipt names another record")
             continue
@@ -163,7 +83,7 @@ def receipts_in_order(facts: Facts) -> Verdict:
             "status"
         ] != "DEFERRED":
             continue  # it came with a rebuild
-        _, partition, offset = _source(receipt)
+        _, partition, offset = source_of(receipt)
         place = (receipt["model_id"], partition)
         good = offset > last.get(place, -1)
         verdict.look(good, f"{receipt['request_id']} of {place}: {offset} after {last.get(place)}")
@@ -176,7 +96,7 @@ def outcomes_are_right(facts: Facts) -> Verdict:
     verdict = Verdict("receipts that say what is not so")
     for name, finals in facts.finals.items():
         for receipt in finals.values():
-            first = facts.at.get(_source(receipt))
+            first = facts.at.get(source_of(receipt))
             if first is None or first.data is None:
                 continue
             model, content = name[0], content_of(first.data)
@@ -231,7 +151,7 @@ def ledger_is_the_union(facts: Facts) -> Verdict:
         asked: set[str] = set()
         for name, finals in facts.finals.items():
             for receipt in finals.values():
-                first = facts.at.get(_source(receipt))
+                first = facts.at.get(source_of(receipt))
                 if name[0] == model and receipt["status"] == "APPLIED" and first is not None:
                     asked.update(facts.rows(model, content_of(first.data or {})))
         for row in asked | final.ledger.keys():
@@ -278,22 +198,6 @@ def versions_are_a_chain(facts: Facts) -> Verdict:
     return verdict
 
 
-def what_was_seen_stands(facts: Facts) -> Verdict:
-    """What watchers and subscribers saw meanwhile is what is there in the end."""
-    verdict = Verdict("published versions contradicted")
-    there = {
-        (model, version["version"], version["digest"])
-        for model, versions in facts.versions.items()
-        for version in versions
-    }
-    for seen in facts.history.live:
-        good = (seen.model, seen.version, seen.digest) in there
-        verdict.look(good, f"the {seen.who} saw {seen.model} {seen.version} {seen.digest[:12]}")
-    for broken in facts.history.broken:
-        verdict.look(good=False, what=broken)
-    return verdict
-
-
 def state_is_the_log(facts: Facts) -> Verdict:
     """The stored state is what the log says: version, digest, offsets, receipts, nothing left."""
     verdict = Verdict("facts of the stored state that the log does not have, or the other way")
@@ -319,121 +223,6 @@ def state_is_the_log(facts: Facts) -> Verdict:
                 verdict.look(request in final.receipts, f"{model}: {request} is not stored")
         for what, count in final.leftovers.items():
             verdict.look(count == 0, f"{model}: {count} {what}")
-    return verdict
-
-
-# -- bad records, zombies, readers, bytes --------------------------------------------------------
-
-
-def garbage_is_told_once(facts: Facts) -> Verdict:
-    """Every unreadable record is in dead letters once, byte for byte, and nothing else is."""
-    verdict = Verdict("unreadable records not exactly once in dead letters")
-    letters: dict[str, set[bytes]] = defaultdict(set)
-    for record in facts.history.topics.get(topics.DEAD_LETTERS, []):
-        source = record.headers.get("lethe-source", b"").decode()
-        verdict.notes["repeats, byte for byte"] += record.value in letters[source]
-        letters[source].add(record.value)
-    expected: dict[str, bytes] = {}
-    for record in facts.history.topics.get(topics.DELETIONS, []):
-        if record.value in facts.history.garbage:
-            topic, partition, offset = record.source
-            expected[f"{topic}/{partition}/{offset}"] = record.value
-    for source, value in expected.items():
-        verdict.look(letters.pop(source, set()) == {value}, f"{source} is not in dead letters")
-    for source in letters:
-        verdict.look(good=False, what=f"{source} is in dead letters, and was no garbage")
-    arrived = set(expected.values())
-    for value, acknowledged in facts.history.garbage.items():
-        if acknowledged:
-            verdict.look(value in arrived, f"{value[:40]!r} never arrived")
-    return verdict
-
-
-def no_zombie_writes(facts: Facts) -> Verdict:
-    """Within a lineage of the store each commit follows the one before it, and only one does.
-
-    A worker that lost its partition holds an older state: a commit of its that was accepted on it
-    would take the place of another's, or leave one out.
-    """
-    verdict = Verdict("accepted writes by zombies")
-    accepted: dict[tuple[int, str, int], str] = {}
-    for line in facts.history.diaries:
-        if line["what"] != "commit":
-            continue
-        if line["lineage"] is None:
-            verdict.notes["commits of an unknown lineage"] += 1
-            continue
-        follows = line["sequence"] == line["expected"] + 1
-        place = (line["lineage"], line["model"], line["sequence"])
-        other = accepted.setdefault(place, line["who"])
-        good = follows and other == line["who"]
-        verdict.look(good, f"{place}: accepted from {other} and from {line['who']}")
-    verdict.notes["by a worker after another's, on the newest state"] = _late(facts.history.diaries)
-    return verdict
-
-
-def _late(diaries: Iterable[Json]) -> int:
-    """Count commits of workers between another's commit and being assigned the partition again.
-
-    They are valid: such a worker was refused, read the newest state, and decided what was not
-    decided. The compare-and-set lets nothing else pass.
-    """
-    owner: dict[tuple[str, str], str] = {}
-    assigned: dict[tuple[str, str], float] = {}
-    late = 0
-    taken: dict[tuple[str, str], float] = {}
-    for line in diaries:
-        if line["what"] == "seek":
-            assigned[line["who"], line["partition"]] = line["t"]
-        elif line["what"] == "commit" and line["partition"]:
-            place = (line["model"], line["partition"])
-            who = line["who"]
-            if owner.get(place, who) != who:
-                late += assigned.get((who, line["partition"]), 0.0) < taken.get(place, 0.0)
-            if owner.get(place) != who:
-                taken[place] = line["t"]
-            owner[place] = who
-    return late
-
-
-def no_mixed_reads(facts: Facts) -> Verdict:
-    """What a reader got belongs together, and is what was published under its digest."""
-    verdict = Verdict("reads of two generations mixed")
-    named = {
-        (model, version["digest"]): version["parameters_digest"]
-        for model, versions in facts.versions.items()
-        for version in versions
-    }
-    for read in facts.history.reads:
-        published = named.get((read.model, read.digest))
-        if published is None:
-            verdict.notes["of versions that the store lost before they were published"] += 1
-        good = published in (None, read.parameters_digest) and read.mismatch < _MIXED
-        verdict.look(good, f"{read.who} of {read.model} {read.version}: {read.mismatch:.1e}")
-    return verdict
-
-
-def deleted_bytes_are_gone(facts: Facts) -> Verdict:
-    """Numbers of deleted rows are found nowhere, and those of live rows are: the search finds."""
-    verdict = Verdict("places that still hold bytes of deleted rows")
-    for place, found in facts.history.remains.items():
-        verdict.look(found["deleted"] == 0, f"{place}: {found['deleted']} numbers of deleted rows")
-        verdict.notes["numbers in staged keys, which expire"] = facts.history.staged
-        if found["live"] == 0 and place != "kafka":
-            verdict.wrong.append(f"{place}: not even live rows are found: the search is broken")
-    return verdict
-
-
-def nobody_left(facts: Facts) -> Verdict:
-    """No worker ended by itself."""
-    verdict = Verdict("workers that ended by themselves")
-    ended = {
-        line["who"]: line["reason"] for line in facts.history.diaries if line["what"] == "ended"
-    }
-    verdict.cases = len({line["who"] for line in facts.history.diaries})
-    verdict.wrong = [
-        f"{who}: {ended.get(who, 'no reason given')}" for who in facts.history.deserters
-    ]
     return verdict
 
 

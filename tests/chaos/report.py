@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from tests.chaos.checker import Verdict
+from tests.chaos.facts import Verdict
 from tests.chaos.faults import IN_PEACE
 from tests.chaos.history import History, Json
 from tests.chaos.run import Outcome, Settings

@@ -8,7 +8,8 @@ import pytest
 
 from consumers import topics
 from tests.chaos.bound import theta_within_its_bound
-from tests.chaos.checker import Facts, judge
+from tests.chaos.checker import judge
+from tests.chaos.facts import Facts
 from tests.chaos.history import History, Live, Read, Record
 from tests.chaos.small import MODEL, altered, history, moved
 
