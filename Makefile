@@ -71,8 +71,8 @@ simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEE
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
 .PHONY: chaos
-chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n JSON=file)
-	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 JSON=file)
+	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(JSON),--json $(JSON))
 
 .PHONY: crash
 crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka

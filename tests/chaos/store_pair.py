@@ -32,7 +32,7 @@ from tests.chaos.recording import LINEAGE
 from tests.servers import ValkeyProcess, free_port
 
 _SYNC_SECONDS = 60.0
-_PATIENCE_SECONDS = 2.0  # with workers that commit nothing
+_PATIENCE_SECONDS = 4.0  # with workers that commit nothing
 _SETTINGS = {
     "repl-diskless-sync": "yes",
     "repl-diskless-sync-delay": "0",
