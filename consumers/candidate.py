@@ -141,6 +141,7 @@ def stage(
         W=made.dual_rows,
         sentinels=Sampled.of(sentinels),
         on_rows=lambda done: progress("storing rows", done, len(data.ids)),
+        row_keys=store.row_keys,
     )
     staging.stage_dataset(store.client, dataset, data.ids)
     state = ModelState(

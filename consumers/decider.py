@@ -33,6 +33,7 @@ from engine.errors import CommitConflict, StoreUnavailable
 from engine.store.commit import Commit
 from engine.store.keys import ModelKeys
 from engine.store.resample import with_enough_sentinels
+from engine.store.row_keys import no_key
 from engine.store.state import ModelState, State, Unregistered
 from engine.store.store import Lookup, ModelStore
 
@@ -199,6 +200,8 @@ class Decider:
             request_ids = [name for item in first if (name := _request_id(item)) is not None]
             lookup = self._store.look_up(state, request_ids, rows_named(first, subjects))
             if lookup.commit_seq == state.commit_seq:
+                if lookup.shredded:
+                    raise no_key(group.keys.tag, lookup.shredded)
                 return _Found(state, first, lookup, subjects)
             self._states.drop(group.keys)
         raise CommitConflict(f"model {group.model_id!r}: its state changes while it is read")

@@ -300,6 +300,7 @@ def _stage(
         W=made.dual_rows,
         sentinels=Sampled.of(sentinels),
         on_rows=written,
+        row_keys=job.store.row_keys,
     )
     staged = Staged(where, made.generation, made.stream, sentinels, ledger)
     counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
@@ -318,7 +319,7 @@ def _stage(
             certified = None
             rows -= len(caught_up.rows)
             counts = caught_up.class_counts(counts)
-            staging.unstage_rows(client, where, caught_up.rows)
+            staging.unstage_rows(client, where, caught_up.rows, job.store.row_keys)
             staging.stage_stream(client, where, staged.stream)
     scalars, thetas = stream_fields(staged.stream)
     result = _result(

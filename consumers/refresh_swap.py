@@ -111,6 +111,8 @@ def _swap_generation(
     persist = to_persist(store.client, where.required(), where.optional())
     if persist is None:  # by now, though it was read a moment ago
         return _drop(state, result, origin, now, "its staged generation has expired")
+    if store.row_keys is not None:
+        store.row_keys.keep(where)
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
     return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 

@@ -224,6 +224,8 @@ def _transition(
             "(after six hours it expires, and a store with a maxmemory-policy may evict it); "
             "nothing was changed, register it again"
         )
+    if store.row_keys is not None:
+        store.row_keys.keep(where)
     missing = [row for row in members.ids if row not in candidate.new]
     ledgered = store.ledgered(before.keys, missing)
     commit = Commit(
@@ -265,7 +267,7 @@ def _onto(
             "while it was registered; nothing was changed, register it again"
         )
     if caught_up.rows:
-        staging.unstage_rows(store.client, candidate.where, caught_up.rows)
+        staging.unstage_rows(store.client, candidate.where, caught_up.rows, store.row_keys)
         staging.stage_stream(store.client, candidate.where, caught_up.staged.stream)
     changed = fresh.meta.model_copy(
         update={

@@ -6,8 +6,9 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import redis
 from threadpoolctl import threadpool_limits
 
 from consumers import topics
@@ -22,6 +23,7 @@ from consumers.signed_log import SignedLog
 from engine.errors import InvalidData
 from engine.store.connection import Barrier, connect, reachable, text
 from engine.store.keys import BOUND_LOG
+from engine.store.row_keys import RowKeys
 from engine.store.store import ModelStore
 
 
@@ -52,10 +54,26 @@ class Runtime:
             relaxed=self.settings.durability == "relaxed",
             replicas=self.settings.replicas,
         )
-        store = ModelStore(client, barrier)
+        store = ModelStore(client, barrier, self._row_keys(client))
         self._stack.callback(store.close)
         self._check_log(store)
         return store
+
+    def _row_keys(self, client: redis.Redis) -> RowKeys | None:
+        """Connect to the store of row keys, if there is one; it must not be the store itself."""
+        named = self.settings.row_keys_url
+        if named is None:
+            return None
+        files = replace(store_access(self.settings), password=None)
+        keys = connect(named.get_secret_value(), files)
+        found = RowKeys(keys, relaxed=self.settings.durability == "relaxed")
+        if found.is_on(client):
+            found.close()
+            raise InvalidData(
+                "LETHE_ROW_KEYS_URL names the store itself: a backup of it would have rows and "
+                "keys together. Name another server, which is in no backup"
+            )
+        return found
 
     def ensure_topics(self) -> None:
         """Create the topics that are missing; from now on the store belongs to this log."""

@@ -39,6 +39,8 @@ class Settings(BaseSettings):
         Redis or Valkey; without it an embedded Valkey runs on ``data_dir``.
     kafka_bootstrap_servers
         Kafka; without it the workers use Redis Streams as their log (single-node mode).
+    row_keys_url
+        Another Redis or Valkey, which is in no backup: row records are encrypted with keys from it.
     redis_password_file, redis_ca_file, redis_cert_file, redis_key_file
         The password, when the address has none; and PEM files for ``rediss://``.
     kafka_security_protocol
@@ -84,6 +86,7 @@ class Settings(BaseSettings):
 
     redis_url: SecretStr | None = None
     kafka_bootstrap_servers: str | None = None
+    row_keys_url: SecretStr | None = None
     redis_password_file: Path | None = None
     redis_ca_file: Path | None = None
     redis_cert_file: Path | None = None
@@ -124,7 +127,7 @@ class Settings(BaseSettings):
         return value
 
     @field_validator(
-        *("redis_url", "redis_password_file", "redis_ca_file", "redis_cert_file"),
+        *("redis_url", "row_keys_url", "redis_password_file", "redis_ca_file", "redis_cert_file"),
         *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
         *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
         *("kafka_sasl_password_file", "request_keys", "request_signing_key"),

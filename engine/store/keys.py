@@ -176,6 +176,10 @@ class GenerationKeys:
         """Return the key of one shard of row records (hash)."""
         return self._key(f"rows:{shard}")
 
+    def row_keys(self, shard: int) -> str:
+        """Return the key, in the store of row keys, of one shard of them (hash)."""
+        return self._key(f"row-keys:{shard}")
+
     def required(self) -> list[str]:
         """Return the keys that every generation has."""
         return [self.fixed, self.factor]

@@ -35,6 +35,8 @@ class Lookup:
         Row ids that were members once.
     unread
         Live rows whose records were not read: they are more than any update takes.
+    shredded
+        Rows that the ledger does not know and whose encrypted records have no key any more.
     """
 
     commit_seq: int
@@ -43,6 +45,7 @@ class Lookup:
     records: Mapping[str, bytes]
     retired: frozenset[str]
     unread: frozenset[str] = frozenset()
+    shredded: frozenset[str] = frozenset()
 
 
 def look_up(

@@ -18,6 +18,7 @@ from engine.store import codec
 from engine.store.connection import Fields, reachable
 from engine.store.generation import Sampled, generation_info
 from engine.store.keys import DatasetKeys, GenerationKeys, shard_of
+from engine.store.row_keys import RowKeys
 from engine.store.store import CHUNK
 from engine.stream import Generation, Stream
 
@@ -41,6 +42,7 @@ def stage_generation(
     W: Array,
     sentinels: Sampled,
     on_rows: Progress = lambda _: None,
+    row_keys: RowKeys | None = None,
 ) -> None:
     """Write a generation: fixed part, factor, V, Q and row records.
 
@@ -59,10 +61,15 @@ def stage_generation(
         for start in range(0, len(ids), per_chunk):
             end = min(start + per_chunk, len(ids))
             pipeline = client.pipeline(transaction=True)
+            packed = {
+                ids[i]: codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), W[i])
+                for i in range(start, end)
+            }
+            if row_keys is not None:
+                packed = row_keys.seal(where, packed)
             shards: dict[int, Fields] = {}
-            for i in range(start, end):
-                record = codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), W[i])
-                shards.setdefault(shard_of(ids[i]), {})[ids[i]] = record
+            for row, record in packed.items():
+                shards.setdefault(shard_of(row), {})[row] = record
             for shard, records in shards.items():
                 pipeline.hset(where.rows(shard), mapping=records)
                 pipeline.expire(where.rows(shard), TIME_TO_LIVE)
@@ -83,8 +90,15 @@ def stage_stream(client: redis.Redis, where: GenerationKeys, stream: Stream) -> 
     pipeline.execute()
 
 
-def unstage_rows(client: redis.Redis, where: GenerationKeys, row_ids: Sequence[str]) -> None:
+def unstage_rows(
+    client: redis.Redis,
+    where: GenerationKeys,
+    row_ids: Sequence[str],
+    row_keys: RowKeys | None = None,
+) -> None:
     """Remove records of rows that were deleted while the generation was made."""
+    if row_keys is not None:
+        row_keys.drop(where, row_ids)
     with reachable(client):
         pipeline = client.pipeline(transaction=False)
         for row in row_ids:

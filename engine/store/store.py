@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import redis
@@ -21,6 +21,7 @@ from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.lookup import CHUNK, Lookup, look_up, row_records
 from engine.store.reading import integer, names, words
 from engine.store.receipts import open_receipt
+from engine.store.row_keys import SEALED, Opened, RowKeys, no_key
 from engine.store.state import ModelState, State, Unregistered, parse_deferred, parse_offsets
 
 __all__ = ["CHUNK", "Lookup", "ModelStore"]
@@ -56,7 +57,10 @@ class _Stored:
 class ModelStore:
     """Model state in one Redis or Valkey; one thread uses an instance."""
 
-    def __init__(self, client: redis.Redis, barrier: Barrier) -> None:
+    def __init__(
+        self, client: redis.Redis, barrier: Barrier, row_keys: RowKeys | None = None
+    ) -> None:
+        self.row_keys = row_keys
         surface_breaks(client)
         self._client = client
         # The script and the barrier that waits for it share one connection.
@@ -72,6 +76,8 @@ class ModelStore:
 
     def close(self) -> None:
         """Release the connections."""
+        if self.row_keys is not None:
+            self.row_keys.close()
         self._writer.close()
         self._client.close()
 
@@ -188,7 +194,11 @@ class ModelStore:
 
         A linear model's error needs no estimate, so it has none.
         """
-        records = {} if meta.config.kind is Kind.LINEAR else self.row_records(live, sampled.ids)
+        records: Mapping[str, bytes] = {}
+        if meta.config.kind is not Kind.LINEAR:
+            with reachable(self._client):
+                stored = row_records(self._client, live, sampled.ids)
+            records = self._open(live, stored).records
         kept = tuple(row for row in sampled.ids if row in records)
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
@@ -225,12 +235,40 @@ class ModelStore:
     def look_up(self, state: State, request_ids: Sequence[str], row_ids: Sequence[str]) -> Lookup:
         """Return what a batch needs to know; see `engine.store.lookup`. Cost O(k d)."""
         with reachable(self._client):
-            return look_up(self._client, state, request_ids, row_ids)
+            found = look_up(self._client, state, request_ids, row_ids)
+        if not isinstance(state, ModelState):
+            return found
+        opened = self._open(state.generation_keys, found.records)
+        return replace(
+            found, records=opened.records, shredded=opened.shredded - found.ledger.keys()
+        )
 
     def row_records(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the records of those rows that have one."""
+        """Return the records of those rows that have one.
+
+        Raises
+        ------
+        CorruptState
+            The key of an encrypted one is not there, and the row was not deleted.
+        """
         with reachable(self._client):
-            return row_records(self._client, live, row_ids)
+            found = row_records(self._client, live, row_ids)
+        opened = self._open(live, found)
+        lost = opened.shredded - self.ledgered(ModelKeys(live.tag), sorted(opened.shredded))
+        if lost:
+            raise no_key(live.tag, lost)
+        return dict(opened.records)
+
+    def _open(self, live: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
+        """Decrypt what is encrypted; without a store of keys, everything must be in the clear."""
+        if self.row_keys is not None:
+            return self.row_keys.open(live, records)
+        if any(record[:1] == bytes([SEALED]) for record in records.values()):
+            raise CorruptState(
+                f"{live.tag}: its row records are encrypted; name the store of their keys in "
+                "LETHE_ROW_KEYS_URL"
+            )
+        return Opened(records, frozenset())
 
     def receipt(self, model_id: str, request_id: str) -> str | None:
         """Return a stored receipt as it was published (JSON), final or pending, or None."""
@@ -347,9 +385,14 @@ class ModelStore:
 
     def _erase_rows(self, where: ModelKeys, waiting: Sequence[bytes], erased: Moment) -> None:
         pipeline = self._client.pipeline(transaction=False)
+        rows: dict[str, list[str]] = {}
         for entry in waiting:
             generation, _, row = text(entry).partition("/")
+            rows.setdefault(generation, []).append(row)
             pipeline.hdel(where.generation(generation).rows(keys.shard_of(row)), row)
+        if self.row_keys is not None:  # the keys first: they shred the copies elsewhere
+            for generation, named in rows.items():
+                self.row_keys.drop(where.generation(generation), named)
         pipeline.execute()
         erased()
         # Not in the same pipeline: a failed HDEL would not keep the SREM from happening.
@@ -366,6 +409,8 @@ class ModelStore:
         """Remove what a swap left behind: ``gen:<name>`` or ``data:<name>``."""
         kind, _, rest = name.partition(":")
         old = where.generation(rest) if kind == "gen" else where.dataset(rest)
+        if self.row_keys is not None and isinstance(old, GenerationKeys):
+            self.row_keys.drop_generation(old)
         for key in old.everything():
             self._client.unlink(key)
         discarded()

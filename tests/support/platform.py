@@ -34,6 +34,7 @@ from engine.policy import Size
 from engine.store.connection import Barrier, connect
 from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.jobs import JobResult
+from engine.store.row_keys import RowKeys
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 from tests.families import Data, make
@@ -43,10 +44,11 @@ DRAIN_SECONDS = 30.0
 __all__ = ["Clock", "Platform", "config_of", "row_ids", "store_at", "training_data"]
 
 
-def store_at(url: str, *, relaxed: bool = False) -> ModelStore:
+def store_at(url: str, *, relaxed: bool = False, keys_url: str = "") -> ModelStore:
     """Return a store with connections of its own."""
     client = connect(url)
-    return ModelStore(client, Barrier(client, relaxed=relaxed))
+    row_keys = RowKeys(connect(keys_url)) if keys_url else None
+    return ModelStore(client, Barrier(client, relaxed=relaxed), row_keys)
 
 
 def row_ids(data: Data) -> tuple[str, ...]:
@@ -130,6 +132,8 @@ class Platform:
         Where requests go, where the state is, and the address of Kafka where there is one.
     relaxed
         Whether the store may lose acknowledged writes.
+    keys_url
+        Where the keys of row records are, if these are encrypted.
     data
         By model id: what it was registered with last.
     asked
@@ -141,17 +145,22 @@ class Platform:
     partitions: int = 2
     bootstrap: str = ""
     relaxed: bool = False
+    keys_url: str = ""
     data: dict[str, Data] = field(default_factory=dict)
     asked: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = store_at(self.url, relaxed=self.relaxed)
+        self.store = self.new_store()
         self.log.ensure_topics(topics.specs(self.partitions))
         self._raw = connect(self.url)
         self.producer, self.reader = self.log.producer(), self.log.reader()
         self._count = Clock()
         self._workers: list[DeletionWorker | RefreshWorker] = []
         self._pair: tuple[DeletionWorker, RefreshWorker] | None = None
+
+    def new_store(self) -> ModelStore:
+        """Return a store with connections of its own."""
+        return store_at(self.url, relaxed=self.relaxed, keys_url=self.keys_url)
 
     # -- doing --------------------------------------------------------------------------------
 
@@ -235,14 +244,14 @@ class Platform:
 
     def deletion_worker(self, store: ModelStore | None = None, **options: Any) -> DeletionWorker:
         """Return a new worker of the group, closed with the platform."""
-        store = store or store_at(self.url, relaxed=self.relaxed)
+        store = store or self.new_store()
         worker = DeletionWorker(self.log, store, **options)
         self._workers.append(worker)
         return worker
 
     def refresh_worker(self, **options: Any) -> RefreshWorker:
         """Return a new refresh worker, closed with the platform."""
-        worker = RefreshWorker(self.log, store_at(self.url, relaxed=self.relaxed), **options)
+        worker = RefreshWorker(self.log, self.new_store(), **options)
         self._workers.append(worker)
         return worker
 
@@ -300,7 +309,7 @@ class Platform:
     def reconnect(self) -> None:
         """Connect anew to a store that was restarted: a connection that broke says so once."""
         self.store.close()
-        self.store = store_at(self.url, relaxed=self.relaxed)
+        self.store = self.new_store()
 
     # -- reading ------------------------------------------------------------------------------
 

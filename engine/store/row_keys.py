@@ -1,0 +1,170 @@
+"""Row records that are encrypted at rest: a key for each, in a store that no backup has.
+
+A record of codec `SEALED` is ``codec (1 byte) | nonce (12) | AES-256-GCM of the record``. Its
+key is random, its own, and lies in another Redis or Valkey; the associated data name model,
+generation and row, so that no record can stand in for another. Erasing a row drops its key first:
+every copy of the record, in replicas, backups and freed blocks, is noise from then on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from engine.errors import CorruptState, StoreUnavailable
+from engine.store.connection import Barrier, Fields, reachable, surface_breaks
+from engine.store.keys import SHARDS, GenerationKeys, shard_of
+
+SEALED = 2
+"""The codec byte of an encrypted record; inside is one of codec 1."""
+
+TIME_TO_LIVE = 7 * 3600
+"""Seconds that the keys of a staged generation live: an hour longer than its records."""
+
+_NONCE = 12
+_CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Records in the clear, and the rows whose key is not there."""
+
+    records: Mapping[str, bytes]
+    shredded: frozenset[str]
+
+
+class RowKeys:
+    """The store of the keys; one thread uses an instance."""
+
+    def __init__(self, client: redis.Redis, *, relaxed: bool = False) -> None:
+        surface_breaks(client)
+        self._client: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
+        with _named():
+            self._barrier = Barrier(self._client, relaxed=relaxed)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._client.close()
+
+    def is_on(self, other: redis.Redis) -> bool:
+        """Return whether another client is of the same server."""
+        with _named(), reachable(self._client):
+            mine: Any = self._client.info("server")
+        with reachable(other):
+            theirs: Any = other.info("server")
+        return bool(mine.get("run_id") == theirs.get("run_id"))
+
+    def seal(self, where: GenerationKeys, records: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return the records encrypted under new keys, which are on disk by then.
+
+        The keys expire unless `keep` is called.
+        """
+        sealed: dict[str, bytes] = {}
+        shards: dict[int, Fields] = {}
+        for row, record in records.items():
+            key, nonce = AESGCM.generate_key(256), os.urandom(_NONCE)
+            body = AESGCM(key).encrypt(nonce, record, _bound_to(where, row))
+            sealed[row] = bytes([SEALED]) + nonce + body
+            shards.setdefault(shard_of(row), {})[row] = key
+        with _named(), reachable(self._client):
+            pipeline = self._client.pipeline(transaction=True)
+            for shard, keys in shards.items():
+                pipeline.hset(where.row_keys(shard), mapping=keys)
+                pipeline.expire(where.row_keys(shard), TIME_TO_LIVE)
+            pipeline.execute()
+            self._barrier.wait(self._client)
+        return sealed
+
+    def open(self, where: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
+        """Return what the sealed ones among these records say; the others as they are.
+
+        Raises
+        ------
+        CorruptState
+            A record is not what was encrypted under its key.
+        """
+        opened = {row: record for row, record in records.items() if record[:1] != bytes([SEALED])}
+        closed = [row for row in records if row not in opened]
+        keys = self._read(where, closed)
+        for row, key in keys.items():
+            record = records[row]
+            nonce, body = record[1 : 1 + _NONCE], record[1 + _NONCE :]
+            try:
+                opened[row] = AESGCM(key).decrypt(nonce, body, _bound_to(where, row))
+            except (InvalidTag, ValueError):
+                raise CorruptState(
+                    f"{where.tag}: the record of row {row!r} does not go with its key in "
+                    "LETHE_ROW_KEYS_URL; restore the store, or register the model again with "
+                    "--replace"
+                ) from None
+        return Opened(opened, frozenset(row for row in closed if row not in keys))
+
+    def _read(self, where: GenerationKeys, rows: Sequence[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for start in range(0, len(rows), _CHUNK):
+            shards: dict[int, list[str]] = {}
+            for row in rows[start : start + _CHUNK]:
+                shards.setdefault(shard_of(row), []).append(row)
+            with _named(), reachable(self._client):
+                pipeline = self._client.pipeline(transaction=False)
+                for shard, named in shards.items():
+                    pipeline.hmget(where.row_keys(shard), named)
+                answers = pipeline.execute()
+            for named, keys in zip(shards.values(), answers, strict=True):
+                found |= {row: k for row, k in zip(named, keys, strict=True) if k is not None}
+        return found
+
+    def keep(self, where: GenerationKeys) -> None:
+        """Lift the time to live of a generation's keys, before a commit makes it live."""
+        with _named(), reachable(self._client):
+            pipeline = self._client.pipeline(transaction=True)
+            for shard in range(SHARDS):
+                pipeline.persist(where.row_keys(shard))
+            pipeline.execute()
+            self._barrier.wait(self._client)
+
+    def drop(self, where: GenerationKeys, rows: Sequence[str]) -> None:
+        """Drop the keys of rows, for good: on return they are off the disk's newest state."""
+        with _named(), reachable(self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for row in rows:
+                pipeline.hdel(where.row_keys(shard_of(row)), row)
+            pipeline.execute()
+            self._barrier.wait(self._client)
+
+    def drop_generation(self, where: GenerationKeys) -> None:
+        """Drop all keys of a generation."""
+        with _named(), reachable(self._client):
+            self._client.unlink(*(where.row_keys(shard) for shard in range(SHARDS)))
+            self._barrier.wait(self._client)
+
+
+def _bound_to(where: GenerationKeys, row: str) -> bytes:
+    # Neither a tag (percent-encoded) nor a generation's name has a newline.
+    return f"lethe row record\n{where.tag}\n{where.name}\n{row}".encode()
+
+
+def no_key(tag: str, rows: Collection[str]) -> CorruptState:
+    """Return the error of live rows whose records cannot be decrypted."""
+    return CorruptState(
+        f"{tag}: {len(rows)} live rows, {min(rows)!r} among them, have an encrypted record and no "
+        "key in LETHE_ROW_KEYS_URL: the store of keys lost writes, or is another one. Restore it, "
+        "or register the model again with --replace"
+    )
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Say which of the two stores is away."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        said = str(error).replace("the store at", "the store of row keys at")
+        raise StoreUnavailable(said.replace("LETHE_REDIS_URL", "LETHE_ROW_KEYS_URL")) from error
