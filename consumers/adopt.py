@@ -31,6 +31,7 @@ from consumers.lost_history import (
 )
 from consumers.refresh_swap import swap
 from consumers.refresh_transition import dropped
+from consumers.signing import TrustedKeys
 from consumers.telemetry import logger
 from consumers.transition import (
     Origin,
@@ -54,7 +55,13 @@ _TOLERANCE = 1e-6
 """Relative distance of parameters that are computed again: rounding, on another machine."""
 
 
-def adopt(store: ModelStore, reader: Reader, model_id: str, reach: int) -> ModelState:
+def adopt(
+    store: ModelStore,
+    reader: Reader,
+    model_id: str,
+    reach: int,
+    trusted: TrustedKeys | None = None,
+) -> ModelState:
     """Bring a model's state to what was published; return it.
 
     Parameters
@@ -65,6 +72,9 @@ def adopt(store: ModelStore, reader: Reader, model_id: str, reach: int) -> Model
         The model.
     reach
         How many records back each partition is read.
+    trusted
+        The keys that must have signed what the state is brought to; None: signatures are not
+        asked for.
 
     Raises
     ------
@@ -74,7 +84,7 @@ def adopt(store: ModelStore, reader: Reader, model_id: str, reach: int) -> Model
         Another worker is at it.
     """
     state = store.load_model(model_id)
-    lost = read_lost(reader, state, reach)
+    lost = read_lost(reader, state, reach, trusted)
     if not lost:
         return state
     logger("takeover").warning(

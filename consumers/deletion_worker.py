@@ -28,6 +28,7 @@ from consumers.loop import TRANSIENT, keep_turning
 from consumers.metrics import Metrics
 from consumers.publisher import Publisher, erase
 from consumers.request_keys import RequestKeys
+from consumers.signing import TrustedKeys
 from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import settle_models, start_offset
 from consumers.telemetry import logger
@@ -65,6 +66,8 @@ class DeletionWorker:
         How long requests wait for company; by default not at all.
     request_keys
         Whose requests count; None: everybody's.
+    trusted
+        The keys that must have signed what a takeover takes from the log; None: it is believed.
     now
         The clock of receipts and versions.
     at_step
@@ -82,6 +85,7 @@ class DeletionWorker:
         limits: BatchLimits | None = None,
         batching: Batching | None = None,
         request_keys: RequestKeys | None = None,
+        trusted: TrustedKeys | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         at_step: AtStep = unwatched,
     ) -> None:
@@ -91,6 +95,7 @@ class DeletionWorker:
         self._health = health or Health()
         self._limits = limits or BatchLimits()
         self._request_keys = request_keys
+        self._trusted = trusted
         self._now = now
         self._held = HeldRequests(batching or Batching())
         self._at_step = at_step
@@ -191,7 +196,9 @@ class DeletionWorker:
         self._at_step(Step.TAKE_OVER)
         reader = self._log.reader()
         try:
-            again, halted = settle_models(self._store, reader, self._publisher, fresh)
+            again, halted = settle_models(
+                self._store, reader, self._publisher, fresh, self._trusted
+            )
         finally:
             reader.close()
         for keys, error in halted.items():

@@ -15,10 +15,12 @@ from typing import TypeVar
 from consumers import chain, topics
 from consumers.events import Parameters, Receipt, Source, SourceRange, Version
 from consumers.log.base import Partition, Reader, Record
+from consumers.signed_log import signed_type
+from consumers.signing import TrustedKeys
 from consumers.telemetry import logger
 from consumers.transition import Origin
 from consumers.validate import Refreshed, Refused, Valid, Validated, validate
-from engine.errors import VersionFork
+from engine.errors import Unauthenticated, VersionFork
 from engine.store.state import ModelState
 
 READ_RECORDS = 1000
@@ -156,8 +158,12 @@ def events_of(
     offsets: range,
     models: set[str],
     event: type[EventType],
+    trusted: TrustedKeys | None = None,
 ) -> Iterator[EventType]:
-    """Yield the events under these models' keys; foreign records are reported and skipped."""
+    """Yield the events under these models' keys; foreign records are reported and skipped.
+
+    With keys to trust, so are events that none of them signed.
+    """
     for record in records_of(reader, partition, offsets):
         key = (record.key or b"").decode("utf-8", errors="replace")
         if key not in models or record.value is None:
@@ -166,9 +172,11 @@ def events_of(
             found = event.model_validate_json(record.value)
         except ValueError:
             found = None
-        if found is None or found.model_id != key:
+        believed = trusted is None or _is_signed(record, trusted)
+        if found is None or found.model_id != key or not believed:
             logger("takeover").error(
-                "a record under a model's key is not ours; subscribers will refuse it",
+                "a record under a model's key is not ours, or not signed by a trusted key; "
+                "subscribers will refuse it",
                 action="foreign_record",
                 topic=partition.topic,
                 partition=partition.index,
@@ -176,6 +184,14 @@ def events_of(
             )
             continue
         yield found
+
+
+def _is_signed(record: Record, trusted: TrustedKeys) -> bool:
+    event_type = signed_type(record.partition.topic) or ""
+    try:
+        return trusted.vouches(event_type, record.value or b"", record.headers)
+    except Unauthenticated:
+        return False
 
 
 def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator[Record]:
@@ -192,31 +208,42 @@ def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator
 
 
 def newest_events(
-    reader: Reader, topic: str, models: set[str], event: type[EventType], reach: int
+    reader: Reader,
+    topic: str,
+    models: set[str],
+    event: type[EventType],
+    reach: int,
+    trusted: TrustedKeys | None = None,
 ) -> Iterator[EventType]:
     """Yield these models' events among the newest ``reach`` records of each partition."""
     for partition in reader.partitions(topic) if models else ():
         bounds = reader.bounds(partition)
         offsets = range(max(bounds.begin, bounds.end - reach), bounds.end)
-        yield from events_of(reader, partition, offsets, models, event)
+        yield from events_of(reader, partition, offsets, models, event, trusted)
 
 
-def read_lost(reader: Reader, state: ModelState, reach: int) -> Lost:
+def read_lost(
+    reader: Reader, state: ModelState, reach: int, trusted: TrustedKeys | None = None
+) -> Lost:
     """Read what the log has beyond a state, in the newest ``reach`` records of each partition.
+
+    What the state is brought to is what was published: with keys to trust, by their holders.
 
     Raises
     ------
     VersionFork
-        The log's history does not continue the state's.
+        The log's history does not continue the state's, or nobody who is trusted has signed it.
     """
+    model = {state.model_id}
     versions = _versions(reader, state, reach)
-    receipts = tuple(newest_events(reader, topics.RECEIPTS, {state.model_id}, Receipt, reach))
+    _check_signed(reader, state, versions, reach, trusted)
+    receipts = tuple(newest_events(reader, topics.RECEIPTS, model, Receipt, reach, trusted))
     undecided: dict[Partition, tuple[Receipt, ...]] = {}
     for partition in reader.partitions(topics.DELETIONS):
         found = _undecided(reader, state, partition, receipts)
         if found:
             undecided[partition] = found
-    parameters = list(newest_events(reader, topics.MODELS, {state.model_id}, Parameters, reach))
+    parameters = list(newest_events(reader, topics.MODELS, model, Parameters, reach, trusted))
     newest = max(parameters, key=lambda event: event.version, default=None)
     return Lost(state.version, versions, undecided, receipts, newest)
 
@@ -242,6 +269,29 @@ def _versions(reader: Reader, state: ModelState, reach: int) -> tuple[Version, .
             )
         number, digest = version.version, version.digest
     return ordered
+
+
+def _check_signed(
+    reader: Reader,
+    state: ModelState,
+    versions: Sequence[Version],
+    reach: int,
+    trusted: TrustedKeys | None,
+) -> None:
+    """Refuse versions that nobody who is trusted has signed: a stranger may have written them."""
+    if trusted is None or not versions:
+        return
+    model = {state.model_id}
+    signed = {
+        version.digest
+        for version in newest_events(reader, topics.VERSIONS, model, Version, reach, trusted)
+    }
+    if versions[-1].digest not in signed:  # it vouches for those before it
+        raise VersionFork(
+            f"model {state.model_id!r}: version {versions[-1].version} is on the topic, the store "
+            "does not hold it, and no trusted key has signed it. Find out who wrote it; if a "
+            "worker did, add its public key to LETHE_TRUSTED_KEYS"
+        )
 
 
 def _undecided(

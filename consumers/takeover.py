@@ -15,6 +15,7 @@ from consumers.log.base import Bounds, Message, Partition, Reader
 from consumers.loop import TRANSIENT
 from consumers.lost_history import events_of, newest_events
 from consumers.publisher import Publisher
+from consumers.signing import TrustedKeys
 from engine.errors import CorruptState, LetheError, LogReset, VersionFork
 from engine.store.keys import ModelKeys
 from engine.store.reading import record
@@ -114,14 +115,18 @@ def receipt_tails(reader: Reader, models: Iterable[str]) -> dict[str, dict[Place
 
 
 def settle_models(
-    store: ModelStore, reader: Reader, publisher: Publisher, partitions: Iterable[Partition]
+    store: ModelStore,
+    reader: Reader,
+    publisher: Publisher,
+    partitions: Iterable[Partition],
+    trusted: TrustedKeys | None = None,
 ) -> tuple[list[Message], dict[ModelKeys, LetheError]]:
     """Finish what a former owner left, and compare state with history.
 
     Publishes what is committed and erases what is deleted, for the models whose requests
     normally lie in these partitions; a state that lost writes is brought to where the log says
-    that it was. Else no state is loaded: a takeover takes a few round trips, however many models
-    there are, and must not outlast a lease.
+    that it was, with ``trusted`` keys to what these have signed. Else no state is loaded: a
+    takeover takes a few round trips, however many models there are, and must not outlast a lease.
 
     Returns
     -------
@@ -144,7 +149,7 @@ def settle_models(
                 raise one.fault
             check_history(one, published)
             if is_behind(one, published, answered.get(one.model_id, {}), reader):
-                adopt(store, reader, one.model_id, FARTHEST)
+                adopt(store, reader, one.model_id, FARTHEST, trusted)
                 adopted.add(one.keys)
         except TRANSIENT:
             raise

@@ -25,6 +25,7 @@ from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.drained import Drained
 from consumers.health import Health
 from consumers.http import serve
+from consumers.keys import trusted_keys
 from consumers.metrics import Metrics
 from consumers.refresh_queue import RefreshLimit
 from consumers.refresh_worker import RefreshWorker
@@ -233,6 +234,7 @@ def _make(runtime: Runtime, crew: _Crew, name: str) -> Worker:
             limits=_batch_limits(settings),
             batching=Batching(settings.min_batch, settings.max_wait),
             request_keys=_request_keys(settings, crew),
+            trusted=trusted_keys(settings),
         )
     return RefreshWorker(
         runtime.log,

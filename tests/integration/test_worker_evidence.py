@@ -7,12 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import topics
+from consumers import chain, topics
 from consumers.adopt import adopt
 from consumers.commitment import commitment_of, salt_of
-from consumers.log.base import Partition, Record
+from consumers.events import Parameters, RefreshInfo, Version
+from consumers.log.base import Message, Partition, Record
 from consumers.log.memory import MemoryLog
+from consumers.signed_log import SignedLog, signed_type
+from consumers.signing import Signer, TrustedKeys
 from consumers.takeover import FARTHEST
 from engine.errors import CorruptState, VersionFork
 from engine.merkle import (
@@ -22,11 +26,13 @@ from engine.merkle import (
     verify_consistency,
     verify_inclusion,
 )
+from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.receipt_log import read_leaves
 from tests.integration.test_worker_lost_writes import values
 from tests.integration.test_worker_requests import append_to
 from tests.integration.test_worker_takeover import dump, restore
+from tests.published import parameters_message, version_message
 from tests.support.evidence import published_entries, without_evidence
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
@@ -222,6 +228,49 @@ def test_a_lost_log_over_several_partitions_comes_back_in_the_order_of_its_commi
 
     assert {topic: values(memory, topic) for topic in published} == published
     check_model(memory)
+
+
+def test_a_refresh_that_a_stranger_made_up_is_not_adopted(memory: Platform) -> None:
+    """Whoever may write to the topics can make up a refresh, whose result the store never had."""
+    ours, stranger = (Signer(Ed25519PrivateKey.generate()) for _ in range(2))
+    trusted = TrustedKeys.of([ours.public])
+    memory.producer = SignedLog(memory.log, lambda: ours).producer()
+    memory.register("m", budget=10.0)
+    memory.send_index("m", 0)
+    memory.drain()
+    before = dump(memory.store, "m")
+    forged = forged_refresh(memory.versions()[-1], memory.parameters())
+    published = memory.log.producer()
+    for message in forged:
+        kind = signed_type(message.topic) or ""
+        headers = stranger.signed(kind, message.value or b"", message.headers)
+        published.publish([replace(message, headers=headers)])
+
+    with pytest.raises(VersionFork, match="no trusted key has signed it"):
+        adopt(memory.store, memory.reader, "m", FARTHEST, trusted)
+    assert dump(memory.store, "m") == before
+
+    # Without keys it is believed: that is what they are for.
+    adopted = adopt(memory.store, memory.reader, "m", FARTHEST)
+    assert float(adopted.stream.published[0, 0]) == 1e6
+    published.close()
+
+
+def forged_refresh(version: Version, parameters: Parameters) -> list[Message]:
+    """Return the messages of a polish that nobody did, with theta as the forger likes it."""
+    event = parameters.model_copy(update={"theta": (1e6, *(parameters.theta or ())[1:])})
+    theta = chain.theta_of(event)
+    changes: dict[str, object] = {
+        "version": version.version + 1,
+        "prev_digest": version.digest,
+        "parameters_digest": chain.digest_of(event, theta),
+    }
+    info = RefreshInfo(job_id="forged", size=Size.POLISH, reason="forged", seconds=0.0)
+    made = version.model_copy(update={**changes, "request_ids": (), "refresh": info, "digest": ""})
+    digest = chain.version_digest(made)
+    made = made.model_copy(update={"digest": digest})
+    event = event.model_copy(update={**changes, "digest": digest})
+    return [parameters_message(event), version_message(made)]
 
 
 class Altered:
