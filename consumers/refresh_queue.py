@@ -143,7 +143,7 @@ class JobQueue:
                 state = self._store.load_model(event.model_id)
                 refusal = self._refusal(job, event, state)
                 if refusal is not None:
-                    write_refusal(self._store.client, event.model_id, event.job_id, refusal)
+                    write_refusal(self._store.client, state.keys, event.job_id, refusal)
         except Unavailable:
             raise
         except UnknownModel as error:
@@ -168,8 +168,7 @@ class JobQueue:
         pace = read_pace(self._store.client, state.keys)
         wait = self._limit.wait(pace, now)
         if wait <= 0:
-            after = self._limit.after(pace, now)
-            write_pace(self._store.client, state.keys, after, int(after - now) + 60)
+            write_pace(self._store.client, state.keys, self._limit.after(pace, now))
             return None
         if not job.own and self._another_waits(job, event):
             return self._too_many()

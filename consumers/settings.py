@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     min_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
     max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
-    refresh_min_interval: Annotated[Seconds, Field(ge=0, le=86_400)] = 60.0
+    refresh_min_interval: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
     request_keys: Path | None = None
     request_signing_key: Path | None = None
     signing_key: Path | None = None

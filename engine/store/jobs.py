@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import redis
@@ -161,7 +163,7 @@ def read_pace(client: redis.Redis, keys: ModelKeys) -> float:
     What is damaged counts as none: it limits, and decides nothing.
     """
     with reachable(client):
-        stored: Any = client.get(keys.pace)
+        stored: Any = client.hget(keys.pace, "pace")
     try:
         pace = float(stored or 0.0)
     except ValueError:
@@ -169,26 +171,35 @@ def read_pace(client: redis.Redis, keys: ModelKeys) -> float:
     return pace if math.isfinite(pace) else 0.0
 
 
-def write_pace(client: redis.Redis, keys: ModelKeys, pace: float, seconds: int) -> None:
-    """Keep a model's pace for so many seconds."""
-    with reachable(client):
-        client.set(keys.pace, repr(pace), ex=seconds)
+def write_pace(client: redis.Redis, keys: ModelKeys, pace: float) -> None:
+    """Keep a model's pace."""
+    _keep(client, keys.pace, "pace", repr(pace))
 
 
-def write_refusal(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:
+def write_refusal(client: redis.Redis, keys: ModelKeys, job_id: str, reason: str) -> None:
     """Keep why an order was refused, for whoever waits; of a model's, the newest only."""
-    key = ModelKeys.of_model(model_id).refused
-    with reachable(client):
-        pipeline = client.pipeline(transaction=True)
-        pipeline.lpush(key, f"{job_id} {reason}")
-        pipeline.ltrim(key, 0, _REFUSALS - 1)
-        pipeline.expire(key, TIME_TO_LIVE)
-        pipeline.execute()
+    newest = {job_id: reason, **_refusals(client, keys)}
+    _keep(client, keys.pace, "refused", json.dumps(dict(islice(newest.items(), _REFUSALS))))
 
 
 def read_refusal(client: redis.Redis, keys: ModelKeys, job_id: str) -> str | None:
     """Return why an order was refused, or None."""
+    return _refusals(client, keys).get(job_id)
+
+
+def _refusals(client: redis.Redis, keys: ModelKeys) -> dict[str, str]:
     with reachable(client):
-        newest: Any = client.lrange(keys.refused, 0, _REFUSALS - 1)
-    mine = [entry for entry in map(text, newest) if entry.startswith(f"{job_id} ")]
-    return mine[0].removeprefix(f"{job_id} ") if mine else None
+        stored: Any = client.hget(keys.pace, "refused")
+    try:
+        found = json.loads(stored or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _keep(client: redis.Redis, key: str, name: str, value: str) -> None:
+    with reachable(client):
+        pipeline = client.pipeline(transaction=True)
+        pipeline.hset(key, name, value)
+        pipeline.expire(key, TIME_TO_LIVE)
+        pipeline.execute()

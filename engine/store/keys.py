@@ -121,13 +121,11 @@ class ModelKeys:
 
     @cached_property
     def pace(self) -> str:
-        """String: when the model will be as if it had never been refreshed (expires)."""
-        return self._key("pace")
+        """Hash: how often the model was refreshed of late (expires).
 
-    @cached_property
-    def refused(self) -> str:
-        """List: the newest refresh orders that were refused, and why (expires)."""
-        return self._key("refused")
+        It lies beside the jobs, under the id that none has, where whoever does jobs may write.
+        """
+        return self.job("")
 
     def job(self, job_id: str) -> str:
         """Return the key of a refresh job's result (hash; expires)."""

@@ -331,6 +331,26 @@ def test_poll_keeps_to_its_limit_and_its_timeout(bench: Bench) -> None:
     member.consumer.close()
 
 
+def test_a_poll_with_no_room_stays_a_member_and_loses_nothing(bench: Bench) -> None:
+    """Given a member in the middle of its records, when it has no room, they wait for it."""
+    topic = bench.topic()
+    member = Member(bench, topic)
+    until(lambda: len(member.sought) == 1, member)
+    bench.publish(topic, *numbers(10))
+    seen: list[Record] = []
+    deadline = time.monotonic() + WAIT
+    while len(seen) < 10 and time.monotonic() < deadline:
+        assert member.consumer.poll(0.05, 0) == []
+        seen += member.consumer.poll(0.05, 3)
+    assert [record.value for record in seen] == numbers(10)
+    started = time.monotonic()
+    while time.monotonic() - started < 2 * SESSION:
+        assert member.consumer.poll(0.2, 0) == []
+    assert len(member.consumer.assignment()) == 1
+    assert member.consumer.take_lost() == frozenset()
+    member.consumer.close()
+
+
 def _values(consumer: Consumer, count: int) -> list[bytes | None]:
     values: list[bytes | None] = []
     deadline = time.monotonic() + WAIT

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
+import numpy as np
 import pytest
 
 from consumers import batching, topics
 from consumers.batching import Batching
+from consumers.chain import theta_of
 from consumers.cli import work
 from consumers.deletion_worker import DeletionWorker
 from consumers.drained import lags
+from consumers.events import Parameters
 from consumers.health import Health
 from consumers.runtime import Runtime
 from engine.policy import Size
@@ -139,6 +142,39 @@ def test_other_models_of_the_partition_do_not_wait(
     assert len(platform.receipts("other")) == 1
     check_model(platform)
     check_model(platform, "other")
+
+
+def revealed(platform: Platform, rows: list[int]) -> list[float]:
+    """Return how well the step between the last two versions points at each row: |cos|, 0 to 1."""
+    found = [
+        Parameters.model_validate_json(r.value or b"") for r in platform.records(topics.MODELS)
+    ]
+    step = theta_of(found[-1]) - theta_of(found[-2])
+    X = platform.data["m"].X[rows]
+    X = np.column_stack([X, np.ones(len(X))])[:, : len(step)]
+    return [
+        float(abs(x @ step[:, 0]) / (np.linalg.norm(x) * np.linalg.norm(step[:, 0]))) for x in X
+    ]
+
+
+def test_a_lone_row_is_seen_between_two_versions_and_one_of_several_is_not(
+    memory: Platform, clock: Clock
+) -> None:
+    """The projective update moves theta along the rows it deletes: one row is the step itself."""
+    memory.register("m", budget=10.0)
+    worker = patient(memory, clock, rows=5)
+    memory.send_index("m", 7)
+    turns(worker)
+    clock.ahead = WAIT
+    turns(worker)
+    assert revealed(memory, [7])[0] > 0.999999
+    clock.ahead = 0
+    memory.register("m", budget=10.0, replace_model=True)
+    for i in range(10, 15):
+        memory.send_index("m", i)
+    turns(worker)
+    assert memory.versions()[-1].rows_deleted == 6
+    assert max(revealed(memory, [*range(10, 15)])) < 0.9
 
 
 def test_what_deletes_nothing_is_answered_at_once(memory: Platform, clock: Clock) -> None:
