@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## List the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with the pinned, hashed dependencies and this project
@@ -77,6 +77,18 @@ chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEE
 .PHONY: crash
 crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka
 	LETHE_TEST_EVERY_WAY=1 $(BIN)/python -m pytest -q -n 2 tests/integration/test_crash.py
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz every decoder, coverage-guided, SECONDS=60 each (ONLY=name for one), docs/fuzzing.md
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(ONLY),--only $(ONLY))
+
+.PHONY: sbom
+sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cdx.json
+	$(BIN)/python scripts/sbom.py
+
+.PHONY: audit-dependencies
+audit-dependencies: setup ## Look for pinned packages in a directory of OSV advisories (ADVISORIES=dir)
+	$(BIN)/python scripts/audit_dependencies.py --advisories "$(ADVISORIES)" $(foreach id,$(ACCEPT),--accept $(id))
 
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
