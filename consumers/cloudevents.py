@@ -6,13 +6,13 @@ Binary mode puts the attributes into ``ce_*`` headers and the data into the valu
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from consumers.events import rfc3339
 from consumers.log.base import Headers, Record
+from engine.store.reading import parse_json
 
 SOURCE = "/lethe"
 _STRUCTURED = "application/cloudevents+json"
@@ -54,9 +54,7 @@ def parse(record: Record) -> Incoming:
     named = {name.lower(): value for name, value in record.headers}
     if record.value is None:
         raise ValueError("the record has no value")
-    data = json.loads(
-        record.value.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_members
-    )
+    data = parse_json(record.value.decode("utf-8"))
     content_type = _text(named.get("content-type")) or ""
     if content_type.startswith(_STRUCTURED) or _looks_structured(data, named):
         if not isinstance(data, dict) or "data" not in data:
@@ -79,18 +77,3 @@ def _text(value: bytes | None) -> str | None:
 
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object whose members are all named once.
-
-    JSON leaves open which of two counts, so that two programs could read two requests in one.
-    """
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        raise ValueError("an object names a member twice")
-    return data
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")

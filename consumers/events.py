@@ -19,6 +19,7 @@ from pydantic import (
 
 from engine.policy import Size
 from engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
+from engine.store.reading import Texts, parse_json
 from engine.store.receipt_log import Hash, LogHead
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"
@@ -55,6 +56,7 @@ def rfc3339(moment: datetime) -> str:
 Id = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
 ]
+Numbers = Annotated[tuple[Finite, ...], Field(fail_fast=True)]
 Time = Annotated[datetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str)]
 
 
@@ -62,6 +64,22 @@ class Event(BaseModel):
     """Base of all events: immutable, tolerant of new fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def read(cls, value: bytes) -> Self:
+        """Return the event in a JSON value.
+
+        Not by ``model_validate_json``: its errors hold a copy of the input for each field.
+
+        Raises
+        ------
+        ValueError
+            There is none of this kind in it.
+        """
+        try:
+            return cls.model_validate(parse_json(value))
+        except RecursionError:
+            raise ValueError("it is nested too deep") from None
 
     def value(self) -> bytes:
         """Return the JSON value, always the same bytes for the same event."""
@@ -93,7 +111,7 @@ class DeletionRequest(Event):
 
     request_id: Id
     model_id: Id
-    row_ids: Annotated[tuple[Id, ...], Field(min_length=1)] | None = None
+    row_ids: Annotated[tuple[Id, ...], Field(min_length=1, fail_fast=True)] | None = None
     subject_id: Id | None = None
     requested_at: Any = None
     reason: Any = None
@@ -203,7 +221,7 @@ class Version(SparseEvent):
     rows_live: int
     rows_deleted: int
     error: ErrorRecord
-    request_ids: tuple[str, ...] = ()
+    request_ids: Texts = ()
     refresh: RefreshInfo | None = None
     source: SourceRange | None = None
     created_at: Time
@@ -226,13 +244,13 @@ class Parameters(Event):
     kind: Literal["linear", "logistic"]
     status: Status
     created_at: Time
-    feature_names: tuple[str, ...]
-    target_names: tuple[str, ...]
+    feature_names: Texts
+    target_names: Texts
     fit_intercept: bool
-    intercept: Finite | tuple[Finite, ...] | None = None
-    theta: tuple[Finite, ...] | tuple[tuple[Finite, ...], ...] | None = None
+    intercept: Finite | Numbers | None = None
+    theta: Numbers | Annotated[tuple[Numbers, ...], Field(fail_fast=True)] | None = None
     uri: str | None = None
-    classes: tuple[str, ...] = ()
+    classes: Texts = ()
 
     @property
     def outputs(self) -> int:

@@ -169,7 +169,7 @@ def events_of(
         if key not in models or record.value is None:
             continue
         try:
-            found = event.model_validate_json(record.value)
+            found = event.read(record.value)
         except ValueError:
             found = None
         believed = trusted is None or _is_signed(record, trusted)

@@ -42,7 +42,7 @@ def published(store: ModelStore, model_id: str) -> tuple[Parameters, Array]:
 
 def _parse(value: bytes, model_id: str) -> Parameters:
     try:
-        return Parameters.model_validate_json(value)
+        return Parameters.read(value)
     except ValueError:
         raise CorruptState(
             f"model {model_id!r}: its parameters event does not parse; run `lethe check`"

@@ -245,8 +245,8 @@ def _wait(
 def _receipt(value: bytes | None, request: DeletionRequest) -> Receipt | None:
     """Return a record's receipt if it is one of this request."""
     try:
-        receipt = Receipt.model_validate_json(value or b"")
-    except ValidationError:
+        receipt = Receipt.read(value or b"")
+    except ValueError:
         return None
     mine = (request.model_id, request.request_id)
     return receipt if (receipt.model_id, receipt.request_id) == mine else None

@@ -289,7 +289,7 @@ def _outdated(waiting: _Waiting) -> bool:
 
 def _version(value: bytes | None) -> Version | None:
     try:
-        return Version.model_validate_json(value or b"")
+        return Version.read(value or b"")
     except ValueError:
         return None
 

@@ -129,7 +129,10 @@ def read_odd_header_names() -> None:
         except errors.CorruptRecordError as error:
             if not isinstance(error.__context__, UnicodeDecodeError):
                 raise
-        _mend_names(batch)  # the batch has not moved on
+            try:
+                _mend_names(batch)  # the batch has not moved on
+            except (ValueError, IndexError):
+                raise error from None  # what follows the name is damaged as well
         return read(batch)
 
     mend_and_read.mends = True  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from engine.certified import Ledger, Terms
 from engine.errors import CorruptState, FormatTooNew
 from engine.objective import Kind
 from engine.policy import Limits
-from engine.store.reading import MAX_DIGITS, Count, record
+from engine.store.reading import MAX_DIGITS, Count, Counts, Texts, record
 from engine.store.receipt_log import ReceiptLog
 
 FORMAT = 3
@@ -97,9 +97,9 @@ class ModelConfig(_Stored):
     method: str
     ridge: Finite
     fit_intercept: bool
-    feature_names: tuple[str, ...]
-    target_names: tuple[str, ...]
-    class_names: tuple[str, ...] = ()
+    feature_names: Texts
+    target_names: Texts
+    class_names: Texts = ()
     error_budget: Finite
     refresh_every_seconds: float | None = None
     limits: LimitsRecord = LimitsRecord()
@@ -143,7 +143,7 @@ class Meta(_Stored):
     rows_live: Count
     rows_deleted: Count
     deletions_logged: Count
-    class_counts: tuple[Count, ...] | None = None
+    class_counts: Counts | None = None
     K: Count
     r: Count
     v_trace: float

@@ -19,7 +19,7 @@ from engine.store import codec
 from engine.store.connection import Fields, reachable, text
 from engine.store.head import Status
 from engine.store.keys import ModelKeys
-from engine.store.reading import Count, record
+from engine.store.reading import Count, Counts, Texts, record
 from engine.store.staging import TIME_TO_LIVE
 
 _REFUSALS = 64
@@ -75,10 +75,10 @@ class JobResult(BaseModel):
     staged_key: str | None = None
     generation: Count = 0
     rows: Count = 0
-    class_counts: tuple[Count, ...] | None = None
+    class_counts: Counts | None = None
     stream: dict[str, float] = {}
     status: Status = "ACTIVE"
-    resolved: tuple[str, ...] = ()
+    resolved: Texts = ()
     ledger: Ledger | None = None
     reference: Reference | None = None
 

@@ -21,6 +21,11 @@ MAX_DIGITS = 16
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 """A stored number of things. Above 2^53 Lua, JSON and float64 disagree."""
 
+Counts = Annotated[tuple[Count, ...], Field(fail_fast=True)]
+Texts = Annotated[tuple[str, ...], Field(fail_fast=True)]
+"""A list of texts. The first bad one is enough to refuse it: an error each of a million elements
+would take a hundred times the memory of the list."""
+
 Record = TypeVar("Record", bound=BaseModel)
 _SHOWN = 40
 
@@ -73,9 +78,30 @@ def document(stored: bytes | str | None, what: str) -> Any:
     if stored is None:
         raise CorruptState(f"{what}: is missing; run `lethe check`")
     try:
-        return json.loads(stored, parse_constant=_refuse, parse_float=_finite)
+        return parse_json(stored, finite=True)
     except (ValueError, RecursionError) as error:
         raise CorruptState(f"{what}: does not parse ({_line(error)}); run `lethe check`") from None
+
+
+def parse_json(text: bytes | str, *, finite: bool = False) -> Any:
+    """Return what JSON says, if it says it in one way only; with ``finite``, in float64's range.
+
+    RFC 8259 leaves open which of two members of one name counts, so that two programs could read
+    two requests in one.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or an object names a member twice.
+    RecursionError
+        It is nested deeper than Python follows (about 1,000).
+    """
+    return json.loads(
+        text,
+        parse_constant=_refuse,
+        parse_float=_finite if finite else None,
+        object_pairs_hook=_members,
+    )
 
 
 def record(kind: type[Record], stored: bytes | str | None, what: str) -> Record:
@@ -112,6 +138,13 @@ def _finite(digits: str) -> float:
     if not math.isfinite(value):
         raise ValueError("a number is too large")
     return value
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("an object names a member twice")
+    return members
 
 
 def _refuse(name: str) -> Any:

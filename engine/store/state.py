@@ -12,7 +12,7 @@ from engine.errors import CorruptState
 from engine.store.commit import Expected
 from engine.store.head import Meta
 from engine.store.keys import GenerationKeys, ModelKeys
-from engine.store.reading import integer, record, words
+from engine.store.reading import Texts, integer, record, words
 from engine.stream import Generation, Stream
 
 
@@ -23,8 +23,8 @@ class Deferred(BaseModel):
 
     request_id: str
     body: str
-    row_ids: tuple[str, ...]
-    retired: tuple[str, ...] = ()
+    row_ids: Texts
+    retired: Texts = ()
     rows_unknown: int
     code: str
     source: dict[str, str | int]

@@ -1,0 +1,12 @@
+"""All harnesses by name."""
+
+from __future__ import annotations
+
+from tests.fuzz import given_files, messages, stored
+from tests.fuzz.contract import Harness
+
+HARNESSES: dict[str, Harness] = {
+    harness.name: harness
+    for module in (messages, stored, given_files)
+    for harness in module.HARNESSES
+}
