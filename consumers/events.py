@@ -77,7 +77,7 @@ class Event(BaseModel):
             There is none of this kind in it.
         """
         try:
-            return cls.model_validate(parse_json(value))
+            return cls.model_validate(parse_json(value, ours=True))
         except RecursionError:
             raise ValueError("it is nested too deep") from None
 

@@ -250,19 +250,18 @@ class ParametersReader:
         data = read_object(record, MODEL_PARAMETERS, self._model_id)
         try:
             event = Parameters.model_validate(data)
-        except ValueError as error:
-            line = str(error).splitlines()[0]
+            theta = None if event.theta is None else chain.theta_of(event)
+            digest = None if theta is None else chain.digest_of(event, theta)
+        except (ValueError, RecursionError) as error:  # also names that have no UTF-8 bytes
+            line = (str(error) or type(error).__name__).splitlines()[0]
             raise BrokenChain(
                 f"model {self._model_id!r}: the record in {record.partition.topic} at offset "
                 f"{record.offset} is no parameters event: {line}"
             ) from None
-        if event.theta is not None:
-            theta = chain.theta_of(event)
-            if event.parameters_digest != chain.digest_of(event, theta):
-                raise BrokenChain(
-                    f"{_name(event)}: its parameters do not match their own digest; do not load"
-                    " them"
-                )
+        if digest is not None and event.parameters_digest != digest:
+            raise BrokenChain(
+                f"{_name(event)}: its parameters do not match their own digest; do not load them"
+            )
         return event
 
     def _load(self, event: Parameters, version: Version) -> ModelVersion | None:

@@ -32,7 +32,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from consumers.log.base import Headers, Partition, Record
 from engine.errors import CorruptState, InvalidData, LogUnavailable
-from engine.store.connection import refusal
+from engine.store.connection import is_wrong_type, refusal
 from engine.store.reading import integer, words
 
 # A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
@@ -250,9 +250,9 @@ def reaching(client: redis.Redis) -> Iterator[None]:
             f"the log's Redis at {address(client)} takes no writes: {error}"
         ) from error
     except redis.ResponseError as error:
-        if str(error).startswith("WRONGTYPE"):
+        if is_wrong_type(error):
             raise CorruptState(
                 f"a key of the log in the Redis at {address(client)} holds another type than "
-                f"Lethe writes there ({error}); restore it from a backup"
+                "Lethe writes there; restore it from a backup"
             ) from error
         raise

@@ -193,7 +193,7 @@ def reachable(client: redis.Redis) -> Iterator[None]:
             raise StoreUnavailable(
                 f"the store at {address(client)} does not take writes now: {said}"
             ) from error
-        if said.startswith("WRONGTYPE"):
+        if is_wrong_type(error):
             raise CorruptState(
                 f"a key in the store at {address(client)} holds another type than Lethe writes "
                 f"there ({said}); run `lethe check`, and restore the store from a backup"
@@ -236,6 +236,11 @@ def refusal(error: Exception, client: redis.Redis) -> str:
             )
         return "if that port wants TLS, write rediss:// in LETHE_REDIS_URL; else look at its log"
     return ""
+
+
+def is_wrong_type(error: ResponseError) -> bool:
+    """Return whether a key holds another type than the command, or one of a pipeline, is for."""
+    return without_command(error).startswith("WRONGTYPE")
 
 
 class Barrier:

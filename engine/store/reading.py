@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -28,6 +29,7 @@ would take a hundred times the memory of the list."""
 
 Record = TypeVar("Record", bound=BaseModel)
 _SHOWN = 40
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def integer(stored: bytes | str | int | None, what: str) -> int:
@@ -78,30 +80,35 @@ def document(stored: bytes | str | None, what: str) -> Any:
     if stored is None:
         raise CorruptState(f"{what}: is missing; run `lethe check`")
     try:
-        return parse_json(stored, finite=True)
+        return parse_json(stored, ours=True)
     except (ValueError, RecursionError) as error:
         raise CorruptState(f"{what}: does not parse ({_line(error)}); run `lethe check`") from None
 
 
-def parse_json(text: bytes | str, *, finite: bool = False) -> Any:
-    """Return what JSON says, if it says it in one way only; with ``finite``, in float64's range.
+def parse_json(text: bytes | str, *, ours: bool = False) -> Any:
+    """Return what JSON says, if it says it in one way only.
 
     RFC 8259 leaves open which of two members of one name counts, so that two programs could read
-    two requests in one.
+    two requests in one. Of what Lethe itself wrote (``ours``) every number is finite and every
+    text has UTF-8 bytes; other programs may put anything into members that nobody reads.
 
     Raises
     ------
     ValueError
-        It is no JSON, or an object names a member twice.
+        It is no JSON in UTF-8, or an object names a member twice.
     RecursionError
         It is nested deeper than Python follows (about 1,000).
     """
-    return json.loads(
-        text,
+    known = text.decode() if isinstance(text, bytes) else text  # json would take UTF-16 as well
+    data = json.loads(
+        known,
         parse_constant=_refuse,
-        parse_float=_finite if finite else None,
+        parse_float=_finite if ours else None,
         object_pairs_hook=_members,
     )
+    if ours and _SURROGATE.search(known):
+        json.dumps(data, ensure_ascii=False).encode()  # a lone one: UnicodeError is a ValueError
+    return data
 
 
 def record(kind: type[Record], stored: bytes | str | None, what: str) -> Record:

@@ -92,7 +92,8 @@ class ModelStore:
             for name in names[start : start + CHUNK]:
                 pipeline.hexists(ModelKeys.of_model(name).head, "version")
             with reachable(self._client):
-                registered += pipeline.execute()
+                # One whose head is no hash is there as well: who works on it finds out.
+                registered += [bool(found) for found in pipeline.execute(raise_on_error=False)]
         return [name for name, there in zip(names, registered, strict=True) if there]
 
     def announced(self) -> list[str]:

@@ -14,7 +14,7 @@ from tests.fuzz.harnesses import HARNESSES
 from tests.fuzz.hostile import TOKENS, bombs, spoil, spoilt
 
 EACH = pytest.mark.parametrize("harness", HARNESSES.values(), ids=list(HARNESSES))
-BOMB_BYTES = 64 << 10
+BOMB_BYTES = 16 << 10
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_what_is_valid_is_taken(harness: Harness) -> None:
 @EACH
 def test_nearly_valid_bytes_harm_nobody(harness: Harness) -> None:
     seeds = harness.seeds()
-    for number in range(150):
+    for number in range(100):
         draw = random.Random(number)
         data = draw.choice(seeds)
         for _ in range(draw.randrange(1, 4)):
@@ -43,7 +43,7 @@ def test_nearly_valid_bytes_harm_nobody(harness: Harness) -> None:
 
 @EACH
 def test_any_bytes_harm_nobody(harness: Harness) -> None:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=spoilt(harness.seeds()))
     def try_one(data: bytes) -> None:
         check(harness, data)
@@ -64,7 +64,10 @@ def test_large_inputs_cost_no_more_than_their_share(harness: Harness) -> None:
 
 
 def test_a_request_as_large_as_a_topic_takes_costs_no_more_than_its_share() -> None:
-    for bomb in bombs((1 << 20) - 64):
+    found = bombs((1 << 20) - 64)
+    dearest = [bomb for bomb in found if bomb[:4] in (b"[{},", b'["ab', b'{"re', b"[[[[", b'{"a"')]
+    assert len(dearest) == 6
+    for bomb in dearest:
         check(HARNESSES["request"], bomb)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consumers import table
+from consumers import table, table_file
 from consumers.table import Columns, TableRead, read_table
 from engine.errors import InvalidData
 from engine.objective import Kind
@@ -316,3 +316,34 @@ class TestRefusals:
         monkeypatch.setattr(table, "MAX_NUMBERS", 3)
 
         assert "2 rows of 2 features" in refusal(csv("id,a,b,y\n1,2,3,4\n2,2,3,4\n"))
+
+
+def test_a_parquet_file_that_claims_too_much_is_refused_before_it_is_read(
+    parquet: Callable[[Mapping[str, Any]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column of one value is a few bytes for any number of rows."""
+    path = parquet({"id": list(range(5000)), "y": [1] * 5000, "x": [0.5] * 5000})
+    assert read_table(path, COLUMNS, Kind.LINEAR).data.X.shape == (5000, 1)
+    monkeypatch.setattr(table_file, "MAX_VALUES", 14_999)
+    with pytest.raises(InvalidData, match="5000 rows of 3 columns, more than 14999 values"):
+        read_table(path, COLUMNS, Kind.LINEAR)
+
+
+def test_a_parquet_file_that_unpacks_to_too_much_is_given_up_early(
+    parquet: Callable[[Mapping[str, Any]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet({"id": list(range(1000)), "y": [1] * 1000, "x": ["a" * 1000] * 1000})
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr(table_file, "MAX_TABLE_BYTES", 100_000)
+    monkeypatch.setattr(table_file, "_BATCH_ROWS", 100)
+    with pytest.raises(InvalidData, match="unpacks to more than 100000 bytes"):
+        read_table(path, COLUMNS, Kind.LINEAR)
+
+
+def test_text_in_parquet_that_is_no_utf8_is_an_error_that_says_so(
+    parquet: Callable[[Mapping[str, Any]], Path],
+) -> None:
+    raw = pa.array([b"u1", b"\xff"]).view(pa.string())
+    path = parquet({"id": raw, "y": [1, 2], "x": [0.5, 1.5]})
+    with pytest.raises(InvalidData, match="not readable as Parquet"):
+        read_table(path, COLUMNS, Kind.LINEAR)
