@@ -14,7 +14,6 @@ docs/evidence.md has worked examples, and says what a signature does not cover.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import re
@@ -272,7 +271,7 @@ def parse_trusted(text: str, what: str) -> TrustedKeys:
         try:
             raw = base64.b64decode(words[0], validate=True)
             _public_key(raw)
-        except (binascii.Error, InvalidData):
+        except (ValueError, InvalidData):  # ValueError: no base64, or no ASCII
             raise InvalidData(f"{what}, line {number}: no Ed25519 public key") from None
         keys.append(raw)
     if not keys:

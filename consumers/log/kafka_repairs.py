@@ -6,6 +6,7 @@ parts of the client, which is why its version is pinned to ``>=3.0.9,<3.1``.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -133,6 +134,8 @@ def read_odd_header_names() -> None:
                 _mend_names(batch)  # the batch has not moved on
             except (ValueError, IndexError):
                 raise error from None  # what follows the name is damaged as well
+        except (TypeError, struct.error) as error:  # a damaged marker of a transaction
+            raise errors.CorruptRecordError(f"a record does not parse: {error}") from error
         return read(batch)
 
     mend_and_read.mends = True  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,9 @@ def check(harness: Harness, data: bytes) -> bool:
     except harness.raises:
         taken = False
     except Exception as error:
-        raise Broken(f"{harness.name}: {type(error).__name__}: {error}") from error
+        *_, frame = traceback.extract_tb(error.__traceback__)
+        place = f"{frame.filename}:{frame.lineno}"
+        raise Broken(f"{harness.name}: {type(error).__name__}: {error} ({place})") from error
     seconds = time.thread_time() - started
     peak = tracemalloc.get_traced_memory()[1] - before
     if seconds > SECONDS:

@@ -25,7 +25,7 @@ from consumers.events import (
 from consumers.history import read_version
 from consumers.log.base import Partition, Record
 from consumers.parameters import ParametersReader
-from consumers.refresh_worker import RefreshWorker
+from consumers.refresh_queue import JobQueue
 from consumers.validate import Refreshed, Refused, Valid, validate
 from engine.errors import BrokenChain
 from tests.fuzz.contract import Harness, joined, parts
@@ -197,8 +197,8 @@ def parameters_seeds() -> list[bytes]:
 
 
 def _refresh_job(data: bytes) -> None:
-    worker: Any = SimpleNamespace(_logger=SimpleNamespace(error=lambda *_, **__: None))
-    RefreshWorker._parse(worker, _record(data))
+    queue: Any = SimpleNamespace(_logger=SimpleNamespace(error=lambda *_, **__: None))
+    JobQueue._parse(queue, _record(data))
 
 
 HARNESSES = [
