@@ -102,6 +102,28 @@ def test_a_rejected_request_has_a_story_as_well(lethe: Within) -> None:
     )
 
 
+def test_a_deferred_request_has_both_answers(lethe: Within, tmp_path: Path) -> None:
+    lines = [f"v{i},{i % 7},{(i * i) % 5},{int(i < 3)}" for i in range(40)]
+    data = tmp_path / "rows.csv"
+    data.write_text("\n".join(["id,a,b,y", *lines]))
+    fit = ("--id", "id", "--target", "y", "--kind", "logistic", "--ridge", "1")
+    lethe("register", "rare", "--data", str(data), *fit)
+    lethe("delete", "rare", "--row", "v0", "v1", "v2", "--request-id", "waits")
+    lethe("work", "deletions", "--until-idle")
+    waiting = lethe("receipt", "waits", "--row", "v1", "--json").document
+    not_yet = lethe("receipt", "waits").out
+    lethe("work", "--until-idle")
+    story = lethe("receipt", "waits", "--row", "v1", "--json").document
+
+    assert (waiting["status"], waiting["erased"], waiting["ok"]) == ("DEFERRED", None, True)
+    assert "erased       not yet: its rows wait for a rebuild without them" in not_yet
+    answers = [told["receipt"]["status"] for told in story["receipts"]]
+    assert answers == ["DEFERRED", "APPLIED"]
+    assert story["version"]["refresh"]["size"] == "rebuild"
+    assert (story["ok"], story["rows"], story["erased"]["done"]) == (True, {"v1": True}, True)
+    lethe("audit", "rare", "--strict")
+
+
 def test_an_unknown_request_is_1_and_one_line(lethe: Within) -> None:
     for more in ((), ("--model", "churn")):
         answer = lethe("receipt", "nix", *more, "--json", code=1)
