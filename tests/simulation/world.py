@@ -14,6 +14,8 @@ from typing import Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from consumers import topics
+from consumers.audit.auditing import audit_model
+from consumers.audit.finding import Result
 from consumers.batching import Batching
 from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
@@ -426,10 +428,20 @@ class World:
             assert not missing, f"{model}: no final receipt of {missing}"
             check_model(self.platform, model)
             self._check_company(model)
+            self._audit(model)
             self.report.versions += len(self.platform.versions(model))
         letters = [record.value for record in self.platform.records(topics.DEAD_LETTERS)]
         expected = {b"not a request %d" % (i + 1) for i in range(self._garbage)}
         assert set(letters) == expected, "dead letters are not the garbage that was sent"
+
+    def _audit(self, model: str) -> None:
+        """Let `lethe audit` judge the history and the state, as a stranger would."""
+        reader, store = self.log.reader(), self.disk.store(lambda _: None)
+        found = audit_model(store, reader, model, bound=False).findings
+        wrong = [f"{one.check}: {one.detail}" for one in found if one.result is Result.FAILED]
+        open_ = [one.check for one in found if one.result is Result.NOT_CHECKED]
+        assert not wrong, f"{model}: the audit refuses {wrong}"
+        assert open_ == ["signatures"], f"{model}: the audit could not check {open_}"
 
     def _check_company(self, model: str) -> None:
         """Check that no version leaves out a few rows whose requests could have waited longer."""
