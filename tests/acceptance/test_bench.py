@@ -140,6 +140,16 @@ def test_end_to_end_stands_next_to_the_null_pipeline(run: Run) -> None:
         assert ratio.median == pytest.approx(lethe.median / null.median)
 
 
+def test_the_worker_with_evidence_stands_next_to_the_one_without(run: Run) -> None:
+    for log in run.logs:
+        [evidence] = run.of("evidence", "end to end", log=log, pipeline="evidence")
+        [plain] = run.of("evidence", "end to end", log=log, pipeline="plain")
+        [ratio] = run.of("evidence", "evidence p50 / plain p50", log=log)
+
+        assert evidence.n == plain.n
+        assert ratio.median == pytest.approx(evidence.median / plain.median)
+
+
 def test_retraining_stands_next_to_the_deletion(run: Run) -> None:
     for kind in ("linear", "logistic"):
         [retraining] = run.of("retraining", "retraining", kind=kind)
