@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
+from redis.exceptions import RedisError
+
 from consumers import cloudevents, topics
 from consumers.age_limit import past_age_limit
 from consumers.events import REFRESH_REQUESTED
 from consumers.log.base import Message, Producer
 from consumers.telemetry import Logger
-from engine.errors import Unavailable
+from engine.errors import LetheError, Unavailable
 from engine.store.rewrite import (
     PERIOD_SECONDS,
     Rewrite,
@@ -57,6 +59,15 @@ class Housekeeper:
             A server is away; the next look does it.
         """
         now = self._now()
+        try:
+            self._look(now)
+        except Unavailable:
+            raise
+        except (LetheError, RedisError, ValueError) as error:
+            # Requests go on; what was due is tried again at the next look.
+            self._logger.error("housekeeping failed", action="housekeeping", reason=str(error))
+
+    def _look(self, now: datetime) -> None:
         if _passed(self._looked, now, _LOOK_SECONDS):
             self._looked = now
             self._see_to_the_files(now)

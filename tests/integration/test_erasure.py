@@ -29,7 +29,7 @@ from consumers import topics
 from consumers.deletion_worker import DeletionWorker
 from consumers.log.memory import MemoryLog
 from engine.policy import Size
-from engine.store.keys import ModelKeys
+from engine.store.keys import ERASURES, ModelKeys
 from engine.store.rewrite import ERASURE_SECONDS, read_erasures
 from engine.store.staging import TIME_TO_LIVE
 from tests.acceptance.lethe import PROGRAM
@@ -334,3 +334,16 @@ def test_a_store_that_cannot_rewrite_its_files_is_told_of(
     moment = (datetime.now(UTC) + ahead).timestamp()
     assert read_erasures(platform.raw()).overdue(moment)
     platform.close()
+
+
+def test_a_damaged_note_of_erasures_does_not_stop_the_worker(memory: Platform) -> None:
+    memory.register("m", "benign", "linear", budget=10.0)
+    memory.raw().hset(ERASURES, mapping={"last": "yesterday", "rewritten": "never"})
+    worker = memory.deletion_worker()
+    request = memory.send_index("m", 1)
+    memory.drain(worker)
+    assert memory.final(request).status == "APPLIED"
+    memory.raw().delete(ERASURES)
+    memory.raw().set(ERASURES, "no hash")
+    worker = memory.deletion_worker(now=lambda: datetime.now(UTC) + timedelta(minutes=2))
+    worker.run_once(0.0)

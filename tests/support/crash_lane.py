@@ -24,7 +24,7 @@ from tests.support.names import use_prefix
 from tests.support.platform import Platform
 from tests.support.worker_process import WorkerProcess
 
-SECONDS = 120.0
+SECONDS = 240.0
 _AHEAD = 6  # requests sent and not decided: there is always something to decide, never much
 _ROWS = 3000
 
