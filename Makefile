@@ -90,6 +90,10 @@ sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cd
 audit-dependencies: setup ## Look for pinned packages in a directory of OSV advisories (ADVISORIES=dir)
 	$(BIN)/python scripts/audit_dependencies.py --advisories "$(ADVISORIES)" $(foreach id,$(ACCEPT),--accept $(id))
 
+.PHONY: mutants
+mutants: setup ## Take out one guard at a time and see each caught: a table (ONLY="words of names")
+	$(BIN)/python -m tests.mutants $(ONLY)
+
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from consumers import chain, topics
 from consumers.adopt_refresh import adopt_refresh, check_log
-from consumers.decide import compute, decide, rows_named
+from consumers.decide import compute, decide, rows_named, source_of
 from consumers.deletion_transition import deletion_transition
 from consumers.events import Receipt, SourceRange, Version
 from consumers.log.base import Partition, Reader
@@ -127,6 +127,8 @@ class _Adoption:
 
     def run(self, state: ModelState) -> ModelState:
         before, leaves = state, self.lost.leaves(state)
+        if not self.lost.versions:
+            self._say("adopt_receipts", "answers that made no version were lost", state)
         for at, version in enumerate(self.lost.versions):
             if version.source is None:
                 raise fork(state, version, "registration made it, whose data the log has not")
@@ -136,14 +138,20 @@ class _Adoption:
             state = self._answer_again(state, ends | own)
             transition = self._version_again(state, partition, version)
             if transition is None:
+                self._say("adopt_parameters", "it cannot be made again: a rebuild is due", state)
                 rest = self.lost.versions[at:]
                 adopted = adopt_refresh(self.store, self.reader, self.lost, state, rest)
                 self.store.commit(adopted.commit)
                 state = adopted.after
                 break
+            if version.refresh is not None:
+                self._say("adopt_refresh", "a lost refresh is swapped in again", state)
             state = self._take(state, transition, version)
         state = self._answer_again(state, dict.fromkeys(self.lost.receipts, _TO_THE_END))
         return self._drop_decided_job(before, state)
+
+    def _say(self, action: str, what: str, state: ModelState) -> None:
+        logger("takeover").info(what, action=action, model=state.model_id, version=state.version)
 
     # -- deciding again -----------------------------------------------------------------------
 
@@ -201,11 +209,11 @@ class _Adoption:
             offsets = range(source.first_offset, source.last_offset + 1)
             batch = _Batch(partition, offsets, version.created_at)
             transition = self._decide_again(state, batch)
-        return transition if _same(transition.after, version) else None
+        return transition if _same(transition, version) else None
 
     def _decide_again(self, state: ModelState, batch: _Batch) -> Transition:
         there = items_of(self.reader, batch.partition, batch.offsets, state.model_id)
-        items = self.lost.answered(there)
+        items = [self._as_refused(item) for item in self.lost.answered(there)]
         named = [item.request.subject_id for item in items if isinstance(item, Valid)]
         subjects = self.store.subjects(state, [name for name in named if name is not None])
         requests = [name for item in items if (name := request_of(item)[1]) is not None]
@@ -216,6 +224,27 @@ class _Adoption:
             [item for item in items if isinstance(item, Refused)],
             replace(batch.origin, published=self.lost.same_decision),
             now=batch.at,
+        )
+
+    def _as_refused(self, item: Valid | Refused) -> Valid | Refused:
+        """Return a request that was refused for what the model was then as one that is refused.
+
+        It was not registered yet, or had other rows: the answer stands, whatever it is now.
+        """
+        if isinstance(item, Refused):
+            return item
+        code = self.lost.refusal(item.request.request_id, source_of(item.record))
+        if code is None:
+            return item
+        request = item.request
+        return Refused(
+            item.record,
+            code,
+            "",
+            request.model_id,
+            request.request_id,
+            item.body,
+            dead_letter=False,
         )
 
     # -- taking what was published ------------------------------------------------------------
@@ -329,17 +358,22 @@ def _commits(receipts: Sequence[Receipt]) -> list[list[Receipt]]:
     return commits
 
 
-def _same(after: ModelState, version: Version) -> bool:
-    """Return whether a state that was computed again is the one that was published."""
-    meta = after.meta
-    found = (after.version, meta.generation, meta.status, meta.rows_live, meta.rows_deleted)
-    return found == (
-        version.version,
-        version.generation,
-        version.status,
-        version.rows_live,
-        version.rows_deleted,
-    )
+def _same(transition: Transition, version: Version) -> bool:
+    """Return whether what was decided again is what was published."""
+    return [_facts(made) for made in _versions_in(transition.commit)] == [_facts(version)]
+
+
+def _versions_in(commit: Commit) -> list[Version]:
+    messages = (decode(entry) for entry in commit.outbox)
+    return [Version.model_validate_json(m.value) for m in messages if m.stage is Stage.VERSIONS]
+
+
+def _facts(version: Version) -> tuple[object, ...]:
+    """Return what must come out again, however numbers are rounded here."""
+    return (
+        version.version, version.generation, version.status, version.rows_live,
+        version.rows_deleted, sorted(version.request_ids),
+    )  # fmt: skip
 
 
 def _opened(stored: str) -> tuple[str, Receipt]:

@@ -13,13 +13,14 @@ from datetime import datetime
 from typing import TypeVar
 
 from consumers.batching import Batching, Rest
-from consumers.decide import Decision, compute, decide, rows_named, status_of
+from consumers.decide import Decision, Rejected, compute, decide, rows_named, status_of
 from consumers.deletion_transition import (
     deletion_transition,
     log_time,
     origin_of,
     unregistered_transition,
 )
+from consumers.events import Receipt
 from consumers.grouping import Group
 from consumers.held_states import HeldStates
 from consumers.log.base import Partition
@@ -69,6 +70,9 @@ class Decider:
         Called with the name of each step as it is reached.
     batching
         When a batch is large enough, or old enough, to be decided.
+    settle
+        Called with the id of a model before its state is first used; compares it with the log
+        where nobody did yet, and returns whether it had to.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Decider:
         now: Callable[[], datetime],
         at_step: AtStep,
         batching: Batching,
+        settle: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._metrics = metrics
@@ -89,6 +94,8 @@ class Decider:
         self._now = now
         self._at_step = at_step
         self._batching = batching
+        self._settle = settle
+        self._answers: Mapping[str, Sequence[Receipt]] = {}
         self._states = HeldStates()
         self._seen: dict[ModelKeys, int] = {}
 
@@ -96,6 +103,10 @@ class Decider:
         """Forget all states: something went wrong, or a partition moved."""
         self._states.clear()
         self._seen.clear()
+
+    def know_answers(self, answers: Mapping[str, Sequence[Receipt]]) -> None:
+        """Take the published receipts of models that are not registered."""
+        self._answers = answers
 
     def remember(self, state: ModelState) -> ModelState:
         """Take a state that was just loaded or committed."""
@@ -180,9 +191,11 @@ class Decider:
                 f"model {group.model_id!r}: its stored state has gone back to commit "
                 f"{state.commit_seq}; the store lost writes"
             )
-        if isinstance(state, ModelState):  # others may be registered at any moment
-            return self.remember(state)
-        return state
+        if isinstance(state, Unregistered):  # it may be registered at any moment
+            return state
+        if group.keys not in self._seen and self._settle(group.model_id):
+            state = self._store.load_model(group.model_id)
+        return self.remember(state)
 
     def _look_up(self, group: Group, items: Sequence[Valid | Refused]) -> _Found:
         """Load (step 3) what a batch names, as of one state.
@@ -250,11 +263,20 @@ class Decider:
             decisions = decide(None, items, lookup, subjects)
             now = self._now()
             arrived = {item.record.offset: log_time(item.record, now) for item in items}
+            answers = self._answers.get(group.model_id, ())
+            fresh = {d.request_id for d in decisions if isinstance(d, Rejected)}
+            if fresh.intersection(answer.request_id for answer in answers):
+                self._logger.warning(
+                    "the store lost answers that were published; they stand",
+                    action="adopt_answers",
+                    model=group.model_id,
+                )
             self._commit(
                 unregistered_transition(
-                    state, group.model_id, decisions, refused, origin, now=now, arrived=arrived
+                    state, group.model_id, decisions, refused, origin, now=now, arrived=arrived,
+                    published=answers,
                 )
-            )
+            )  # fmt: skip
             self._states.drop(group.keys)
         else:
             self._at_step(Step.COMPUTE)

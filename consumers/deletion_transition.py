@@ -113,14 +113,18 @@ def unregistered_transition(
     *,
     now: datetime,
     arrived: Mapping[int, datetime] | None = None,
+    published: Sequence[Receipt] = (),
 ) -> Commit:
     """Return the commit that decides requests for a model which is not registered.
 
     Or records that name none: then the model id is empty, and the record that stays is the
     partition's. A store that lost this commit has it made again, and a takeover compares no
     history for such models: so the receipts must come out the same, byte for byte. Their time is
-    that of the log, by offset in ``arrived``.
+    that of the log, by offset in ``arrived``; and ``published`` receipts of the same requests
+    stand, wherever these are read first this time.
     """
+    stands = {first.request_id: first for first in reversed(published)}
+    origin = replace(origin, published=lambda made: stands.get(made.request_id))
     answers = _answers(model_id, None, decisions, origin, now, arrived)
     entries = [*answers.entries]
     entries += [dead_letter(item) for item in refused if item.dead_letter]
@@ -268,7 +272,8 @@ def _answers(
             receipt = made if body is None else origin.published(made) or made
             answers.entries.append(receipt_entry(receipt))
             if body is not None:
-                answers.receipts.append(receipt)
+                if receipt.code != "UNKNOWN_MODEL":  # of before there was a log, and adopted
+                    answers.receipts.append(receipt)
                 answers.kept[receipt.request_id] = stored_receipt(receipt, body)
                 sent[receipt.request_id] = answers.entries[-1]
     return answers

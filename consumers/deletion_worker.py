@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -30,7 +30,13 @@ from consumers.publisher import Publisher, erase
 from consumers.request_keys import RequestKeys
 from consumers.signing import TrustedKeys
 from consumers.steps import AtStep, Step, unwatched
-from consumers.takeover import settle_models, start_offset
+from consumers.takeover import (
+    lost_registrations,
+    models_of,
+    settle_models,
+    start_offset,
+    stranger_answers,
+)
 from consumers.telemetry import logger
 from engine.errors import CorruptState, LetheError
 from engine.store.keys import ModelKeys
@@ -112,8 +118,10 @@ class DeletionWorker:
             now=now,
             at_step=at_step,
             batching=batching or Batching(),
+            settle=self._settle_stray,
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
+        self._settled: set[str] = set()
         self._positions: dict[Partition, int] = {}
         self._halted: dict[ModelKeys, str] = {}
         self._halted_at = 0.0
@@ -194,16 +202,7 @@ class DeletionWorker:
         self._held.drop(fresh)
         self._forget_halts()
         self._at_step(Step.TAKE_OVER)
-        reader = self._log.reader()
-        try:
-            again, halted = settle_models(
-                self._store, reader, self._publisher, fresh, self._trusted
-            )
-        finally:
-            reader.close()
-        for keys, error in halted.items():
-            self._halt(keys, error)
-        self._producer.publish(again)
+        self._settle(fresh)
         self._at_step(Step.TAKEN_OVER)
         for partition in sorted(fresh):
             stored = self._store.watermark(str(partition))
@@ -218,6 +217,45 @@ class DeletionWorker:
             )
         self._rewind = False
         self._lag_read = 0.0
+
+    def _settle(self, partitions: Collection[Partition]) -> None:
+        """Compare the models of these partitions with what was published, and halt what differs."""
+        reader = self._log.reader()
+        try:
+            announced = self._store.announced()
+            models = models_of(reader, announced, partitions)
+            lost = lost_registrations(self._store, reader)
+            self._decider.know_answers(stranger_answers(reader, set(announced), self._trusted))
+            again, halted = settle_models(
+                self._store, reader, self._publisher, models, self._trusted
+            )
+        finally:
+            reader.close()
+        self._settled = set(models)
+        for keys, error in (lost | halted).items():
+            self._halt(keys, error)
+        self._producer.publish(again)
+
+    def _settle_stray(self, model_id: str) -> bool:
+        """Compare a model with what was published whose requests normally lie elsewhere.
+
+        Its requests come to this partition by a producer with another partitioner; and the worker
+        that takes over its own partition may not have mended it yet.
+        """
+        if model_id in self._settled:
+            return False
+        reader = self._log.reader()
+        try:
+            again, halted = settle_models(
+                self._store, reader, self._publisher, [model_id], self._trusted
+            )
+        finally:
+            reader.close()
+        for error in halted.values():
+            raise error
+        self._producer.publish(again)
+        self._settled.add(model_id)
+        return True
 
     def _forget_halts(self) -> None:
         self._halted.clear()

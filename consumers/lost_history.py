@@ -7,7 +7,7 @@ brings the state there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -25,6 +25,11 @@ from engine.store.state import ModelState
 
 READ_RECORDS = 1000
 _READ_SECONDS = 5.0
+
+_OUTSIDE = ("REQUEST_ID_CONFLICT", "UNKNOWN_MODEL")
+"""Codes of receipts that no log of a model holds."""
+
+_OF_THE_MOMENT = ("UNKNOWN_MODEL", "UNKNOWN_ROWS")
 
 EventType = TypeVar("EventType", Version, Parameters, Receipt)
 
@@ -96,9 +101,16 @@ class Lost:
         for receipt in self.all_receipts:
             name = (receipt.source, receipt.request_id)
             new = name in undecided or receipt.request_id in state.deferred
-            if new and receipt.final and receipt.code != "REQUEST_ID_CONFLICT":
+            if new and receipt.final and receipt.code not in _OUTSIDE:
                 found.setdefault(name, receipt)
         return tuple(found.values())
+
+    def refusal(self, request_id: str, source: Source) -> str | None:
+        """Return the code with which a request was refused for what the model was then."""
+        for receipt in self.all_receipts:
+            if (receipt.request_id, receipt.source) == (request_id, source):
+                return receipt.code if receipt.code in _OF_THE_MOMENT else None
+        return None
 
     def same_decision(self, receipt: Receipt) -> Receipt | None:
         """Return the published receipt of the same decision, if there is one.
@@ -147,6 +159,8 @@ def _counts(item: Valid | Refused, places: set[tuple[int, int]]) -> bool:
 
 
 def _outcome(receipt: Receipt) -> tuple[object, ...]:
+    if receipt.status == "REJECTED":
+        return (receipt.code,)
     return (
         receipt.status, receipt.code, receipt.rows_deleted, receipt.rows_unknown, receipt.version,
     )  # fmt: skip
@@ -156,7 +170,7 @@ def events_of(
     reader: Reader,
     partition: Partition,
     offsets: range,
-    models: set[str],
+    models: Container[str],
     event: type[EventType],
     trusted: TrustedKeys | None = None,
 ) -> Iterator[EventType]:
@@ -210,13 +224,13 @@ def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator
 def newest_events(
     reader: Reader,
     topic: str,
-    models: set[str],
+    models: Container[str],
     event: type[EventType],
     reach: int,
     trusted: TrustedKeys | None = None,
 ) -> Iterator[EventType]:
     """Yield these models' events among the newest ``reach`` records of each partition."""
-    for partition in reader.partitions(topic) if models else ():
+    for partition in reader.partitions(topic):
         bounds = reader.bounds(partition)
         offsets = range(max(bounds.begin, bounds.end - reach), bounds.end)
         yield from events_of(reader, partition, offsets, models, event, trusted)

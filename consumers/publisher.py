@@ -86,15 +86,25 @@ class Publisher:
     def _send(self, waiting: Waiting) -> None:
         everything = [entry for entries in waiting.values() for _, entry in entries]
         for stage in Stage:
-            entries = [entry for entry in everything if entry.stage is stage]
+            there = [entry for entry in everything if entry.stage is stage]
             if stage in _STEPS:
                 self._at_step(_STEPS[stage])
-            if any(entry.topic == topics.DEAD_LETTERS for entry in entries):
+            if any(entry.topic == topics.DEAD_LETTERS for entry in there):
                 self._at_step(Step.DEAD_LETTER)
-            self._producer.publish(message(entry) for entry in entries)
+            if there:
+                waiting = self._still_there(waiting)
+                self._producer.publish(_messages(waiting, stage))
         self._at_step(Step.TRIM)
         for keys, sent in waiting.items():
             self._outbox.trim(keys, [entry_id for entry_id, _ in sent])
+
+    def _still_there(self, waiting: Waiting) -> Waiting:
+        """Return what the store still holds: the log may have been slow.
+
+        What a failover has lost meanwhile must not be published: another worker decides it again.
+        """
+        held = self._outbox.holds({keys: entries[-1] for keys, entries in waiting.items()})
+        return {keys: waiting[keys] for keys in held}
 
     def _send_apart(self, waiting: Waiting, failed: dict[ModelKeys, LetheError]) -> None:
         """Send each model's messages by themselves, so that one cannot hold up the others."""
@@ -105,6 +115,11 @@ class Publisher:
                 raise
             except LetheError as error:
                 failed[keys] = error
+
+
+def _messages(waiting: Waiting, stage: Stage) -> list[Message]:
+    sent = (entry for entries in waiting.values() for _, entry in entries)
+    return [message(entry) for entry in sent if entry.stage is stage]
 
 
 def message(entry: Entry) -> Message:

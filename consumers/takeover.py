@@ -5,7 +5,8 @@ The rebalance listener only sets a flag; the polling thread runs this before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumers import cloudevents, topics
@@ -13,7 +14,7 @@ from consumers.adopt import adopt
 from consumers.events import MODEL_PARAMETERS, Parameters, Receipt, Version
 from consumers.log.base import Bounds, Message, Partition, Reader
 from consumers.loop import TRANSIENT
-from consumers.lost_history import events_of, newest_events
+from consumers.lost_history import events_of, newest_events, records_of
 from consumers.publisher import Publisher
 from consumers.signing import TrustedKeys
 from engine.errors import CorruptState, LetheError, LogReset, VersionFork
@@ -114,19 +115,70 @@ def receipt_tails(reader: Reader, models: Iterable[str]) -> dict[str, dict[Place
     return last
 
 
+def stranger_answers(
+    reader: Reader, announced: Collection[str], trusted: TrustedKeys | None = None
+) -> dict[str, list[Receipt]]:
+    """Return, by model, the published receipts of models that were never registered.
+
+    Their record in the store is small and is not compared with history: where a failover has lost
+    it, the decider takes these answers again (`consumers.decider`).
+    """
+    answers: dict[str, list[Receipt]] = {}
+    for receipt in newest_events(
+        reader, topics.RECEIPTS, _Others(announced), Receipt, TAIL, trusted
+    ):
+        if receipt.code != "REQUEST_ID_CONFLICT":
+            answers.setdefault(receipt.model_id, []).append(receipt)
+    return answers
+
+
+@dataclass(frozen=True)
+class _Others:
+    """All models but these."""
+
+    known: Collection[str]
+
+    def __contains__(self, model_id: object) -> bool:
+        return model_id not in self.known
+
+
+def lost_registrations(store: ModelStore, reader: Reader) -> dict[ModelKeys, LetheError]:
+    """Return the models that were published lately and that the store has lost altogether.
+
+    Their requests must not be answered UNKNOWN_MODEL. One that was registered a moment ago is no
+    such model: what is published is read first.
+    """
+    names: set[str] = set()
+    for partition in reader.partitions(topics.VERSIONS):
+        bounds = reader.bounds(partition)
+        tail = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
+        keys = {record.key for record in records_of(reader, partition, tail)}
+        names |= {key.decode("utf-8", errors="replace") for key in keys if key}
+    published = version_tails(reader, names)
+    return {
+        one.keys: VersionFork(
+            f"model {one.model_id!r}: version {published[one.model_id].version} was published, and "
+            "the store has lost the model. Restore the store, or register the model again with "
+            "--replace"
+        )
+        for one in survey(store.client, sorted(published))
+        if one.version < 0
+    }
+
+
 def settle_models(
     store: ModelStore,
     reader: Reader,
     publisher: Publisher,
-    partitions: Iterable[Partition],
+    models: Iterable[str],
     trusted: TrustedKeys | None = None,
 ) -> tuple[list[Message], dict[ModelKeys, LetheError]]:
     """Finish what a former owner left, and compare state with history.
 
-    Publishes what is committed and erases what is deleted, for the models whose requests
-    normally lie in these partitions; a state that lost writes is brought to where the log says
-    that it was, with ``trusted`` keys to what these have signed. Else no state is loaded: a
-    takeover takes a few round trips, however many models there are, and must not outlast a lease.
+    Publishes what is committed and erases what is deleted; a state that lost writes is brought to
+    where the log says that it was, with ``trusted`` keys to what these have signed. Else no state
+    is loaded: a takeover takes a few round trips, however many models there are, and must not
+    outlast a lease.
 
     Returns
     -------
@@ -135,11 +187,12 @@ def settle_models(
     dict
         The models that must halt, and why.
     """
-    models = models_of(reader, store.announced(), partitions)
+    names = list(models)
     store.settle()  # a former owner may have ended between its steps 5 and 6
-    found = survey(store.client, models)
-    versions, parameters = version_tails(reader, models), parameter_tails(reader, models)
-    answered = receipt_tails(reader, models)
+    # Before the store is read: else a version that is committed in between looks like a lost one.
+    versions, parameters = version_tails(reader, names), parameter_tails(reader, names)
+    answered = receipt_tails(reader, names)
+    found = survey(store.client, names)
     halted: dict[ModelKeys, LetheError] = {}
     adopted: set[ModelKeys] = set()
     for one in found:
@@ -169,6 +222,8 @@ def settle_models(
                 again += [] if newest is None else [newest]
         except CorruptState as error:
             halted[one.keys] = error
+    if again:
+        store.settle()  # what was read may be another's commit, which is not on disk yet
     return again, halted
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -101,6 +101,23 @@ class Outbox:
         if any(b"entry" not in fields for _, fields in found):
             raise CorruptState(f"{where.outbox}: holds what is no message; run `lethe check`")
         return [(text(entry_id).encode(), decode(fields[b"entry"])) for entry_id, fields in found]
+
+    def holds(self, newest: Mapping[ModelKeys, tuple[bytes, Entry]]) -> list[ModelKeys]:
+        """Return those models whose outbox still holds this entry, as it was read.
+
+        One round trip. A server that has gone back since does not hold it, or another one under
+        its id; and a connection that broke says so here.
+        """
+        pipeline = self._client.pipeline(transaction=False)
+        for where, (entry_id, _) in newest.items():
+            pipeline.xrange(where.outbox, entry_id, entry_id)
+        with reachable(self._client):
+            answers: list[Any] = pipeline.execute()
+        return [
+            where
+            for (where, (_, entry)), found in zip(newest.items(), answers, strict=True)
+            if found and found[0][1][b"entry"] == encode(entry)
+        ]
 
     def trim(self, where: ModelKeys, ids: list[bytes]) -> None:
         """Remove published entries. Idempotent."""

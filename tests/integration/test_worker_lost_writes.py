@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from consumers import topics
+from consumers.log.memory import MemoryLog, Moment
 from engine.policy import Size
 from engine.store.head import LimitsRecord
+from engine.store.keys import shard_of
+from tests.integration.test_worker_requests import append_to
 from tests.integration.test_worker_takeover import dump, restore
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
@@ -153,3 +157,116 @@ def test_a_lost_request_that_waited_for_a_rebuild_gets_its_one_final_receipt(
     assert values(memory, topics.RECEIPTS) == published[topics.RECEIPTS]
     assert set(ledger_of(memory)) == {f"row-{i}" for i in range(13)}
     check_model(memory)
+
+
+def test_lost_answers_of_an_unregistered_model_stand(memory: Platform) -> None:
+    """Given answers that the store has lost, when the records are read again, none is new."""
+    memory.register("m", budget=10.0)
+    memory.drain()
+    before = dump(memory.store, "ghost")
+    requests = [memory.send("ghost", "row-1"), memory.send("ghost", "row-2")]
+    memory.drain()
+    published = values(memory, topics.RECEIPTS)
+    restore(memory.store, "ghost", before)
+    for key in memory.raw().scan_iter("lethe:watermark:*"):
+        memory.raw().delete(key)
+    memory.pair[0].recover()
+
+    memory.send("ghost", "row-1", request_id=requests[0])
+    memory.drain()
+
+    assert values(memory, topics.RECEIPTS) == published
+    assert {memory.final(name, "ghost").code for name in requests} == {"UNKNOWN_MODEL"}
+
+
+def test_a_lost_registration_halts_until_it_is_registered_again(memory: Platform) -> None:
+    """Given a published model that the store has lost, its requests wait, and are then applied."""
+    memory.register("other", budget=10.0)
+    memory.register("m", budget=10.0)
+    memory.drain()
+    restore(memory.store, "m", {})
+    memory.raw().srem("lethe:models", "m")
+    memory.pair[0].recover()
+    request, neighbour = memory.send_index("m", 1), memory.send_index("other", 1)
+    memory.drain()
+    assert memory.statuses(request) == []
+    assert memory.final(neighbour, "other").status == "APPLIED"
+
+    memory.register("m", budget=10.0, replace_model=True)
+    memory.pair[0].recover()
+    memory.drain()
+
+    assert memory.final(request).status == "APPLIED"
+    assert [version.version for version in memory.versions()] == [0, 1, 2]
+    check_model(memory)
+
+
+def test_a_worker_mends_a_model_whose_requests_normally_lie_elsewhere(memory: Platform) -> None:
+    """Given a request in another partition, its worker does not decide it on a lost state."""
+    memory.register("m", budget=10.0)
+    first, _ = memory.pair
+    other = memory.deletion_worker()
+    for worker in (first, other):
+        worker.run_once(0.0)
+    home = memory.log.reader().partition_for(topics.DELETIONS, b"m").index
+    held = {partition.index for partition in first._consumer.assignment()}
+    owner, stray = (first, other) if home in held else (other, first)
+    before = dump(memory.store, "m")
+    memory.send_index("m", 0)
+    owner.run_once(0.0)
+    published = values(memory, topics.VERSIONS)
+    restore(memory.store, "m", before)
+
+    body = json.dumps({"request_id": "strays", "model_id": "m", "row_ids": ["row-7"]}).encode()
+    append_to(memory, 1 - home, body, b"m")
+    memory.asked["m", "strays"] = ("row-7",)
+    stray.run_once(0.0)
+
+    assert memory.final("strays").version == 2
+    assert values(memory, topics.VERSIONS)[: len(published)] == published
+    owner.recover()
+    memory.drain(owner)
+    check_model(memory)
+
+
+def test_lost_deletions_of_rows_that_are_erased_are_adopted(memory: Platform) -> None:
+    """Given lost deletions whose rows are gone, the published parameters stand until a rebuild."""
+    memory.register("m", budget=10.0)
+    memory.send_index("m", 0)
+    memory.drain()
+
+    def deletions() -> None:
+        memory.send_index("m", 1, 2)
+
+    published = lose(memory, deletions)
+    live = memory.load().generation_keys
+    for row in ("row-1", "row-2"):
+        assert memory.raw().hdel(live.rows(shard_of(row)), row) == 1
+    memory.turn(memory.pair[0])
+    assert memory.load().meta.awaiting_rebuild
+    assert set(ledger_of(memory)) == {"row-0", "row-1", "row-2"}
+
+    memory.drain()
+    assert values(memory, topics.VERSIONS)[:3] == published[topics.VERSIONS]
+    check_model(memory)
+
+
+def test_a_version_that_the_store_loses_while_the_log_is_slow_is_not_published(
+    memory: Platform,
+) -> None:
+    """Given receipts that are slow, when a failover loses their commit, its version stays out."""
+    assert isinstance(memory.log, MemoryLog)
+    memory.register("m", budget=10.0)
+    memory.drain()
+    before = dump(memory.store, "m")
+
+    def slow(moment: Moment) -> None:
+        sent = {message.topic for message in moment.messages}
+        if moment.stage == "after" and topics.RECEIPTS in sent:
+            restore(memory.store, "m", before)
+
+    memory.log.hook = slow
+    memory.send_index("m", 1)
+    memory.pair[0].run_once(0.0)
+
+    assert [version.version for version in memory.versions()] == [0]

@@ -7,7 +7,6 @@ python -m tests.simulation --seed 4711         one seed, with what happened in i
 from __future__ import annotations
 
 import argparse
-import logging
 import multiprocessing
 import os
 import sys
@@ -19,15 +18,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
 from threadpoolctl import threadpool_limits
 
 from tests.servers import ValkeyProcess
+from tests.simulation.tally import missing
 from tests.simulation.world import World
 
 _CHUNK = 25
 _SHOWN = 5
-_SILENT = logging.CRITICAL
 
 
 @dataclass
@@ -37,7 +35,9 @@ class Sum:
     seeds: int = 0
     requests: int = 0
     versions: int = 0
+    contradicted: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
@@ -45,13 +45,14 @@ class Sum:
         self.seeds += other.seeds
         self.requests += other.requests
         self.versions += other.versions
+        self.contradicted += other.contradicted
         self.faults += other.faults
+        self.events += other.events
         self.failures |= other.failures
 
 
 def run_seeds(url: str, seeds: range) -> Sum:
     """Run seeds one after another on one database."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_SILENT))
     total = Sum()
     with threadpool_limits(1):
         for seed in seeds:
@@ -62,14 +63,16 @@ def run_seeds(url: str, seeds: range) -> Sum:
             except (Exception, AssertionError) as error:
                 cause = f" ({error.__cause__!r})" if error.__cause__ else ""
                 total.failures[seed] = f"{type(error).__name__}: {error}{cause}"
-            total.requests += world.report.requests
-            total.versions += world.report.versions
-            total.faults += world.report.faults
+            report = world.report
+            total.requests += report.requests
+            total.versions += report.versions
+            total.contradicted += report.contradicted
+            total.faults += report.faults
+            total.events += report.events
     return total
 
 
 def _repeat(url: str, seed: int) -> int:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_SILENT))
     world = World(seed, url)
     try:
         world.run()
@@ -82,14 +85,14 @@ def _repeat(url: str, seed: int) -> int:
     return 0
 
 
-def _many(server: ValkeyProcess, first: int, count: int, jobs: int) -> int:
+def _many(url: str, first: int, count: int, jobs: int, *, every_kind: bool) -> int:
     total = Sum()
     begin = time.perf_counter()
     chunks = [
         range(start, min(start + _CHUNK, first + count))
         for start in range(first, first + count, _CHUNK)
     ]
-    with ProcessPoolExecutor(jobs, initializer=_take_database, initargs=(server.url,)) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_take_database, initargs=(url,)) as pool:
         for done in pool.map(_run_chunk, chunks):
             total.add(done)
             if total.seeds % (20 * _CHUNK) == 0 or done.failures:
@@ -104,20 +107,35 @@ def _many(server: ValkeyProcess, first: int, count: int, jobs: int) -> int:
         f"{total.seeds} seeds in {seconds:.0f} s: {total.requests} requests, {total.versions} "
         f"versions, {sum(total.faults.values())} faults, {len(total.failures)} failures"
     )
-    for name, times in sorted(_kinds(total.faults).items(), key=lambda pair: -pair[1]):
+    print("faults")
+    for name, times in sorted(total.faults.items(), key=lambda pair: -pair[1]):
         print(f"  {times:7d}  {name}")
+    print("events")
+    for name, times in sorted(total.events.items(), key=lambda pair: -pair[1]):
+        print(f"  {times:7d}  {name}")
+    print(f"published versions contradicted: {total.contradicted} of {total.versions}")
     for seed, what in list(total.failures.items())[:_SHOWN]:
         print(f"seed {seed}: {what}\n  repeat it: make simulate SEED={seed}")
-    return 1 if total.failures else 0
+    unseen = missing(total.faults, total.events)
+    if unseen:
+        print("did not happen: " + ", ".join(unseen))
+    return 1 if total.failures or (every_kind and unseen) else 0
 
 
-def _kinds(faults: Counter[str]) -> Counter[str]:
-    kinds: Counter[str] = Counter()
-    for name, times in faults.items():
-        kinds[
-            "killed between turns" if name in ("killed at turn", "killed at start") else name
-        ] += times
-    return kinds
+def _until_failure(url: str, first: int, seconds: float) -> int:
+    """Run seeds one after another until one fails (1), or the time is over (0).
+
+    The time is this process's own, so that a busy machine looks as long as an idle one.
+    """
+    seed = first
+    while time.process_time() < seconds:
+        done = run_seeds(f"{url}?db=0", range(seed, seed + 1))
+        if done.failures:
+            print(f"seed {seed}: {done.failures[seed]}")
+            return 1
+        seed += 1
+    print(f"seeds {first} to {seed - 1}: nothing is wrong")
+    return 0
 
 
 _DATABASE: dict[str, str] = {}
@@ -126,7 +144,7 @@ _DATABASE: dict[str, str] = {}
 def _take_database(url: str) -> None:
     """Give this process a database of its own."""
     number = multiprocessing.current_process()._identity[0] % 16
-    _DATABASE["url"] = f"{url}/{number}"
+    _DATABASE["url"] = f"{url}?db={number}"
 
 
 def _run_chunk(seeds: range) -> Sum:
@@ -145,15 +163,29 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="repeat this one, and show what happens")
     parser.add_argument("--seeds", type=int, default=10_000, help="how many (10000)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument(
+        "--every-kind", action="store_true", help="fail if a kind of fault did not happen"
+    )
+    parser.add_argument(
+        "--until-failure",
+        type=float,
+        metavar="S",
+        help="stop at a failure, or after S seconds of CPU",
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        server = ValkeyProcess(Path(directory) / "valkey", {"appendonly": "no"})
+        path = Path(directory) / "socket"
+        settings = {"appendonly": "no", "unixsocket": str(path)}
+        server = ValkeyProcess(Path(directory) / "valkey", settings)
         server.start()
+        url = f"unix://{path}"
         try:
             if given.seed is not None:
-                return _repeat(f"{server.url}/0", given.seed)
-            return _many(server, given.first, given.seeds, given.jobs)
+                return _repeat(f"{url}?db=0", given.seed)
+            if given.until_failure is not None:
+                return _until_failure(url, given.first, given.until_failure)
+            return _many(url, given.first, given.seeds, given.jobs, every_kind=given.every_kind)
         finally:
             server.close()
 

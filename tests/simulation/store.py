@@ -7,7 +7,8 @@ there is now, because a server may have written more than it was asked to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -17,6 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from engine.store.connection import Barrier, connect
+from engine.store.keys import SETTLED, ModelKeys, watermark
 from engine.store.store import ModelStore
 
 Point = Callable[[str], None]
@@ -24,12 +26,41 @@ Point = Callable[[str], None]
 _DUMP = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
+  local mark = ''
+  if string.find(key, '^lethe:watermark:') then mark = redis.call('GET', key) end
+  if string.find(key, ':head$') then
+    local at = redis.call('HMGET', key, 'commit_seq', 'version')
+    mark = (at[1] or '0') .. ' ' .. (at[2] or '-1')
+  end
   found[#found + 1] = key
   found[#found + 1] = redis.call('DUMP', key)
   found[#found + 1] = tostring(redis.call('PTTL', key))
+  found[#found + 1] = mark
 end
 return found
 """
+
+
+@dataclass(frozen=True)
+class Image:
+    """All keys with their values and times to live, and how far watermarks and models are."""
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    ttls: Sequence[bytes]
+    marks: Mapping[str, tuple[int, ...]]
+
+    def commits(self) -> dict[str, int]:
+        """Return how many commits each model has had."""
+        return {key: at[0] for key, at in self.marks.items() if key.endswith(":head")}
+
+    def version(self, model_id: str) -> int:
+        """Return a model's version; -1 where there is none."""
+        return self.marks.get(ModelKeys.of_model(model_id).head, (0, -1))[1]
+
+    def watermark(self, partition: str) -> int:
+        """Return a partition's watermark; 0 where there is none."""
+        return self.marks.get(watermark(partition), (0,))[0]
 
 
 class Disk:
@@ -49,31 +80,51 @@ class Disk:
         self._dump = self._client.register_script(_DUMP)
         self._synced = self.image()
 
-    def image(self) -> list[bytes]:
-        """Return all keys with their values and times to live."""
+    @property
+    def synced(self) -> Image:
+        """What is on disk."""
+        return self._synced
+
+    def image(self) -> Image:
+        """Return what there is now."""
         found: list[bytes] = self._dump()
-        return found
+        keys, marks = found[::4], found[3::4]
+        held = zip(keys, marks, strict=True)
+        return Image(
+            keys,
+            found[1::4],
+            found[2::4],
+            {key.decode(): tuple(int(at) for at in mark.split()) for key, mark in held if mark},
+        )
 
     def sync(self) -> None:
         """Put on disk what there is."""
         self._synced = self.image()
 
-    def crash(self) -> None:
-        """Lose what is not on disk; every connection breaks."""
-        self.put_back(self._synced)
-        self.crashes += 1
+    def crash(self) -> bool:
+        """Lose what is not on disk; every connection breaks. Return whether commits are lost."""
+        return self.fail_over(self._synced)
 
-    def fail_over(self, image: list[bytes]) -> None:
-        """Go back to what a lagging replica has: what was on disk may be lost as well."""
+    def fail_over(self, image: Image) -> bool:
+        """Go back to what a lagging replica has: what was on disk may be lost as well.
+
+        Return whether commits are lost.
+        """
+        before, after = self.image().commits(), image.commits()
         self.put_back(image)
         self._synced = image
+        self.restart()
+        return any(after.get(model, 0) < at for model, at in before.items())
+
+    def restart(self) -> None:
+        """Break every connection."""
         self.crashes += 1
 
-    def put_back(self, image: list[bytes]) -> None:
+    def put_back(self, image: Image) -> None:
         """Make an image the server's data."""
         pipeline = self._client.pipeline(transaction=True)
         pipeline.flushdb()
-        for key, value, ttl in zip(image[::3], image[1::3], image[2::3], strict=True):
+        for key, value, ttl in zip(image.keys, image.values, image.ttls, strict=True):
             pipeline.restore(key, max(0, int(ttl)), value)
         pipeline.execute()
 
@@ -105,11 +156,17 @@ class SimulatedBarrier(Barrier):
 
     def settle(self, client: redis.Redis) -> None:
         """Return once all is on disk."""
+        client.set(SETTLED, 1)
         self.wait(client)
 
     def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
-        """Return once all is on disk; before that the process may end, or the server."""
+        """Return once all is on disk; before that the process may end, or the server.
+
+        As WAITAOF does, it waits for what this connection has written, and for nothing else.
+        """
         del timeout
+        if not getattr(client.connection, "wrote", False):
+            return
         crashes = self._disk.crashes
         self._point("barrier")
         if self._disk.crashes != crashes:
@@ -119,13 +176,19 @@ class SimulatedBarrier(Barrier):
         self._disk.sync()
 
 
+def _is_commit(command: Any) -> bool:
+    """Return whether packed commands call the one script that workers have loaded."""
+    return any(b"EVALSHA" in part for part in command)
+
+
 def _faulty_connection(base: type[Any], disk: Disk, point: Point) -> type[Any]:
     """Return a connection class whose commands may not arrive, and whose answers may get lost."""
 
     class FaultyConnection(base):  # type: ignore[misc]  # redis-py's classes are untyped
-        _sent = False
+        _sent = ""
         _crashes = disk.crashes
         _quiet = False
+        wrote = False
 
         def can_read(self, timeout: float = 0) -> bool:
             if self._sock is not None and self._crashes != disk.crashes:
@@ -146,13 +209,15 @@ def _faulty_connection(base: type[Any], disk: Disk, point: Point) -> type[Any]:
             if not self._quiet:
                 self._pass("store: send")
             super().send_packed_command(command, check_health)
-            self._sent = not self._quiet
+            self.wrote = self.wrote or _is_commit(command) or any(b"SET" in p for p in command)
+            if not self._quiet:
+                self._sent = "store: commit answer" if _is_commit(command) else "store: answer"
 
         def read_response(self, *args: Any, **options: Any) -> Any:
             answer = super().read_response(*args, **options)
             if self._sent:
-                self._sent = False
-                self._pass("store: answer")
+                sent, self._sent = self._sent, ""
+                self._pass(sent)
             return answer
 
         def _pass(self, name: str) -> None:

@@ -61,8 +61,11 @@ def check_model(platform: Platform, model_id: str = "m", *, exact_to: float = 1e
     assert platform.raw().scard(where.discarded) == 0, "old generations wait for removal"
 
 
-def check_versions(platform: Platform, model_id: str) -> None:
-    """Dense from 0, each linked, one digest each; the newest parameters are the stored ones."""
+def check_versions(platform: Platform, model_id: str, *, accounted: bool = True) -> None:
+    """Dense from 0, each linked, one digest each; the newest parameters are the stored ones.
+
+    Not ``accounted``: the ledger was lost once, and says a later version of some rows.
+    """
     versions = platform.versions(model_id)
     state = platform.load(model_id)
     assert [v.version for v in versions] == list(range(state.version + 1))
@@ -78,8 +81,8 @@ def check_versions(platform: Platform, model_id: str) -> None:
     ledger = ledger_of(platform, model_id)
     for version in versions:
         gone = [when for when in ledger.values() if when <= version.version]
-        if version.generation == 0:
-            assert version.rows_deleted == len(gone)
+        if version.generation == 0 and accounted:
+            assert version.rows_deleted == len(gone), f"version {version.version}: {gone}"
 
 
 def check_receipts(platform: Platform, model_id: str) -> None:

@@ -1,0 +1,99 @@
+"""The log of a simulation: it knows who reads, keeps what retention removed, and may be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from consumers.log.base import Message, Partition, Record
+from consumers.log.memory import MemoryConsumer, MemoryLog, MemoryReader, Moment
+
+
+class Watcher(Protocol):
+    """Who is told what happens on the log."""
+
+    def point(self, name: str) -> None:
+        """Pass a point of whoever runs now."""
+        ...
+
+    def joined(self, consumer: MemoryConsumer) -> None:
+        """Remember whose consumer this is."""
+        ...
+
+    def seconds(self) -> float:
+        """Return the virtual time."""
+        ...
+
+    def appending(self, message: Message) -> None:
+        """Look at a message at the moment at which it becomes visible."""
+        ...
+
+
+class SimulatedLog(MemoryLog):
+    """A log in memory whose every use is a point, and that forgets nothing for the checks."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        def hook(moment: Moment) -> None:
+            watcher.point(f"log: {moment.call} {moment.stage}")
+
+        super().__init__(hook=hook, clock=watcher.seconds)
+        self._watcher = watcher
+        self._gone: list[Record] = []
+
+    def consumer(self, group: str, topics: Sequence[str]) -> MemoryConsumer:
+        """Join a group."""
+        consumer = super().consumer(group, topics)
+        self._watcher.joined(consumer)
+        return consumer
+
+    def reader(self) -> MemoryReader:
+        """Return a reader whose reads are points as well."""
+        return _Reader(self, self._watcher)
+
+    def append(self, message: Message) -> None:
+        """Add one message to the partition of its key."""
+        self._watcher.appending(message)
+        super().append(message)
+
+    def append_to(self, index: int, message: Message) -> None:
+        """Add a message to a partition that its key does not name: another partitioner."""
+        with self.changed:
+            held = self.partitions(message.topic)[index]
+            record = Record(
+                held.identity, held.bounds().end, message.key, message.value, message.headers,
+                int(self.clock() * 1000),
+            )  # fmt: skip
+            held.records.append(record)
+            self.changed.notify_all()
+
+    def trim(self, partition: Partition, below_offset: int) -> None:
+        """Remove records, but keep them for the checks."""
+        held = self.find(partition, below_offset)
+        self._gone += [record for record in held.records if record.offset < below_offset]
+        super().trim(partition, below_offset)
+
+    def delete_topic(self, name: str) -> None:
+        """Forget a topic, but keep its records for the checks."""
+        for held in self.partitions(name):
+            self._gone += held.records
+        super().delete_topic(name)
+
+    def everything(self, topic: str) -> list[Record]:
+        """Return all records that a topic ever had, by partition and offset."""
+        records = [record for record in self._gone if record.partition.topic == topic]
+        for held in self.partitions(topic):
+            records += held.records
+        return records
+
+
+class _Reader(MemoryReader):
+    def __init__(self, log: MemoryLog, watcher: Watcher) -> None:
+        super().__init__(log)
+        self._watcher = watcher
+
+    def read(
+        self, partition: Partition, offset: int, timeout: float, limit: int
+    ) -> tuple[Sequence[Record], int]:
+        """Return records from ``offset`` on, and the offset to go on from."""
+        self._watcher.point("log: read")
+        return super().read(partition, offset, timeout, limit)
