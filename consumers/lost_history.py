@@ -20,7 +20,7 @@ from consumers.signing import TrustedKeys
 from consumers.telemetry import logger
 from consumers.transition import Origin
 from consumers.validate import Refreshed, Refused, Valid, Validated, validate
-from engine.errors import Unauthenticated, VersionFork
+from engine.errors import LogReset, Unauthenticated, VersionFork
 from engine.store.state import ModelState
 
 READ_RECORDS = 1000
@@ -212,7 +212,14 @@ def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator
     """Yield the records of a partition in a range of offsets."""
     offset = offsets.start
     while offset < offsets.stop:
-        records, onward = reader.read(partition, offset, _READ_SECONDS, READ_RECORDS)
+        try:
+            records, onward = reader.read(partition, offset, _READ_SECONDS, READ_RECORDS)
+        except LogReset:
+            begin = reader.bounds(partition).begin
+            if begin <= offset:
+                raise
+            offset = begin  # retention removed old records since the bounds were read
+            continue
         for record in records:
             if record.offset < offsets.stop:
                 yield record
