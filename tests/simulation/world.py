@@ -47,7 +47,7 @@ from tests.simulation.tally import BETWEEN, fault_at, kill_at, listen
 from tests.simulation.turns import Actor, Killed
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-_TURNS = (30, 120)
+_TURNS = (25, 90)
 _HEAL_TURNS = 200
 _POINTS = (
     "step: taken_over", "step: load", "step: compute", "step: commit", "step: barrier", "barrier",
