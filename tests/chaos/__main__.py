@@ -31,11 +31,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="draws models, requests and faults")
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between faults (2)")
     parser.add_argument("--rate", type=float, default=100.0, help="requests a second (100)")
+    parser.add_argument(
+        "--apart", action="store_true", help="lose no writes while a worker is stopped (docs)"
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs and data of a good run, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
-    settings = Settings(given.seconds, seed, given.pause, given.rate)
+    settings = Settings(given.seconds, seed, given.pause, given.rate, given.apart)
     directory = Path(tempfile.mkdtemp(prefix="lethe-chaos-"))
     begin = time.monotonic()
 

@@ -43,6 +43,8 @@ WEIGHTS = {
     "kafka: restart": 1,
 }
 
+LOSSES = ("redis: tail of its file lost", "redis: failover to a lagging replica")
+STOPPED = "worker: SIGSTOP past its session"
 IN_PEACE = "worker: SIGKILL, and nothing else"
 
 
@@ -58,7 +60,11 @@ class Happened:
 
 @dataclass
 class Faults:
-    """Draws faults and makes them happen until told to stop."""
+    """Draws faults and makes them happen until told to stop.
+
+    ``apart``: no loss of writes while a worker is stopped. Together they can make the one case
+    that is known to be open (docs/commit.md), which a test that must always pass leaves out.
+    """
 
     rng: random.Random
     crew: Crew
@@ -70,6 +76,8 @@ class Faults:
     deck: list[str] = field(default_factory=list)
     kafka_busy: threading.Lock = field(default_factory=threading.Lock)
     decks: int = 0
+    apart: bool = False
+    stop_or_loss: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, stop: threading.Event, pause: float) -> None:
         """Begin a fault every ``pause`` seconds on average; return when all have ended."""
@@ -116,8 +124,11 @@ class Faults:
         busy: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         if server in ("redis", "kafka"):
             busy = self.store.busy if server == "redis" else self.kafka_busy
+        alone: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if self.apart and kind in (*LOSSES, STOPPED):
+            alone = self.stop_or_loss
         try:
-            with busy:
+            with alone, busy:
                 if stop.is_set():
                     return
                 begin = time.time()
@@ -134,7 +145,7 @@ class Faults:
                 return self._to_one("deletions", rng, self.crew.kill)
             case "refresh worker: SIGKILL":
                 return self._to_one("refresh", rng, self.crew.kill)
-            case "worker: SIGSTOP past its session":
+            case _ if kind == STOPPED:
                 return self._to_one("deletions", rng, lambda member: self._freeze(member, rng))
             case "redis: tail of its file lost":
                 self.store.truncate(rng.uniform(0.0, 0.4), rng.randrange(2000))
@@ -206,3 +217,5 @@ class Faults:
         self.crew.stop(member)
         time.sleep(SESSION_SECONDS + rng.uniform(0.3, 2.0))
         self.crew.go_on(member)
+        if self.apart:
+            time.sleep(1.0)  # what it was about to send is sent

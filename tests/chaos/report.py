@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from tests.chaos.facts import Verdict
-from tests.chaos.faults import IN_PEACE
+from tests.chaos.faults import IN_PEACE, STOPPED
 from tests.chaos.history import History, Json
 from tests.chaos.run import Outcome, Settings
 
@@ -113,9 +113,7 @@ def forks(history: History, outcome: Outcome) -> list[str]:
             for model, version, digest in line["versions"]:
                 sent.setdefault((model, version), {}).setdefault(digest, (line["who"], line["t"]))
     stops = {
-        one.whom: (one.begin, one.end)
-        for one in outcome.faults.happened
-        if one.kind == "worker: SIGSTOP past its session"
+        one.whom: (one.begin, one.end) for one in outcome.faults.happened if one.kind == STOPPED
     }
     told = []
     for (model, version), digests in sent.items():

@@ -54,12 +54,15 @@ class Settings:
         Seconds between the beginnings of faults, on average.
     rate
         Requests a second, while the workers keep up.
+    apart
+        Whether writes are never lost while a worker is stopped (`Faults`).
     """
 
     seconds: float
     seed: int
     pause: float = 2.0
     rate: float = 100.0
+    apart: bool = False
 
     @property
     def kills(self) -> int:
@@ -174,6 +177,7 @@ class Run:
         self.faults = Faults(
             random.Random(self._rng.random()), self.crew, self.store, self.broker, self.proxies
         )
+        self.faults.apart = self.settings.apart
 
     def _register(self, plan: Plan) -> None:
         store, producer, reader = self._model_store(), self.log.producer(), self.log.reader()
