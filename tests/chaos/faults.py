@@ -43,6 +43,7 @@ WEIGHTS = {
     "kafka: restart": 1,
 }
 
+_PATIENCE = 4.0  # times the pause
 LOSSES = ("redis: tail of its file lost", "redis: failover to a lagging replica")
 STOPPED = "worker: SIGSTOP past its session"
 IN_PEACE = "worker: SIGKILL, and nothing else"
@@ -77,12 +78,23 @@ class Faults:
     kafka_busy: threading.Lock = field(default_factory=threading.Lock)
     decks: int = 0
     apart: bool = False
+    decided: Callable[[], int] = lambda: 0
     stop_or_loss: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, stop: threading.Event, pause: float) -> None:
-        """Begin a fault every ``pause`` seconds on average; return when all have ended."""
+        """Begin a fault every ``pause`` seconds on average; return when all have ended.
+
+        A fault waits, though not for long, until something was decided since the last one: faults
+        of a system that stands still show nothing, and on a slow machine it would for ever.
+        """
         with ThreadPoolExecutor(6, thread_name_prefix="fault") as pool:
+            decided = self.decided()
             while not stop.wait(self.rng.uniform(0.4, 1.6) * pause):
+                deadline = time.monotonic() + _PATIENCE * pause
+                while self.decided() == decided and time.monotonic() < deadline:
+                    if stop.wait(0.05):
+                        return
+                decided = self.decided()
                 kind = self._draw()
                 self.crew.replace_deserters()
                 pool.submit(self._cause, kind, random.Random(self.rng.random()), stop)

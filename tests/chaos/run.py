@@ -178,6 +178,7 @@ class Run:
             random.Random(self._rng.random()), self.crew, self.store, self.broker, self.proxies
         )
         self.faults.apart = self.settings.apart
+        self.faults.decided = lambda: len(self.producers.answered)
 
     def _register(self, plan: Plan) -> None:
         store, producer, reader = self._model_store(), self.log.producer(), self.log.reader()
