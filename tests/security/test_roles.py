@@ -17,6 +17,7 @@ from consumers import ModelSubscriber, topics
 from consumers.log.base import Message
 from engine.errors import LogUnavailable
 from engine.store.keys import ModelKeys
+from tests.acceptance.lethe import Lethe
 from tests.security.conftest import STORE_ROLES, Secure
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.xdist_group("secure")]
@@ -53,12 +54,17 @@ def _running(secure: Secure, tmp_path: Path) -> Iterator[None]:
         secure.lethe(role, tmp_path).start("work", which)
         for role, which in (("worker", "deletions"), ("refresh", "refresh"))
     ]
+    failure: BaseException | None = None
     try:
         yield
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        said = [process.communicate(timeout=60) for process in processes]
+    except BaseException as error:
+        failure = error
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=60) for process in processes]
+    if failure is not None:
+        failure.add_note("\n".join(err for _, err in said))
+        raise failure
     for process, (_, err) in zip(processes, said, strict=True):
         assert process.returncode == 0, err
         assert "refused" not in err
@@ -87,7 +93,7 @@ def test_every_role_does_its_work_over_tls(
         reader.close()
         assert [json.loads(record.value or b"")["status"] for record in records] == ["APPLIED"]
         # And the refresh worker rebuilds what the operator orders
-        operator("refresh", "scores", "--size", "rebuild", "--wait=25")
+        operator("refresh", "scores", "--size", "rebuild", "--wait=50")
         # And a subscriber reads the versions, with rights to read alone
         for name, value in (
             secure.kafka_settings("subscriber") | secure.store_settings("subscriber")
@@ -101,6 +107,21 @@ def test_every_role_does_its_work_over_tls(
     reader_only = secure.kafka_settings("operator") | secure.store_settings("reader")
     looking = secure.lethe("operator", tmp_path, **reader_only)
     assert looking("status", "scores", "--json").document["version"] == 2
+
+
+def test_single_node_mode_works_over_tls_as_the_worker(
+    secure: Secure, tmp_path: Path, rows: Path
+) -> None:
+    settings = secure.store_settings("worker")
+    settings["LETHE_REDIS_URL"] = settings["LETHE_REDIS_URL"].removesuffix("/0") + "/1"
+    lethe = Lethe(tmp_path / "data", **settings)
+    lethe(
+        *("register", "scores", "--data", str(rows), "--id", "id", "--target", "y"),
+        *("--kind", "linear", "--ridge", "1"),
+    )
+    lethe("delete", "scores", "--row", "r1")
+    lethe("work", "deletions", "--until-idle")
+    assert lethe("status", "scores", "--json").document["version"] == 1
 
 
 @pytest.mark.parametrize("role", WRITES)
