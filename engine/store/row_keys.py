@@ -45,8 +45,8 @@ class RowKeys:
 
     def __init__(self, client: redis.Redis, *, relaxed: bool = False) -> None:
         surface_breaks(client)
-        self._client: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
-        with _named():
+        with _named(), reachable(client):
+            self._client: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
             self._barrier = Barrier(self._client, relaxed=relaxed)
 
     def close(self) -> None:

@@ -9,8 +9,9 @@ from make_certificates import make
 
 from consumers.access import kafka_access, store_access
 from consumers.settings import load_settings
-from engine.errors import InvalidData
+from engine.errors import InvalidData, StoreUnavailable
 from engine.store.connection import connect, without_command
+from engine.store.row_keys import RowKeys
 from engine.store.tls import read_secret
 
 SASL = {
@@ -83,6 +84,14 @@ def test_our_ca_is_the_only_one_that_is_trusted(tmp_path: Path) -> None:
     for url, named in (("redis://h", "has no TLS"), ("rediss://h?ssl_cert_reqs=none", "one place")):
         with pytest.raises(InvalidData, match=named):
             connect(url, store_access(settings))
+
+
+def test_a_store_of_row_keys_that_is_down_is_one_clear_error_without_its_password() -> None:
+    client = connect("redis://u:canary@127.0.0.1:1/0")
+    with pytest.raises(StoreUnavailable, match="cannot be reached") as raised:
+        RowKeys(client)
+    assert "canary" not in str(raised.value)
+    client.close()
 
 
 def test_what_a_server_says_of_a_pipeline_names_no_row() -> None:
