@@ -40,7 +40,8 @@ def receipts_finding(history: History) -> Finding:
         for number in missing:
             faults.add(f"a request of version {number} has no receipt")
     if faults or not missing:
-        answered = f"{len(history.finals)} requests, each with one final receipt"
+        count = len(history.finals)
+        answered = f"{count} request{'s' * (count != 1)}, each with one final receipt"
         return Finding.of("receipts", faults, f"{answered}; those of versions agree with them")
     detail = (
         f"{len(missing)} requests of versions {min(missing)} to {max(missing)} have none here: the "
