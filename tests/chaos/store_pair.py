@@ -173,7 +173,7 @@ class StorePair:
             self.primary.kill()
             self.proxies.tell("close", "replication")
             with self._client(self.replica) as client:
-                client.replicaof("NO", "ONE")
+                client.replicaof("NO", "ONE")  # it is in sync, so it loads nothing
             self.primary, self.replica = self.replica, self.primary
             self._lost("failover", before, begin)
             self.proxies.tell("open", "redis", target=self.primary.port)
@@ -213,7 +213,14 @@ class StorePair:
 
     def _follow(self) -> None:
         with self._client(self.replica) as client:
-            client.replicaof("127.0.0.1", str(self._replication))
+
+            def told() -> bool:
+                with contextlib.suppress(redis.BusyLoadingError):  # it takes an earlier copy in
+                    client.replicaof("127.0.0.1", str(self._replication))
+                    return True
+                return False
+
+            wait_until(told, _SYNC_SECONDS, "the replica takes orders")
 
     def _in_sync(self) -> None:
         def in_sync() -> bool:
