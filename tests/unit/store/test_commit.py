@@ -308,3 +308,13 @@ def test_a_full_store_writes_nothing_and_says_so(
         redis_client.config_set("maxmemory", 0)
     assert dump(redis_client) == before
     assert store.commit(whole()) == 2
+
+
+def test_the_barrier_waits_on_the_connection_that_wrote(
+    store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WAITAOF returns at once on a connection that wrote nothing."""
+    waited: list[redis.Redis] = []
+    monkeypatch.setattr(store._barrier, "wait", waited.append)
+    store.commit(whole())
+    assert waited == [store._script.registered_client] == [store._writer]
