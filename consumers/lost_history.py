@@ -265,7 +265,10 @@ def read_lost(
         if found:
             undecided[partition] = found
     parameters = list(newest_events(reader, topics.MODELS, model, Parameters, reach, trusted))
-    newest = max(parameters, key=lambda event: event.version, default=None)
+    # Parameters are published first: of a version that was lost after that, they count for nothing.
+    tip = versions[-1].version if versions else state.version
+    known = (event for event in parameters if event.version <= tip)
+    newest = max(known, key=lambda event: event.version, default=None)
     return Lost(state.version, versions, undecided, receipts, newest)
 
 
