@@ -123,10 +123,6 @@ class HistoryReader:
         self._cursors: list[_Cursor] = []
         self._next_sweep = 0.0
 
-    def recent_digest(self, number: int) -> str | None:
-        """Return the digest of one of the newest versions; None when it is too long ago."""
-        return self._recent.get(number)
-
     def must_be_signed(self, number: int) -> bool:
         """Return whether a version's parameters must be signed: since its model's versions are."""
         return self.signed_from is None or number >= self.signed_from

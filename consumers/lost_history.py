@@ -50,7 +50,7 @@ class Lost:
     all_receipts
         Every receipt of the model that is not older than the loss, in the order of the log.
     parameters
-        The newest parameters event.
+        The newest parameters event of a version beyond the state.
     """
 
     known: int
@@ -264,11 +264,14 @@ def read_lost(
         found = _undecided(reader, state, partition, receipts)
         if found:
             undecided[partition] = found
-    parameters = list(newest_events(reader, topics.MODELS, model, Parameters, reach, trusted))
-    # Parameters are published first: of a version that was lost after that, they count for nothing.
-    tip = versions[-1].version if versions else state.version
-    known = (event for event in parameters if event.version <= tip)
-    newest = max(known, key=lambda event: event.version, default=None)
+    # Parameters that no version names were published right before their commit was lost.
+    named = {version.digest for version in versions}
+    parameters = newest_events(reader, topics.MODELS, model, Parameters, reach, trusted)
+    newest = max(
+        (event for event in parameters if event.digest in named),
+        key=lambda event: event.version,
+        default=None,
+    )
     return Lost(state.version, versions, undecided, receipts, newest)
 
 

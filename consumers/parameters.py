@@ -55,7 +55,6 @@ class _Place:
 
     partition: Partition
     offset: int
-    digest: str
 
 
 class StoredParameters:
@@ -116,8 +115,6 @@ class ParametersReader:
         Used by this object alone.
     model_id
         The model.
-    known_digest
-        Returns the digest of a recent version, or None.
     store
         Where parameters lie that are too large for an event; None without one.
     must_be_signed
@@ -129,18 +126,16 @@ class ParametersReader:
         self,
         reader: Reader,
         model_id: str,
-        known_digest: Callable[[int], str | None],
         store: StoredParameters | None,
         must_be_signed: MustBeSigned | None = None,
     ) -> None:
         self._reader = reader
         self._model_id = model_id
         self._key = model_id.encode()
-        self._known_digest = known_digest
         self._store = store
         self._must_be_signed = must_be_signed
         self._cursors: list[_Cursor] = []
-        self._ahead: dict[int, _Place] = {}
+        self._ahead: dict[tuple[int, str], _Place] = {}
         self._found: Parameters | None = None
 
     def find(self, version: Version) -> ModelVersion | None:
@@ -156,7 +151,7 @@ class ParametersReader:
             They lie in the store, which is away or behind; ask again.
         """
         event = self._found
-        if event is None or event.version != version.version:
+        if event is None or event.digest != version.digest:
             try:
                 event = self._search(version)
             except LogReset:  # the topic was made again, or retention passed us
@@ -176,15 +171,17 @@ class ParametersReader:
         return self._load(event, version) if event.version == version.version else None
 
     def _search(self, version: Version) -> Parameters | None:
-        if version.version in self._ahead:
-            found = self._read_again(version.version)
-        else:
-            found = self._scan(version)
-        self._ahead = {n: at for n, at in self._ahead.items() if n > version.version}
+        place = self._ahead.get((version.version, version.digest))
+        found = self._scan(version) if place is None else self._read_again(place)
+        self._ahead = {name: at for name, at in self._ahead.items() if name[0] > version.version}
         return found
 
     def _scan(self, version: Version) -> Parameters | None:
-        """Read on to this version's event, noting where later ones lie."""
+        """Read on to this version's event, noting where later ones lie.
+
+        Only the chain says which parameters count. Some may belong to no version of it: those that
+        were published right before the store lost their commit, whose version was then made again.
+        """
         self._find_partitions()
         # First the partition that the producer uses; others hold something only when partitions
         # were added.
@@ -196,9 +193,11 @@ class ParametersReader:
                 while cursor.waiting:
                     record = cursor.waiting.popleft()
                     event = self._parse_published(record)
-                    if event.version == version.version:
+                    if (event.version, event.digest) == (version.version, version.digest):
                         return event
-                    self._note(event, record, version.version)
+                    if event.version > version.version:
+                        place = _Place(record.partition, record.offset)
+                        self._ahead.setdefault((event.version, event.digest), place)
                 end = self._reader.bounds(cursor.partition).end if end is None else end
                 if cursor.offset >= end:
                     break
@@ -208,21 +207,7 @@ class ParametersReader:
                 cursor.waiting += (record for record in records if record.key == self._key)
         return None
 
-    def _note(self, event: Parameters, record: Record, wanted: int) -> None:
-        """Remember parameters that are ahead of their version; check a repeat of older ones."""
-        place = self._ahead.get(event.version)
-        known = self._known_digest(event.version) if place is None else place.digest
-        if known is not None and known != event.digest:
-            raise BrokenChain(
-                f"model {event.model_id!r}, version {event.version}: there are parameters of two "
-                f"different ones, {known} and {event.digest}: history was forked or rolled back; "
-                "load neither before a person has looked"
-            )
-        if event.version > wanted:
-            self._ahead[event.version] = _Place(record.partition, record.offset, event.digest)
-
-    def _read_again(self, number: int) -> Parameters | None:
-        place = self._ahead[number]
+    def _read_again(self, place: _Place) -> Parameters | None:
         records, _ = self._reader.read(place.partition, place.offset, _READ_SECONDS, 1)
         if not records or records[0].offset != place.offset or records[0].key != self._key:
             return None  # compaction has taken it, so there is a newer one

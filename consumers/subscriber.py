@@ -250,7 +250,6 @@ class _Follower:
             self._parameters = ParametersReader(
                 self._readers[1],
                 self._model_id,
-                self._history.recent_digest,
                 self._store,
                 None if self._trusted is None else (self._trusted, self._history.must_be_signed),
             )

@@ -98,10 +98,10 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
     return newest
 
 
-def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, int]:
-    """Return the version of each model's *last* parameters event, which compaction keeps."""
+def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """Return version and digest of each model's *last* parameters event: compaction keeps it."""
     events = newest_events(reader, topics.MODELS, set(models), Parameters, TAIL)
-    return {parameters.model_id: parameters.version for parameters in events}
+    return {event.model_id: (event.version, event.digest) for event in events}
 
 
 def receipt_tails(reader: Reader, models: Iterable[str]) -> dict[str, dict[Place, int]]:
@@ -217,7 +217,8 @@ def settle_models(
             if one.unerased or one.keys in adopted:
                 store.erase(one.keys)
             last = parameters.get(one.model_id)
-            if last is not None and last < one.version and one.keys not in halted:
+            stands = last is None or last[0] > one.version or last == (one.version, one.digest)
+            if not stands and one.keys not in halted:
                 newest = newest_parameters(store.newest_parameters(one.keys))
                 again += [] if newest is None else [newest]
         except CorruptState as error:

@@ -180,7 +180,7 @@ def version_seeds() -> list[bytes]:
 
 def _parameters(data: bytes) -> None:
     reader: Any = None
-    event = ParametersReader(reader, MODEL, lambda _: None, None)._parse(_record(data))
+    event = ParametersReader(reader, MODEL, None)._parse(_record(data))
     if event.theta is not None:
         theta = chain.theta_of(event)
         assert bool(np.isfinite(theta).all())

@@ -125,7 +125,7 @@ def test_tails_are_the_newest_version_and_the_last_parameters(log: MemoryLog) ->
     reader = log.reader()
 
     assert version_tails(reader, ["m", "other"])["m"].version == 1
-    assert parameter_tails(reader, ["m", "other"]) == {"m": 0}
+    assert parameter_tails(reader, ["m", "other"]) == {"m": (0, version(0).digest)}
     assert version_tails(reader, []) == {}
 
 

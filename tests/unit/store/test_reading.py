@@ -125,7 +125,7 @@ def test_an_event_nested_too_deep_is_a_value_error(read: Callable[[bytes], objec
 
 def test_names_without_utf8_bytes_break_the_chain_and_nothing_else() -> None:
     text = release(None, [1.0, 2.0]).parameters.value().replace(b'"age"', b'"\\ud800"')
-    reader = ParametersReader(None, "churn", lambda _: None, None)  # type: ignore[arg-type]
+    reader = ParametersReader(None, "churn", None)  # type: ignore[arg-type]
     with pytest.raises(BrokenChain, match="no parameters event"):
         reader._parse(Record(HERE, 0, b"churn", text))
 
