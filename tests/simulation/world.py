@@ -54,7 +54,8 @@ _POINTS = (
     "step: durable", "step: publish", "step: publish_receipts", "step: publish_versions",
     "step: trim", "step: erase", "step: erased", "step: advance", "step: refresh_snapshot",
     "step: refresh_write", "log: publish before", "log: publish between", "log: publish after",
-    "log: read", "store: answer", "store: commit answer",
+    "log: publish between", "log: publish between", "log: read", "store: answer",
+    "store: commit answer",
 )  # fmt: skip
 _EVENTS = (topics.MODELS, topics.RECEIPTS, topics.VERSIONS)
 _SENDING = ("log: publish before", "log: publish between")
@@ -354,15 +355,24 @@ class World:
             points = self.rng.choice([1, 3, 10, 30, 100])
             self._turn(actor, points, until=self._where())
             self.note(f"{actor.name} +{points}: {actor.at}")
-            if actor.at == "barrier" and self.rng.random() < 0.2:
-                self._crash_store()
+            self._profit(actor)
 
-    def _overtake(self) -> None:
+    def _profit(self, actor: Actor) -> None:
+        """Do what hurts most where an actor is held now, some of the time."""
+        chance = self.rng.random()
+        if actor.at == "barrier" and chance < 0.2:
+            self._crash_store()
+        elif actor.at == "step: commit" and chance < 0.5:
+            self._overtake(actor)
+        elif actor.at == "step: refresh_write" and chance < 0.5:
+            self.replicate()  # a failover from here loses the swap, and not the result
+
+    def _overtake(self, held_at: Actor | None = None) -> None:
         """Let another worker take over from one that is held amid its steps, and go first."""
         held = [a for a in self._workers if not a.done and a.at not in BETWEEN]
         others = [a for a in self._workers if not a.done and a.at in BETWEEN]
         if held and others:
-            actor = self.rng.choice(held)
+            actor = held_at or self.rng.choice(held)
             self._expel(actor)
             self.count("zombie")
             self._turn(self.rng.choice(others), 300)
