@@ -84,7 +84,7 @@ def adopt(
         Another worker is at it.
     """
     state = store.load_model(model_id)
-    lost = read_lost(reader, state, reach, trusted)
+    lost = _not_held(store, state, read_lost(reader, state, reach, trusted))
     if not lost:
         return state
     logger("takeover").warning(
@@ -95,6 +95,24 @@ def adopt(
         published_version=lost.versions[-1].version if lost.versions else state.version,
     )
     return _Adoption(store, reader, lost).run(state)
+
+
+def _not_held(store: ModelStore, state: ModelState, lost: Lost) -> Lost:
+    """Return what is lost without receipts that the state holds after all.
+
+    A receipt names no incarnation of the topic. In one that was made again, a request that was sent
+    again may lie where it was answered once: what lies before it is not decided for that.
+    """
+    receipts = {
+        partition: tuple(receipt for receipt in found if not _holds(store, state, receipt))
+        for partition, found in lost.receipts.items()
+    }
+    return replace(lost, receipts={p: found for p, found in receipts.items() if found})
+
+
+def _holds(store: ModelStore, state: ModelState, receipt: Receipt) -> bool:
+    stored = store.receipt(state.model_id, receipt.request_id)
+    return stored is not None and Receipt.model_validate_json(stored).source == receipt.source
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,8 +182,9 @@ class People:
         world.stop_everybody()
         if world.drain():
             return  # models that are halted have requests in it that nobody has decided
-        # Receipts name no incarnation of the topic: one that lies at its old offset again would be
-        # taken for the one that was answered there. People are told to send under new ids.
+        # Receipts name no incarnation of the topic. One that lies at its old offset again is seen
+        # through by the takeover, but may stand twice in the log of receipts when a failover
+        # follows: open. People are told to send under new ids.
         newest = [
             [record for record in held.records[-3:] if record.offset >= _FAR]
             for held in world.log.partitions(topics.DELETIONS)
