@@ -6,7 +6,7 @@ messages byte for byte, which subscribers drop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from consumers import topics
 from consumers.log.base import Message, Producer
@@ -84,6 +84,10 @@ class Publisher:
         return waiting
 
     def _send(self, waiting: Waiting) -> None:
+        for upto_a_version in by_version(waiting):
+            self._send_stages(upto_a_version)
+
+    def _send_stages(self, waiting: Waiting) -> None:
         everything = [entry for entries in waiting.values() for _, entry in entries]
         for stage in Stage:
             there = [entry for entry in everything if entry.stage is stage]
@@ -115,6 +119,33 @@ class Publisher:
                 raise
             except LetheError as error:
                 failed[keys] = error
+
+
+def by_version(waiting: Waiting) -> Iterator[Waiting]:
+    """Yield what waits in parts that hold one version of a model each, in the order of commits.
+
+    A receipt can name the version before it. If many commits went out stage by stage, receipts
+    would be in the log whose versions a store could still lose, and make again otherwise.
+    """
+    parts = {keys: _parts(entries) for keys, entries in waiting.items()}
+    for part in range(max(map(len, parts.values()), default=0)):
+        yield {keys: of[part] for keys, of in parts.items() if part < len(of)}
+
+
+def _parts(entries: list[tuple[bytes, Entry]]) -> list[list[tuple[bytes, Entry]]]:
+    """Return a model's entries, cut behind each commit that holds a version."""
+    parts: list[list[tuple[bytes, Entry]]] = [[]]
+    complete = False
+    before = b""
+    for entry_id, entry in entries:
+        commit = entry_id.partition(b"-")[0]
+        if complete and commit != before:
+            parts.append([])
+            complete = False
+        before = commit
+        parts[-1].append((entry_id, entry))
+        complete = complete or entry.stage is Stage.VERSIONS
+    return parts
 
 
 def _messages(waiting: Waiting, stage: Stage) -> list[Message]:
