@@ -104,10 +104,12 @@ def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, tuple[in
     return {event.model_id: (event.version, event.digest) for event in events}
 
 
-def receipt_tails(reader: Reader, models: Iterable[str]) -> dict[str, dict[Place, int]]:
+def receipt_tails(
+    reader: Reader, models: Iterable[str], reach: int = TAIL
+) -> dict[str, dict[Place, int]]:
     """Return, by model, the last record of each deletions partition that has a receipt."""
     last: dict[str, dict[Place, int]] = {}
-    for receipt in newest_events(reader, topics.RECEIPTS, set(models), Receipt, TAIL):
+    for receipt in newest_events(reader, topics.RECEIPTS, set(models), Receipt, reach):
         source = receipt.source
         known = last.setdefault(receipt.model_id, {})
         place = (source.topic, source.partition)
@@ -191,7 +193,11 @@ def settle_models(
     store.settle()  # a former owner may have ended between its steps 5 and 6
     # Before the store is read: else a version that is committed in between looks like a lost one.
     versions, parameters = version_tails(reader, names), parameter_tails(reader, names)
+    # What halted a model may lie behind many receipts of others by now.
+    known_halts = store.halted().intersection(names)
     answered = receipt_tails(reader, names)
+    if known_halts:
+        answered |= receipt_tails(reader, known_halts, FARTHEST)
     found = survey(store.client, names)
     halted: dict[ModelKeys, LetheError] = {}
     adopted: set[ModelKeys] = set()
@@ -208,6 +214,8 @@ def settle_models(
             raise
         except LetheError as error:
             halted[one.keys] = error
+    halts = {one.model_id for one in found if one.keys in halted}
+    store.note_halts(halts - known_halts, known_halts - halts)
     # Not before: the outbox of a state that forked from history must not reach the log.
     sound = [one for one in found if one.keys not in halted]
     halted |= publisher.publish(one.keys for one in sound if one.unpublished or one.keys in adopted)

@@ -18,6 +18,9 @@ SETTLED = f"{PREFIX}:settled"
 ERASURES = f"{PREFIX}:erasures"
 """Hash: when something was erased last, and when the last rewrite of the files began that ended."""
 
+HALTED = f"{PREFIX}:halted"
+"""Set of the models that a takeover halted: the next ones look at more of the log for them."""
+
 BOUND_LOG = f"{PREFIX}:bound-log"
 """Which kind of log the store's models are published to: versions cannot change it."""
 """String that is written only in order to wait until it, and so all before it, is on disk."""

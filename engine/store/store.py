@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,6 +109,24 @@ class ModelStore:
         """Put a model on the list of `announced`, before it is committed."""
         with reachable(self._client):
             self._client.sadd(keys.MODELS, model_id)
+
+    def halted(self) -> frozenset[str]:
+        """Return the ids of the models that the last takeover to look at them halted."""
+        with reachable(self._client):
+            return frozenset(text(member) for member in self._client.smembers(keys.HALTED))
+
+    def note_halts(self, halted: Collection[str], sound: Collection[str]) -> None:
+        """Note, on disk, which models a takeover halted, and which are halted no more."""
+        if not halted and not sound:
+            return
+        pipeline = self._client.pipeline(transaction=False)
+        if halted:
+            pipeline.sadd(keys.HALTED, *halted)
+        if sound:
+            pipeline.srem(keys.HALTED, *sound)
+        with reachable(self._client):
+            pipeline.execute()
+        self.settle()
 
     def load_model(self, model_id: str) -> ModelState:
         """Return the state of a registered model.

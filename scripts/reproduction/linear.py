@@ -89,7 +89,7 @@ def blank(table: str, n: int, d: int) -> Record:
     )
 
 
-Printed: TypeAlias = Mapping[tuple[int, float | None, float | None, str, str], float]
+Printed: TypeAlias = dict[tuple[int, float | None, float | None, str, str], float]
 """The paper's figures by k, p, outlier factor, method and metric."""
 
 

@@ -84,7 +84,7 @@ def run_cell(cell: Cell, seed: int, progress: Progress) -> list[Record]:
 
 def _paper() -> Printed:
     """Return the figures of Table 3 and of the baseline weights, by setting."""
-    figures = {}
+    figures: Printed = {}
     for p, of_p in _PAPER_FIT.items():
         for k, (influence, pru) in of_p.items():
             figures[k, p, None, INFLUENCE, FIT] = influence

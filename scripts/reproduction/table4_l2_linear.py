@@ -74,7 +74,7 @@ def run_cell(cell: Cell, seed: int, progress: Progress) -> list[Record]:
 
 def _paper() -> Printed:
     """Return the figures of Table 4 and of the baseline distances, by setting."""
-    figures = {}
+    figures: Printed = {}
     for factor, of_factor in _PAPER_L2.items():
         for k, (influence, pru) in of_factor.items():
             for method in (INFLUENCE, ONE_TOO_MANY):

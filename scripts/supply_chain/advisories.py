@@ -103,8 +103,8 @@ def _in_range(version: Version, events: Iterable[Mapping[str, str]]) -> bool:
             elif kind == "last_affected" and version > known:
                 steps.append((known, 2, False))
     affected = False
-    for at, _, after in sorted(steps, key=lambda step: step[:2]):
-        if version >= at:
+    for place, _, after in sorted(steps, key=lambda step: step[:2]):
+        if version >= place:
             affected = after
     return affected
 

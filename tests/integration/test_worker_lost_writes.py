@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from consumers import topics
+from consumers import takeover, topics
 from consumers.log.memory import MemoryLog, Moment
+from engine.errors import VersionFork
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.keys import shard_of
@@ -78,6 +79,40 @@ def test_answers_that_made_no_version_are_given_once(memory: Platform) -> None:
 
     assert {topic: values(memory, topic) for topic in published} == published
     check_model(memory)
+
+
+def test_a_halt_is_not_forgotten_when_many_answers_of_others_follow(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("m", "other"):
+        memory.register(name, "benign", "linear", budget=10.0)
+    memory.send_index("m", 0)
+    memory.drain()
+    # Given a model that halts because its lost answers cannot be taken from the log
+    with monkeypatch.context() as patch:
+        patch.setattr(takeover, "adopt", _refuse)
+        before = dump(memory.store, "m")
+        memory.send("m", "a stranger")
+        memory.drain()
+        published = {request: memory.finals()[request] for request in memory.finals()}
+        restore(memory.store, "m", before)
+        memory.pair[0].recover()
+        memory.pair[0].run_once(0.0)
+        assert memory.store.halted() == {"m"}
+    # When answers of another model cover its own, and a takeover looks at the newest alone
+    monkeypatch.setattr(takeover, "TAIL", 1)
+    memory.send("other", "a stranger")
+    memory.pair[0].run_once(0.0)
+    memory.pair[0].recover()
+    memory.drain()
+    # Then its answers are still those that were published, and the halt is over
+    assert memory.finals() == published
+    assert memory.store.halted() == frozenset()
+    check_model(memory)
+
+
+def _refuse(*_: object) -> None:
+    raise VersionFork("model 'm': as if the log did not explain it")
 
 
 def test_a_lost_answer_for_an_unknown_model_comes_out_again_byte_for_byte(memory: Platform) -> None:
