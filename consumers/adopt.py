@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from consumers import chain, topics
 from consumers.adopt_refresh import adopt_refresh, check_log
 from consumers.decide import compute, decide, rows_named, source_of
 from consumers.deletion_transition import deletion_transition
-from consumers.events import Receipt, SourceRange, Version
+from consumers.events import Receipt, Version
 from consumers.log.base import Partition, Reader
+from consumers.lost_batches import Batch, as_committed
 from consumers.lost_history import (
     Lost,
     fork,
@@ -26,9 +26,10 @@ from consumers.lost_history import (
     origin_of_version,
     partition_of,
     read_lost,
-    records_of,
     request_of,
 )
+from consumers.newest import records_of
+from consumers.reach import Reach
 from consumers.refresh_swap import swap
 from consumers.refresh_transition import dropped
 from consumers.signing import TrustedKeys
@@ -59,7 +60,7 @@ def adopt(
     store: ModelStore,
     reader: Reader,
     model_id: str,
-    reach: int,
+    reach: Reach,
     trusted: TrustedKeys | None = None,
 ) -> ModelState:
     """Bring a model's state to what was published; return it.
@@ -71,7 +72,7 @@ def adopt(
     model_id
         The model.
     reach
-        How many records back each partition is read.
+        How far back the log is read.
     trusted
         The keys that must have signed what the state is brought to; None: signatures are not
         asked for.
@@ -113,28 +114,6 @@ def _not_held(store: ModelStore, state: ModelState, lost: Lost) -> Lost:
 def _holds(store: ModelStore, state: ModelState, receipt: Receipt) -> bool:
     stored = store.receipt(state.model_id, receipt.request_id)
     return stored is not None and Receipt.model_validate_json(stored).source == receipt.source
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Records that one commit decided: their range, and when."""
-
-    partition: Partition
-    offsets: range
-    at: datetime
-
-    @property
-    def origin(self) -> Origin:
-        return Origin(
-            str(self.partition),
-            self.offsets.stop,
-            SourceRange(
-                topic=self.partition.topic,
-                partition=self.partition.index,
-                first_offset=self.offsets.start,
-                last_offset=self.offsets.stop - 1,
-            ),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +172,7 @@ class _Adoption:
 
     def _answer_again(self, state: ModelState, ends: Mapping[Partition, int]) -> ModelState:
         """Decide again what was answered below ``ends``, where no version of it was published."""
-        commits: list[tuple[int, _Batch]] = []
+        commits: list[tuple[int, Batch]] = []
         for partition, end in ends.items():
             first = state.offsets.get(str(partition), 0)
             receipts = [
@@ -201,9 +180,9 @@ class _Adoption:
                 for receipt in self.lost.receipts.get(partition, ())
                 if first <= receipt.source.offset < end
             ]
-            for commit in _commits(receipts):
+            for commit in as_committed(receipts):
                 offsets = range(commit[0].source.offset, commit[-1].source.offset + 1)
-                batch = _Batch(partition, offsets, commit[0].completed_at)
+                batch = Batch(partition, offsets, commit[0].completed_at)
                 commits.append((self.lost.position(commit[0]), batch))
         for _, batch in sorted(commits, key=lambda commit: commit[0]):
             state = self._take(state, self._decide_again(state, batch), None)
@@ -225,11 +204,11 @@ class _Adoption:
                 return None  # the job was done again since, and came to another result
         else:
             offsets = range(source.first_offset, source.last_offset + 1)
-            batch = _Batch(partition, offsets, version.created_at)
+            batch = Batch(partition, offsets, version.created_at)
             transition = self._decide_again(state, batch)
         return transition if _same(transition, version) else None
 
-    def _decide_again(self, state: ModelState, batch: _Batch) -> Transition:
+    def _decide_again(self, state: ModelState, batch: Batch) -> Transition:
         there = items_of(self.reader, batch.partition, batch.offsets, state.model_id)
         items = [self._as_refused(item) for item in self.lost.answered(there)]
         named = [item.request.subject_id for item in items if isinstance(item, Valid)]
@@ -360,20 +339,6 @@ class _Adoption:
                     self.store.commit(transition.commit)
                     return transition.after
         return state
-
-
-def _commits(receipts: Sequence[Receipt]) -> list[list[Receipt]]:
-    """Return receipts grouped as they were committed: at one time, with one version."""
-    commits: list[list[Receipt]] = []
-    version: int | None = None
-    for receipt in receipts:
-        another = None not in (version, receipt.version) and receipt.version != version
-        if not commits or another or receipt.completed_at != commits[-1][0].completed_at:
-            commits.append([])
-            version = None
-        commits[-1].append(receipt)
-        version = version if receipt.version is None else receipt.version
-    return commits
 
 
 def _same(transition: Transition, version: Version) -> bool:

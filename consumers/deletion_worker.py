@@ -25,6 +25,7 @@ from consumers.health import Health
 from consumers.housekeeping import Housekeeper
 from consumers.log.base import Log, Partition, Position, Record
 from consumers.loop import TRANSIENT, keep_turning
+from consumers.marks import PERIOD_SECONDS, Marks
 from consumers.metrics import Metrics
 from consumers.publisher import Publisher, erase
 from consumers.request_keys import RequestKeys
@@ -79,6 +80,8 @@ class DeletionWorker:
     at_step
         Called with the name of each step (`consumers.steps`) as it is reached; crash tests stop
         here.
+    mark_seconds
+        Between two marks for whoever takes over next (`consumers.marks`).
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class DeletionWorker:
         trusted: TrustedKeys | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         at_step: AtStep = unwatched,
+        mark_seconds: float = PERIOD_SECONDS,
     ) -> None:
         self._log = log
         self._store = store
@@ -121,6 +125,7 @@ class DeletionWorker:
             settle=self._settle_stray,
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
+        self._marks = Marks(store.handover, self._consumer.bounds, mark_seconds)
         self._settled: set[str] = set()
         self._positions: dict[Partition, int] = {}
         self._halted: dict[ModelKeys, str] = {}
@@ -148,6 +153,7 @@ class DeletionWorker:
         """Forget what memory holds: the next turn goes back to the watermarks."""
         self._decider.forget()
         self._held.clear()
+        self._marks.forget()
         self._rewind = True
 
     def run_once(self, timeout: float | None = None) -> int:
@@ -166,6 +172,7 @@ class DeletionWorker:
             self._finish(decided, records)
             self._health.progress(self._lag)
         self._measure_lag()
+        self._marks.look(self._positions)
         self._housekeeper.look()
         return len(records)
 
@@ -205,10 +212,12 @@ class DeletionWorker:
         self._settle(fresh)
         self._at_step(Step.TAKEN_OVER)
         for partition in sorted(fresh):
-            stored = self._store.watermark(str(partition))
-            offset = start_offset(partition, stored, self._consumer.bounds(partition))
+            stored = self._store.handover.watermark(str(partition))
+            bounds = self._consumer.bounds(partition)
+            offset = start_offset(partition, stored, bounds)
             self._positions[partition] = offset
             self._consumer.seek(partition, offset)
+            self._marks.taken_over(partition, bounds.end)
             self._logger.info(
                 "partition taken over",
                 action="take_over",
@@ -225,10 +234,13 @@ class DeletionWorker:
             announced = self._store.announced()
             models = models_of(reader, announced, partitions)
             lost = lost_registrations(self._store, reader)
-            self._decider.know_answers(stranger_answers(reader, set(announced), self._trusted))
+            self._decider.know_answers(
+                stranger_answers(self._store, reader, set(announced), partitions, self._trusted)
+            )
             again, halted = settle_models(
                 self._store, reader, self._publisher, models, self._trusted
             )
+            self._marks.look_up(reader)
         finally:
             reader.close()
         self._settled = set(models)
@@ -266,6 +278,7 @@ class DeletionWorker:
         lost = self._consumer.take_lost()
         for partition in lost:
             self._positions.pop(partition, None)
+            self._marks.drop(partition)
         if lost:
             self._held.drop(lost)
             self._decider.forget()
@@ -356,7 +369,7 @@ class DeletionWorker:
         watermarks = {
             partition: self._decided_below(partition) for partition in sorted(moved | hints.keys())
         }
-        self._store.set_watermarks({str(p): offset for p, offset in watermarks.items()})
+        self._store.handover.set_watermarks({str(p): offset for p, offset in watermarks.items()})
         self._at_step(Step.HINT)
         self._consumer.commit_hint(hints)
         for partition, offset in watermarks.items():

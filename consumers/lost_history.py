@@ -7,31 +7,25 @@ brings the state there.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from consumers import chain, topics
 from consumers.events import Parameters, Receipt, Source, SourceRange, Version
-from consumers.log.base import Partition, Reader, Record
-from consumers.signed_log import signed_type
+from consumers.log.base import Partition, Reader
+from consumers.newest import newest_events, records_of
+from consumers.reach import Reach
 from consumers.signing import TrustedKeys
-from consumers.telemetry import logger
 from consumers.transition import Origin
 from consumers.validate import Refreshed, Refused, Valid, Validated, validate
-from engine.errors import LogReset, Unauthenticated, VersionFork
+from engine.errors import VersionFork
 from engine.store.state import ModelState
-
-READ_RECORDS = 1000
-_READ_SECONDS = 5.0
 
 _OUTSIDE = ("REQUEST_ID_CONFLICT", "UNKNOWN_MODEL")
 """Codes of receipts that no log of a model holds."""
 
 _OF_THE_MOMENT = ("UNKNOWN_MODEL", "UNKNOWN_ROWS")
-
-EventType = TypeVar("EventType", Version, Parameters, Receipt)
 
 
 @dataclass(frozen=True)
@@ -166,87 +160,10 @@ def _outcome(receipt: Receipt) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def events_of(
-    reader: Reader,
-    partition: Partition,
-    offsets: range,
-    models: Container[str],
-    event: type[EventType],
-    trusted: TrustedKeys | None = None,
-) -> Iterator[EventType]:
-    """Yield the events under these models' keys; foreign records are reported and skipped.
-
-    With keys to trust, so are events that none of them signed.
-    """
-    for record in records_of(reader, partition, offsets):
-        key = (record.key or b"").decode("utf-8", errors="replace")
-        if key not in models or record.value is None:
-            continue
-        try:
-            found = event.read(record.value)
-        except ValueError:
-            found = None
-        believed = trusted is None or _is_signed(record, trusted)
-        if found is None or found.model_id != key or not believed:
-            logger("takeover").error(
-                "a record under a model's key is not ours, or not signed by a trusted key; "
-                "subscribers will refuse it",
-                action="foreign_record",
-                topic=partition.topic,
-                partition=partition.index,
-                offset=record.offset,
-            )
-            continue
-        yield found
-
-
-def _is_signed(record: Record, trusted: TrustedKeys) -> bool:
-    event_type = signed_type(record.partition.topic) or ""
-    try:
-        return trusted.vouches(event_type, record.value or b"", record.headers)
-    except Unauthenticated:
-        return False
-
-
-def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator[Record]:
-    """Yield the records of a partition in a range of offsets."""
-    offset = offsets.start
-    while offset < offsets.stop:
-        try:
-            records, onward = reader.read(partition, offset, _READ_SECONDS, READ_RECORDS)
-        except LogReset:
-            begin = reader.bounds(partition).begin
-            if begin <= offset:
-                raise
-            offset = begin  # retention removed old records since the bounds were read
-            continue
-        for record in records:
-            if record.offset < offsets.stop:
-                yield record
-        if onward == offset:
-            return
-        offset = onward
-
-
-def newest_events(
-    reader: Reader,
-    topic: str,
-    models: Container[str],
-    event: type[EventType],
-    reach: int,
-    trusted: TrustedKeys | None = None,
-) -> Iterator[EventType]:
-    """Yield these models' events among the newest ``reach`` records of each partition."""
-    for partition in reader.partitions(topic):
-        bounds = reader.bounds(partition)
-        offsets = range(max(bounds.begin, bounds.end - reach), bounds.end)
-        yield from events_of(reader, partition, offsets, models, event, trusted)
-
-
 def read_lost(
-    reader: Reader, state: ModelState, reach: int, trusted: TrustedKeys | None = None
+    reader: Reader, state: ModelState, reach: Reach, trusted: TrustedKeys | None = None
 ) -> Lost:
-    """Read what the log has beyond a state, in the newest ``reach`` records of each partition.
+    """Read what the log has within ``reach`` beyond a state.
 
     What the state is brought to is what was published: with keys to trust, by their holders.
 
@@ -275,7 +192,7 @@ def read_lost(
     return Lost(state.version, versions, undecided, receipts, newest)
 
 
-def _versions(reader: Reader, state: ModelState, reach: int) -> tuple[Version, ...]:
+def _versions(reader: Reader, state: ModelState, reach: Reach) -> tuple[Version, ...]:
     newer = {
         version.version: version
         for version in newest_events(reader, topics.VERSIONS, {state.model_id}, Version, reach)
@@ -302,7 +219,7 @@ def _check_signed(
     reader: Reader,
     state: ModelState,
     versions: Sequence[Version],
-    reach: int,
+    reach: Reach,
     trusted: TrustedKeys | None,
 ) -> None:
     """Refuse versions that nobody who is trusted has signed: a stranger may have written them."""

@@ -1,6 +1,7 @@
-"""Step 7: publish what is committed and on disk, stage by stage, and trim what is acknowledged.
+"""Step 7: publish what is committed and on disk, and trim what is acknowledged.
 
-Parameters, receipts, version: each acknowledged before the next. A crash in between repeats
+Version by version; of each the parameters, the receipts and then the version, every stage
+acknowledged before the next. A crash in between repeats
 messages byte for byte, which subscribers drop.
 """
 
@@ -159,8 +160,8 @@ def message(entry: Entry) -> Message:
 
 
 def erase(store: ModelStore, keys: ModelKeys, at_step: AtStep = unwatched) -> int:
-    """Erase (step 8) what is deleted, now that its receipts are out; see `ModelStore.erase`."""
-    return store.erase(
+    """Erase (step 8) what is deleted, now that its receipts are out; see `Eraser.erase`."""
+    return store.eraser.erase(
         keys,
         erased=lambda: at_step(Step.ERASED),
         discard=lambda: at_step(Step.DISCARD),

@@ -108,7 +108,7 @@ class RefreshWorker:
         self._positions[partition] = done
         waiting = self._queue.first(partition)
         below = done if waiting is None else min(done, waiting)
-        self._store.set_watermarks({str(partition): below})
+        self._store.handover.set_watermarks({str(partition): below})
         self._consumer.commit_hint({partition: Position(below, record.leader_epoch)})
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class RefreshWorker:
         """Return where to go on. Jobs are no promises: what the log has lost is ordered again."""
         bounds = self._consumer.bounds(partition)
         try:
-            return start_offset(partition, self._store.watermark(str(partition)), bounds)
+            return start_offset(partition, self._store.handover.watermark(str(partition)), bounds)
         except LogReset as error:
             self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
             return bounds.begin

@@ -7,12 +7,13 @@ worker with another key sends again has another header and the same value, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from consumers import topics
 from consumers.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
-from consumers.log.base import Consumer, Log, Message, Producer, Reader, TopicSpec
+from consumers.log.base import Log, Message, Producer
+from consumers.log.wrapped import WrappedLog
 from consumers.signing import Signer
 
 
@@ -57,34 +58,13 @@ class SignedProducer:
                 yield replace(message, headers=headers)
 
 
-class SignedLog:
+class SignedLog(WrappedLog):
     """A log with `SignedProducer`; all else is the log's own."""
 
     def __init__(self, log: Log, signer: Callable[[], Signer | None]) -> None:
-        self.name = log.name
-        self._log = log
+        super().__init__(log)
         self._signer = signer
-
-    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create the missing topics; return the names of those created."""
-        return self._log.ensure_topics(specs)
-
-    def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
-        """Join ``group`` and read ``topics``."""
-        return self._log.consumer(group, topics)
 
     def producer(self) -> Producer:
         """Return a new producer, which signs."""
-        return SignedProducer(self._log.producer(), self._signer)
-
-    def reader(self) -> Reader:
-        """Return a new reader."""
-        return self._log.reader()
-
-    def ping(self) -> str:
-        """Return a short line about the server."""
-        return self._log.ping()
-
-    def close(self) -> None:
-        """Release what the log itself holds."""
-        self._log.close()
+        return SignedProducer(super().producer(), self._signer)

@@ -13,21 +13,17 @@ from consumers import cloudevents, topics
 from consumers.adopt import adopt
 from consumers.events import MODEL_PARAMETERS, Parameters, Receipt, Version
 from consumers.log.base import Bounds, Message, Partition, Reader
+from consumers.log.partitioner import partition_index
 from consumers.loop import TRANSIENT
-from consumers.lost_history import events_of, newest_events, records_of
+from consumers.newest import events_of, newest_events, records_of
 from consumers.publisher import Publisher
+from consumers.reach import FARTHEST, TAIL, Reach
 from consumers.signing import TrustedKeys
-from engine.errors import CorruptState, LetheError, LogReset, VersionFork
+from engine.errors import CorruptState, LetheError, LogReset, LogUnavailable, VersionFork
 from engine.store.keys import ModelKeys
 from engine.store.reading import record
 from engine.store.store import ModelStore
 from engine.store.survey import Surveyed, survey
-
-TAIL = 1000
-"""Newest records of a versions partition that a takeover reads at least."""
-
-FARTHEST = 100_000
-"""How far it goes back for a model that it has not met by then: about five seconds."""
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition of it, as receipts name them."""
@@ -58,14 +54,18 @@ def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) ->
     return watermark
 
 
+def homes_of(reader: Reader, models: Iterable[str]) -> dict[str, Partition]:
+    """Return, by model, the partition of ``deletions`` in which its requests normally lie."""
+    partitions = reader.partitions(topics.DELETIONS)
+    if not partitions:
+        raise LogUnavailable(f"topic {topics.DELETIONS} does not exist: `lethe work` creates it")
+    return {m: partitions[partition_index(m.encode(), len(partitions))] for m in models}
+
+
 def models_of(reader: Reader, models: Iterable[str], partitions: Iterable[Partition]) -> list[str]:
     """Return the models whose requests normally lie in these partitions of ``deletions``."""
     held = {partition.index for partition in partitions}
-    return [
-        model
-        for model in models
-        if reader.partition_for(topics.DELETIONS, model.encode()).index in held
-    ]
+    return [model for model, home in homes_of(reader, models).items() if home.index in held]
 
 
 def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
@@ -100,12 +100,21 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
 
 def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, tuple[int, str]]:
     """Return version and digest of each model's *last* parameters event: compaction keeps it."""
-    events = newest_events(reader, topics.MODELS, set(models), Parameters, TAIL)
+    events = newest_events(reader, topics.MODELS, set(models), Parameters, Reach(TAIL))
     return {event.model_id: (event.version, event.digest) for event in events}
 
 
+def marks_of(
+    store: ModelStore, reader: Reader, models: Iterable[str]
+) -> dict[str, Mapping[str, int]]:
+    """Return, by model, the mark of its `homes_of`; empty where there is none."""
+    homes = homes_of(reader, models)
+    marks = {home: store.handover.mark(str(home)) for home in set(homes.values())}
+    return {name: marks[home] for name, home in homes.items()}
+
+
 def receipt_tails(
-    reader: Reader, models: Iterable[str], reach: int = TAIL
+    reader: Reader, models: Iterable[str], reach: Reach
 ) -> dict[str, dict[Place, int]]:
     """Return, by model, the last record of each deletions partition that has a receipt."""
     last: dict[str, dict[Place, int]] = {}
@@ -118,17 +127,21 @@ def receipt_tails(
 
 
 def stranger_answers(
-    reader: Reader, announced: Collection[str], trusted: TrustedKeys | None = None
+    store: ModelStore,
+    reader: Reader,
+    announced: Collection[str],
+    partitions: Iterable[Partition],
+    trusted: TrustedKeys | None = None,
 ) -> dict[str, list[Receipt]]:
-    """Return, by model, the published receipts of models that were never registered.
+    """Return, by model, what a store may lose of the receipts of models never registered.
 
     Their record in the store is small and is not compared with history: where a failover has lost
-    it, the decider takes these answers again (`consumers.decider`).
+    it, the decider of these ``partitions`` takes these answers again (`consumers.decider`).
     """
+    reach = Reach.behind(store.handover.mark(str(partition)) for partition in partitions)
     answers: dict[str, list[Receipt]] = {}
-    for receipt in newest_events(
-        reader, topics.RECEIPTS, _Others(announced), Receipt, TAIL, trusted
-    ):
+    others = _Others(announced)
+    for receipt in newest_events(reader, topics.RECEIPTS, others, Receipt, reach, trusted):
         if receipt.code != "REQUEST_ID_CONFLICT":
             answers.setdefault(receipt.model_id, []).append(receipt)
     return answers
@@ -145,26 +158,29 @@ class _Others:
 
 
 def lost_registrations(store: ModelStore, reader: Reader) -> dict[ModelKeys, LetheError]:
-    """Return the models that were published lately and that the store has lost altogether.
+    """Return the models that were published and that the store has lost altogether.
+
+    Looked at are the newest versions, and models that an earlier takeover noted as halted.
 
     Their requests must not be answered UNKNOWN_MODEL. One that was registered a moment ago is no
     such model: what is published is read first.
     """
-    names: set[str] = set()
+    names = set(store.handover.halted())
     for partition in reader.partitions(topics.VERSIONS):
         bounds = reader.bounds(partition)
         tail = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
         keys = {record.key for record in records_of(reader, partition, tail)}
         names |= {key.decode("utf-8", errors="replace") for key in keys if key}
     published = version_tails(reader, names)
+    lost = [one for one in survey(store.client, sorted(published)) if one.version < 0]
+    store.handover.note_halts([one.model_id for one in lost], ())
     return {
         one.keys: VersionFork(
             f"model {one.model_id!r}: version {published[one.model_id].version} was published, and "
             "the store has lost the model. Restore the store, or register the model again with "
             "--replace"
         )
-        for one in survey(store.client, sorted(published))
-        if one.version < 0
+        for one in lost
     }
 
 
@@ -189,16 +205,17 @@ def settle_models(
     dict
         The models that must halt, and why.
     """
-    names = list(models)
+    names = set(models)
     store.settle()  # a former owner may have ended between its steps 5 and 6
     # Before the store is read: else a version that is committed in between looks like a lost one.
     versions, parameters = version_tails(reader, names), parameter_tails(reader, names)
-    # What halted a model may lie behind many receipts of others by now.
-    known_halts = store.halted().intersection(names)
-    answered = receipt_tails(reader, names)
+    # What halted a model may lie before any mark by now.
+    known_halts = store.handover.halted().intersection(names)
+    marks = marks_of(store, reader, names - known_halts)
+    answered = receipt_tails(reader, marks, Reach.behind(marks.values()))
     if known_halts:
-        answered |= receipt_tails(reader, known_halts, FARTHEST)
-    found = survey(store.client, names)
+        answered |= receipt_tails(reader, known_halts, Reach(FARTHEST))
+    found = survey(store.client, sorted(names))
     halted: dict[ModelKeys, LetheError] = {}
     adopted: set[ModelKeys] = set()
     for one in found:
@@ -208,14 +225,18 @@ def settle_models(
                 raise one.fault
             check_history(one, published)
             if is_behind(one, published, answered.get(one.model_id, {}), reader):
-                adopt(store, reader, one.model_id, FARTHEST, trusted)
+                mark = marks.get(one.model_id)
+                reach = Reach.behind([mark]) if mark else Reach(FARTHEST)
+                adopt(store, reader, one.model_id, reach, trusted)
                 adopted.add(one.keys)
         except TRANSIENT:
             raise
         except LetheError as error:
             halted[one.keys] = error
     halts = {one.model_id for one in found if one.keys in halted}
-    store.note_halts(halts - known_halts, known_halts - halts)
+    if halts != known_halts:
+        store.handover.note_halts(halts - known_halts, known_halts - halts)
+        store.settle()
     # Not before: the outbox of a state that forked from history must not reach the log.
     sound = [one for one in found if one.keys not in halted]
     halted |= publisher.publish(one.keys for one in sound if one.unpublished or one.keys in adopted)
@@ -223,7 +244,7 @@ def settle_models(
     for one in sound:
         try:
             if one.unerased or one.keys in adopted:
-                store.erase(one.keys)
+                store.eraser.erase(one.keys)
             last = parameters.get(one.model_id)
             stands = last is None or last[0] > one.version or last == (one.version, one.digest)
             if not stands and one.keys not in halted:

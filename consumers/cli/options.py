@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 
 from consumers.durations import seconds_of
-from engine.certified import Terms as CertifiedTerms
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,24 +57,6 @@ class Limit(click.ParamType[tuple[str, float]]):
         except ValueError:
             wanted = "a number" if equals else "NAME=VALUE"
             self.fail(f"{value!r} is not {wanted}", param, ctx)
-
-
-class Terms(click.ParamType[CertifiedTerms]):
-    """EPS,DELTA,SIGMA of a certified model."""
-
-    name = "eps,delta,sigma"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> CertifiedTerms:
-        """Return the terms; whether they can be kept is checked with the model."""
-        if isinstance(value, CertifiedTerms):
-            return value
-        try:
-            epsilon, delta, sigma = (float(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not EPS,DELTA,SIGMA: write 1,1e-4,10", param, ctx)
-        return CertifiedTerms(epsilon, delta, sigma)
 
 
 class WaitSeconds(click.ParamType[float]):

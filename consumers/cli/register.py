@@ -10,16 +10,35 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from consumers.certificates import certificate_of, check_terms
-from consumers.cli.options import Duration, Limit, Terms, global_options
+from consumers.cli.options import Duration, Limit, global_options
 from consumers.cli.output import certificate_line, classes_line, duration, number, prepare
 from consumers.events import Id
 from consumers.fitness import fit_warnings
 from consumers.registration import Registered, register as register_model
 from consumers.runtime import open_runtime
 from consumers.table import Columns, TableRead, read_table
+from engine.certified import Terms
 from engine.errors import InvalidData
 from engine.objective import Kind
 from engine.store.head import LimitsRecord, ModelConfig
+
+
+class CertifiedTerms(click.ParamType[Terms]):
+    """EPS,DELTA,SIGMA of a certified model."""
+
+    name = "eps,delta,sigma"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Terms:
+        """Return the terms; whether they can be kept is checked with the model."""
+        if isinstance(value, Terms):
+            return value
+        try:
+            epsilon, delta, sigma = (float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not EPS,DELTA,SIGMA: write 1,1e-4,10", param, ctx)
+        return Terms(epsilon, delta, sigma)
 
 
 @click.command(short_help="Fit a model from a file and publish it.")
@@ -76,7 +95,7 @@ from engine.store.head import LimitsRecord, ModelConfig
     "(2592000).",
 )  # fmt: skip
 @click.option(
-    "--certify", type=Terms(), metavar="EPS,DELTA,SIGMA",
+    "--certify", type=CertifiedTerms(), metavar="EPS,DELTA,SIGMA",
     help="Certified removal: fit with noise of standard deviation SIGMA in the objective, and "
     "publish only while it makes a model (EPS,DELTA)-indistinguishable from retraining. Needs "
     "--method exact. Read docs/certified.md for what this does and does not say.",

@@ -138,7 +138,7 @@ class _Stage:
         """Return whether every record is decided and no refresh is pending, in this order."""
         for partition in self._reader.partitions(topics.DELETIONS):
             end = self._reader.bounds(partition).end
-            if (self._store.watermark(str(partition)) or 0) < end:
+            if (self._store.handover.watermark(str(partition)) or 0) < end:
                 return False
         return all(self._store.load_model(m).meta.pending_job is None for m in model_ids)
 

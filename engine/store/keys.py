@@ -15,6 +15,8 @@ from zlib import crc32
 PREFIX = "lethe"
 MODELS = f"{PREFIX}:models"
 SETTLED = f"{PREFIX}:settled"
+"""String that is written only in order to wait until it, and so all before it, is on disk."""
+
 ERASURES = f"{PREFIX}:erasures"
 """Hash: when something was erased last, and when the last rewrite of the files began that ended."""
 
@@ -23,7 +25,6 @@ HALTED = f"{PREFIX}:halted"
 
 BOUND_LOG = f"{PREFIX}:bound-log"
 """Which kind of log the store's models are published to: versions cannot change it."""
-"""String that is written only in order to wait until it, and so all before it, is on disk."""
 
 SHARDS = 8
 """Hashes that a generation's row records are spread over.
@@ -36,6 +37,11 @@ lift their time to live with the rest.
 def watermark(partition: str) -> str:
     """Return the key of a partition's watermark (below it every record is decided)."""
     return f"{PREFIX}:watermark:{partition}"
+
+
+def mark(partition: str) -> str:
+    """Return the key of a partition's mark (what the store loses was published behind it)."""
+    return f"{PREFIX}:mark:{partition}"
 
 
 def shard_of(row_id: str) -> int:

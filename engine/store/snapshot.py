@@ -65,7 +65,7 @@ def take_snapshot(
         before = store.load_model(model_id)
         # Commits come before erasures: a deleted row's record may still be there. First this
         # set, then the records: what leaves the set in between has no record any more.
-        deleted = store.to_erase(before.generation_keys)
+        deleted = store.eraser.waiting(before.generation_keys)
         records = _read_records(store, before, on_rows)
         after = store.load_model(model_id)
         if after.meta.generation_key != before.meta.generation_key:

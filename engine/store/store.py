@@ -1,9 +1,8 @@
-"""The store: load a model's state, look up rows and receipts, commit, erase."""
+"""The store: load a model's state, look up rows and receipts, commit."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +14,9 @@ from engine.objective import Kind, Rows
 from engine.store import codec, keys
 from engine.store.commit import Commit, script
 from engine.store.connection import Barrier, reachable, surface_breaks, text
+from engine.store.erasing import Eraser, Moment, pass_by
 from engine.store.generation import Sampled, read_fixed, read_stream
+from engine.store.handover import Handover
 from engine.store.head import Meta, check_format, parse_meta, secret_of
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.lookup import CHUNK, Lookup, look_up, row_records
@@ -26,19 +27,7 @@ from engine.store.state import ModelState, State, Unregistered, parse_deferred, 
 
 __all__ = ["CHUNK", "Lookup", "ModelStore"]
 
-_RAISE = """
-if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then
-  redis.call('SET', KEYS[1], ARGV[1])
-end
-"""
-Moment = Callable[[], None]
-"""Called between two writes: crash tests stop there."""
-
 _LOAD_TRIES = 5  # the first learns which generation is live; more only while that changes
-
-
-def pass_by() -> None:
-    """Nothing happens at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +44,10 @@ class _Stored:
 
 
 class ModelStore:
-    """Model state in one Redis or Valkey; one thread uses an instance."""
+    """Model state in one Redis or Valkey; one thread uses an instance.
+
+    ``eraser`` does step 8 and ``handover`` step 9.
+    """
 
     def __init__(
         self, client: redis.Redis, barrier: Barrier, row_keys: RowKeys | None = None
@@ -68,6 +60,8 @@ class ModelStore:
             self._writer: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
         self._barrier = barrier
         self._script = self._writer.register_script(script())
+        self.handover = Handover(client)
+        self.eraser = Eraser(client, row_keys)
 
     @property
     def client(self) -> redis.Redis:
@@ -109,24 +103,6 @@ class ModelStore:
         """Put a model on the list of `announced`, before it is committed."""
         with reachable(self._client):
             self._client.sadd(keys.MODELS, model_id)
-
-    def halted(self) -> frozenset[str]:
-        """Return the ids of the models that the last takeover to look at them halted."""
-        with reachable(self._client):
-            return frozenset(text(member) for member in self._client.smembers(keys.HALTED))
-
-    def note_halts(self, halted: Collection[str], sound: Collection[str]) -> None:
-        """Note, on disk, which models a takeover halted, and which are halted no more."""
-        if not halted and not sound:
-            return
-        pipeline = self._client.pipeline(transaction=False)
-        if halted:
-            pipeline.sadd(keys.HALTED, *halted)
-        if sound:
-            pipeline.srem(keys.HALTED, *sound)
-        with reachable(self._client):
-            pipeline.execute()
-        self.settle()
 
     def load_model(self, model_id: str) -> ModelState:
         """Return the state of a registered model.
@@ -321,7 +297,7 @@ class ModelStore:
             found |= {row for row, v in zip(chunk, versions, strict=True) if v is not None}
         return frozenset(found)
 
-    # -- steps 5, 6 and 8 ---------------------------------------------------------------------
+    # -- steps 5 and 6 ------------------------------------------------------------------------
 
     def commit(self, commit: Commit, committed: Moment = pass_by) -> int:
         """Commit (steps 5 and 6), and return the new commit_seq once it is on disk.
@@ -358,104 +334,6 @@ class ModelStore:
         """
         with reachable(self._client):
             self._barrier.settle(self._writer)
-
-    def to_erase(self, live: GenerationKeys) -> frozenset[str]:
-        """Return the rows of a generation that are deleted, and perhaps not yet erased."""
-        prefix = f"{live.name}/"
-        with reachable(self._client):
-            waiting = self._client.smembers(ModelKeys(live.tag).erase)
-        names = (text(entry) for entry in waiting)
-        return frozenset(name[len(prefix) :] for name in names if name.startswith(prefix))
-
-    def erase(
-        self,
-        where: ModelKeys,
-        *,
-        erased: Moment = pass_by,
-        discard: Moment = pass_by,
-        discarded: Moment = pass_by,
-    ) -> int:
-        """Erase (step 8) the records of deleted rows. Idempotent; a restart finishes it.
-
-        ``erased``, ``discard`` and ``discarded`` are called when records are gone and still named,
-        and before and after the keys of a former generation go.
-
-        Returns
-        -------
-        int
-            How many were waiting.
-        """
-        done = 0
-        more = True
-        with reachable(self._client):
-            while more:
-                pipeline = self._client.pipeline(transaction=False)
-                pipeline.srandmember(where.erase, CHUNK)
-                pipeline.smembers(where.discarded)
-                waiting, former = pipeline.execute()
-                if waiting:
-                    self._erase_rows(where, waiting, erased)
-                for name in former:
-                    discard()
-                    self._discard(where, text(name), discarded)
-                done += len(waiting)
-                more = len(waiting) == CHUNK  # fewer: they were all
-        return done
-
-    def _erase_rows(self, where: ModelKeys, waiting: Sequence[bytes], erased: Moment) -> None:
-        pipeline = self._client.pipeline(transaction=False)
-        rows: dict[str, list[str]] = {}
-        for entry in waiting:
-            generation, _, row = text(entry).partition("/")
-            rows.setdefault(generation, []).append(row)
-            pipeline.hdel(where.generation(generation).rows(keys.shard_of(row)), row)
-        if self.row_keys is not None:  # the keys first: they shred the copies elsewhere
-            for generation, named in rows.items():
-                self.row_keys.drop(where.generation(generation), named)
-        pipeline.execute()
-        erased()
-        # Not in the same pipeline: a failed HDEL would not keep the SREM from happening.
-        self._forget(where.erase, *waiting)
-
-    def _forget(self, names: str, *erased: bytes | str) -> None:
-        """Note the time, for the files' sake, and take the names off the list of what to erase."""
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.hset(keys.ERASURES, "last", repr(time.time()))
-        pipeline.srem(names, *erased)
-        pipeline.execute()
-
-    def _discard(self, where: ModelKeys, name: str, discarded: Moment) -> None:
-        """Remove what a swap left behind: ``gen:<name>`` or ``data:<name>``."""
-        kind, _, rest = name.partition(":")
-        old = where.generation(rest) if kind == "gen" else where.dataset(rest)
-        if self.row_keys is not None and isinstance(old, GenerationKeys):
-            self.row_keys.drop_generation(old)
-        for key in old.everything():
-            self._client.unlink(key)
-        discarded()
-        self._forget(where.discarded, name)
-
-    # -- step 9 -------------------------------------------------------------------------------
-
-    def watermark(self, partition: str) -> int | None:
-        """Return the offset below which every record of a partition is decided and durable."""
-        with reachable(self._client):
-            stored = self._client.get(keys.watermark(partition))
-        return None if stored is None else integer(text(stored), f"watermark of {partition}")
-
-    def set_watermarks(self, offsets: Mapping[str, int]) -> None:
-        """Store watermarks, all in one round trip.
-
-        None goes back: below it the log may have removed the records, and a worker that lost its
-        partition may come late with an older one.
-        """
-        if not offsets:
-            return
-        pipeline = self._client.pipeline(transaction=False)
-        for partition, offset in offsets.items():
-            pipeline.eval(_RAISE, 1, keys.watermark(partition), offset)
-        with reachable(self._client):
-            pipeline.execute()
 
 
 def _refused(commit: Commit, kind: str, what: str, found: str) -> LetheError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,14 +40,15 @@ def one_line(answer: Answer) -> str:
 
 
 def test_help_answers_at_once() -> None:
-    def seconds() -> float:
-        begin = time.perf_counter()
-        done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True)
-        assert "register  Fit a model from a file and publish it." in done.stdout
-        return time.perf_counter() - begin
-
-    # The best of several: other programs share the machine.
-    assert min(seconds() for _ in range(5)) < 0.5
+    """It waits for neither NumPy nor the servers' clients."""
+    done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True)
+    assert "register  Fit a model from a file and publish it." in done.stdout
+    look = "import sys, consumers.cli.main; print(*(m for m in sys.modules if '.' not in m))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True
+    )
+    slow = {"numpy", "scipy", "kafka", "redis", "pydantic", "cryptography"}
+    assert not slow & set(loaded.stdout.split())
 
 
 def test_wrong_usage_is_2_and_says_how(lethe: Lethe) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from consumers import topics
-from consumers.log.base import Consumer, Log, Message, Partition, Producer, Reader, TopicSpec
+from consumers.log.base import Consumer, Log, Message, Partition, Producer
+from consumers.log.wrapped import WrappedLog
 from engine.store.commit import Commit
 from engine.store.connection import Barrier, reachable, text
-from engine.store.store import ModelStore, Moment, pass_by
+from engine.store.erasing import Moment, pass_by
+from engine.store.store import ModelStore
 
 LINEAGE = "chaos:lineage"
 """Key of the store's present lineage: a number that rises when the store loses writes."""
@@ -136,34 +138,17 @@ class RecordedConsumer:
         return partitions
 
 
-class RecordedLog:
+class RecordedLog(WrappedLog):
     """A log whose consumers and producers are recorded."""
 
     def __init__(self, log: Log, diary: Diary) -> None:
-        self._log = log
+        super().__init__(log)
         self._diary = diary
-        self.name = log.name
-
-    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create the missing topics."""
-        return self._log.ensure_topics(specs)
 
     def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
         """Join a group."""
-        return RecordedConsumer(self._log.consumer(group, topics), self._diary)
+        return RecordedConsumer(super().consumer(group, topics), self._diary)
 
     def producer(self) -> Producer:
         """Return a new producer."""
-        return RecordedProducer(self._log.producer(), self._diary)
-
-    def reader(self) -> Reader:
-        """Return a new reader."""
-        return self._log.reader()
-
-    def ping(self) -> str:
-        """Return a line about the server."""
-        return self._log.ping()
-
-    def close(self) -> None:
-        """Release the log."""
-        self._log.close()
+        return RecordedProducer(super().producer(), self._diary)

@@ -297,7 +297,7 @@ class Run:
         time.sleep(0.2)
         for topic in (topics.REFRESH_JOBS, topics.DELETIONS):
             for partition in reader.partitions(topic):
-                if reader.bounds(partition).end > (store.watermark(str(partition)) or 0):
+                if reader.bounds(partition).end > (store.handover.watermark(str(partition)) or 0):
                     return False
         return not any(
             raw.xlen(keys.outbox) or raw.scard(keys.erase) or raw.hlen(keys.deferred)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 from functools import cache
-from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -22,23 +20,12 @@ from engine.errors import CorruptState, InvalidData, Unauthenticated
 from engine.store.reading import record
 from engine.store.receipt_log import ReceiptLog
 from tests.fuzz.contract import Harness, joined, parts
+from tests.fuzz.scratch import scratch, written
 
 
 @cache
 def _signer() -> Signer:
     return Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-
-
-@cache
-def _scratch() -> Path:
-    return Path(tempfile.mkdtemp(prefix="lethe-fuzz-"))
-
-
-def _written(data: bytes, name: str) -> Path:
-    path = _scratch() / name
-    path.write_bytes(data)
-    path.chmod(0o600)
-    return path
 
 
 def _signature(data: bytes) -> None:
@@ -58,7 +45,7 @@ def signature_seeds() -> list[bytes]:
 
 def _key_file(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
-    path = _written(data, "keys")
+    path = written(data, "keys")
     found = 0
     for read in (
         lambda: parse_trusted(text, "keys"),
@@ -89,7 +76,7 @@ def key_file_seeds() -> list[bytes]:
 
 
 def _bundle(data: bytes) -> None:
-    with BundleReader(_written(data, "history.bundle")) as reader:
+    with BundleReader(written(data, "history.bundle")) as reader:
         for item in reader:
             assert isinstance(item, Record | bytes)
 
@@ -97,7 +84,7 @@ def _bundle(data: bytes) -> None:
 @cache
 def bundle_seeds() -> list[bytes]:
     """Return an exported history of two records."""
-    path = _scratch() / "valid.bundle"
+    path = scratch() / "valid.bundle"
     path.unlink(missing_ok=True)
     here = Partition("lethe.receipts", "", 0)
     records = [Record(here, 7, b"m", b"{}", ((HEADER, b"x"),)), Record(here, 8, b"m", b"\xff", ())]
@@ -111,7 +98,7 @@ def _checkpoint(data: bytes) -> None:
     try:
         parse_since(text)
     except InvalidData:
-        seen = read_checkpoint(_written(data, "checkpoint"), "m")
+        seen = read_checkpoint(written(data, "checkpoint"), "m")
         assert seen is not None
         assert seen.version >= 0
 
@@ -145,7 +132,7 @@ HARNESSES = [
     Harness("bundle", _bundle, (InvalidData,), bundle_seeds, fixed=8 << 20),
     Harness("checkpoint", _checkpoint, (InvalidData,), checkpoint_seeds),
     Harness(
-        "audited-ids", lambda d: read_ids(_written(d, "ids")), (InvalidData,), lambda: [b"u1\nu2\n"]
+        "audited-ids", lambda d: read_ids(written(d, "ids")), (InvalidData,), lambda: [b"u1\nu2\n"]
     ),
     Harness("receipt-log", _receipt_log, (CorruptState,), receipt_log_seeds),
 ]

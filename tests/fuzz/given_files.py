@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +24,16 @@ from engine.errors import InvalidData, InvalidRequest
 from engine.objective import Kind
 from engine.store.connection import connect, without_secrets
 from tests.fuzz.contract import Harness, joined, parts
+from tests.fuzz.scratch import written
 
 _HERE = Partition("lethe.deletions", "id", 0)
-
-
-@cache
-def _scratch() -> Path:
-    return Path(tempfile.mkdtemp(prefix="lethe-fuzz-"))
-
-
-def _written(data: bytes, name: str) -> Path:
-    path = _scratch() / name
-    path.write_bytes(data)
-    return path
 
 
 # -- files that a person names ------------------------------------------------------------------
 
 
 def _rows_file(data: bytes) -> None:
-    for row in _read_rows(_written(data, "rows.txt")):
+    for row in _read_rows(written(data, "rows.txt")):
         assert row
         assert "\n" not in row
 
@@ -63,11 +51,11 @@ def _table(path: Path) -> None:
 
 
 def _csv(data: bytes) -> None:
-    _table(_written(data, "rows.csv"))
+    _table(written(data, "rows.csv"))
 
 
 def _parquet(data: bytes) -> None:
-    _table(_written(data, "rows.parquet"))
+    _table(written(data, "rows.parquet"))
 
 
 def csv_seeds() -> list[bytes]:
@@ -104,7 +92,7 @@ def parquet_seeds() -> list[bytes]:
 
 def _small_file(data: bytes) -> None:
     """What the embedded server's own files say."""
-    path = _written(data, "valkey.pid")
+    path = written(data, "valkey.pid")
     pid = read_pid(path)
     assert pid is None or pid > 1
     line = _read_line(path)

@@ -13,6 +13,7 @@ from consumers.log.memory import MemoryLog
 from consumers.log.streams import StreamsLog
 from tests.support.names import use_prefix
 from tests.support.platform import Platform
+from tests.support.waiting import Clock
 
 KAFKA = pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])
 SESSION_SECONDS = 1.5
@@ -22,6 +23,12 @@ SESSION_SECONDS = 1.5
 def quick_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh worker that looks often whether its job is done: tests make many small ones."""
     monkeypatch.setattr(refresh_worker, "_BUSY_POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The workers' clock, for a test to move."""
+    return Clock()
 
 
 def log_of(kind: str, url: str, bootstrap: str = "") -> Log:

@@ -178,10 +178,10 @@ def test_requests_of_a_halted_model_stay_until_they_are_decided(
 def test_a_watermark_never_goes_back(memory: Platform) -> None:
     """Below it the log may be empty: a late worker's would look like lost records."""
     store = memory.store
-    store.set_watermarks({"topic/0": 0, "topic/1": 7})
-    assert (store.watermark("topic/0"), store.watermark("topic/1")) == (0, 7)
-    store.set_watermarks({"topic/0": 10, "topic/1": 6})
-    assert (store.watermark("topic/0"), store.watermark("topic/1")) == (10, 7)
+    store.handover.set_watermarks({"topic/0": 0, "topic/1": 7})
+    assert (store.handover.watermark("topic/0"), store.handover.watermark("topic/1")) == (0, 7)
+    store.handover.set_watermarks({"topic/0": 10, "topic/1": 6})
+    assert (store.handover.watermark("topic/0"), store.handover.watermark("topic/1")) == (10, 7)
     memory.raw().delete(watermark("topic/1"))
-    store.set_watermarks({"topic/1": 3})
-    assert store.watermark("topic/1") == 3
+    store.handover.set_watermarks({"topic/1": 3})
+    assert store.handover.watermark("topic/1") == 3

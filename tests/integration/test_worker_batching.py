@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import numpy as np
@@ -21,27 +20,11 @@ from consumers.events import Parameters
 from consumers.health import Health
 from consumers.runtime import Runtime
 from engine.policy import Size
-from engine.store.head import LimitsRecord
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
+from tests.support.waiting import CROWDED, Clock, OnPlatform
 
 WAIT = 600.0
-CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)  # more than 8 rows wait for a rebuild
-
-
-class Clock:
-    """The present, moved by a test."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=self.ahead)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def patient(
@@ -263,17 +246,6 @@ def test_held_requests_of_a_partition_that_moves_are_the_next_workers(
     for model in models:
         assert [v.rows_deleted for v in platform.versions(model)] == [0, 3]
         check_model(platform, model)
-
-
-class OnPlatform:
-    """What `lethe work` asks of its runtime, on a platform."""
-
-    def __init__(self, platform: Platform) -> None:
-        self.log = platform.log
-        self._platform = platform
-
-    def store(self) -> object:
-        return self._platform.store
 
 
 def test_until_idle_waits_the_wait_out(memory: Platform) -> None:

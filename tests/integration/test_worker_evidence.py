@@ -15,9 +15,9 @@ from consumers.commitment import commitment_of, salt_of
 from consumers.events import Parameters, RefreshInfo, Version
 from consumers.log.base import Message, Partition, Record
 from consumers.log.memory import MemoryLog
+from consumers.reach import FARTHEST, Reach
 from consumers.signed_log import SignedLog, signed_type
 from consumers.signing import Signer, TrustedKeys
-from consumers.takeover import FARTHEST
 from engine.errors import CorruptState, VersionFork
 from engine.merkle import (
     consistency_proof,
@@ -197,7 +197,7 @@ def test_published_receipts_that_are_not_those_of_the_log_are_no_loss_of_writes(
     assert isinstance(memory.log, MemoryLog)
     reader = Altered(memory.log)
     with pytest.raises(VersionFork, match="log of receipts"):
-        adopt(memory.store, reader, "m", FARTHEST)  # type: ignore[arg-type]
+        adopt(memory.store, reader, "m", Reach(FARTHEST))  # type: ignore[arg-type]
     memory.pair[0].recover()
     memory.drain()
     assert memory.load().version == 2
@@ -247,11 +247,11 @@ def test_a_refresh_that_a_stranger_made_up_is_not_adopted(memory: Platform) -> N
         published.publish([replace(message, headers=headers)])
 
     with pytest.raises(VersionFork, match="no trusted key has signed it"):
-        adopt(memory.store, memory.reader, "m", FARTHEST, trusted)
+        adopt(memory.store, memory.reader, "m", Reach(FARTHEST), trusted)
     assert dump(memory.store, "m") == before
 
     # Without keys it is believed: that is what they are for.
-    adopted = adopt(memory.store, memory.reader, "m", FARTHEST)
+    adopted = adopt(memory.store, memory.reader, "m", Reach(FARTHEST))
     assert float(adopted.stream.published[0, 0]) == 1e6
     published.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from consumers import takeover, topics
+from consumers import reach, takeover, topics
 from consumers.log.memory import MemoryLog, Moment
 from engine.errors import VersionFork
 from engine.policy import Size
@@ -81,30 +81,63 @@ def test_answers_that_made_no_version_are_given_once(memory: Platform) -> None:
     check_model(memory)
 
 
+def send_others(memory: Platform) -> None:
+    """Ask for more receipts of another model than a takeover reads in any case."""
+    for i in range(4):
+        memory.send("other", f"a stranger {i}")
+
+
+def test_lost_answers_are_found_behind_many_of_other_models(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark says from where on receipts can be lost, however many others there are."""
+    monkeypatch.setattr(reach, "NET", 3)
+    memory.register("m", "benign", "linear", budget=10.0)
+    memory.register("other", "benign", "linear", budget=10.0)
+    memory.send_index("m", 0)
+    memory.drain()
+
+    def refusals() -> None:
+        memory.send("m", "a stranger")
+        memory.drain()
+        send_others(memory)
+
+    published = lose(memory, refusals)
+    memory.drain()
+
+    assert {topic: values(memory, topic) for topic in published} == published
+    check_model(memory)
+
+
 def test_a_halt_is_not_forgotten_when_many_answers_of_others_follow(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reach, "NET", 3)
     memory.register("m", "benign", "linear", budget=10.0)
+    memory.register("other", "benign", "linear", budget=10.0)
     memory.send_index("m", 0)
     memory.drain()
+    before = dump(memory.store, "m")
+    memory.send("m", "a stranger")
+    memory.drain()
+    restore(memory.store, "m", before)
     # Given a model that halts because its lost answers cannot be taken from the log
     with monkeypatch.context() as patch:
         patch.setattr(takeover, "adopt", _refuse)
-        before = dump(memory.store, "m")
-        memory.send("m", "a stranger")
-        memory.drain()
-        published = {request: memory.finals()[request] for request in memory.finals()}
-        restore(memory.store, "m", before)
-        memory.pair[0].recover()
-        memory.pair[0].run_once(0.0)
-        assert memory.store.halted() == {"m"}
-    # When the newest records, at which a takeover looks, are none of its own any more
-    monkeypatch.setattr(takeover, "TAIL", 0)
-    memory.pair[0].recover()
-    memory.drain()
+        worker = memory.deletion_worker(mark_seconds=0.0)
+        memory.pair[0].close()
+        worker.run_once(0.0)
+        assert memory.store.handover.halted() == {"m"}
+        # and many answers of others, behind which the next mark lies
+        send_others(memory)
+        memory.drain(worker)
+    published = values(memory, topics.RECEIPTS)
+    # When the next takeover looks
+    worker.recover()
+    memory.drain(worker)
     # Then its answers are still those that were published, and the halt is over
-    assert memory.finals() == published
-    assert memory.store.halted() == frozenset()
+    assert values(memory, topics.RECEIPTS) == published
+    assert memory.store.handover.halted() == frozenset()
     check_model(memory)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from consumers import refresh_job, topics
@@ -15,27 +13,10 @@ from consumers.refresh_queue import RefreshLimit
 from consumers.refresh_worker import RefreshWorker
 from engine.errors import NotConverged, RefreshFailed
 from engine.policy import Size
-from engine.store.head import LimitsRecord
 from engine.store.jobs import read_refusal
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
-
-CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)  # more than 8 rows wait for a rebuild
-
-
-class Clock:
-    """The present, moved by a test."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=self.ahead)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.support.waiting import CROWDED, Clock
 
 
 def limited(platform: Platform, clock: Clock, burst: int = 1) -> RefreshWorker:

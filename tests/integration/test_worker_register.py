@@ -16,8 +16,9 @@ from consumers.registration import register
 from engine.errors import InvalidData, ModelExists, StoreUnavailable
 from engine.policy import Size
 from engine.store.commit import Commit
+from engine.store.erasing import Moment, pass_by
 from engine.store.head import LimitsRecord, ModelConfig
-from engine.store.store import ModelStore, Moment, pass_by
+from engine.store.store import ModelStore
 from tests.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
 from tests.support.platform import (

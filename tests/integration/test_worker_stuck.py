@@ -19,22 +19,9 @@ from consumers.runtime import Runtime
 from consumers.transition import job_entry
 from engine.errors import NotConverged, RefreshFailed
 from engine.policy import Size
-from engine.store.head import LimitsRecord
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
-
-CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)  # more than 8 rows wait for a rebuild
-
-
-class OnPlatform:
-    """What `lethe work` asks of its runtime, on a platform."""
-
-    def __init__(self, platform: Platform) -> None:
-        self.log = platform.log
-        self._platform = platform
-
-    def store(self) -> object:
-        return self._platform.store
+from tests.support.waiting import CROWDED, OnPlatform
 
 
 def failing(*_: object, **__: object) -> None:

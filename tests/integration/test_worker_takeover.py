@@ -29,10 +29,10 @@ Dump = Mapping[bytes, bytes]
 
 
 def dump(store: ModelStore, model_id: str) -> Dump:
-    """Return everything that is stored of a model."""
+    """Return everything that is stored of a model, and the marks."""
     client: Any = store.client
-    pattern = f"lethe:{{{ModelKeys.of_model(model_id).tag}}}:*"
-    return {key: client.dump(key) for key in client.scan_iter(pattern)}
+    patterns = (f"lethe:{{{ModelKeys.of_model(model_id).tag}}}:*", "lethe:mark:*")
+    return {key: client.dump(key) for pattern in patterns for key in client.scan_iter(pattern)}
 
 
 def restore(store: ModelStore, model_id: str, kept: Dump) -> None:
@@ -174,7 +174,7 @@ def test_refresh_jobs_that_the_log_has_removed_do_not_stop_the_worker(memory: Pl
     for _ in range(3):
         worker.run_once(0.0)
     [jobs] = memory.log.reader().partitions(topics.REFRESH_JOBS)
-    memory.store.set_watermarks({str(jobs): 0})
+    memory.store.handover.set_watermarks({str(jobs): 0})
     memory.log.trim(jobs, 1)
     first.close()
     memory.register("later", limits=SOON_FULL)

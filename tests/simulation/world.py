@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from consumers import topics
+from consumers import reach, topics
 from consumers.audit.auditing import audit_model
 from consumers.audit.finding import Result
 from consumers.batching import Batching
@@ -129,6 +129,8 @@ class World:
         listen(self.count_event, self.note)
         noise = np.random.default_rng(seed)
         certified.draw_noise = partial(certified.draw_noise, source=noise.bytes)
+        self._mark_seconds = self.rng.choice([0.0, 0.0, 3600.0])
+        reach.NET = 0
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
         self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
@@ -294,6 +296,7 @@ class World:
             batching=self._batching,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
+            mark_seconds=self._mark_seconds,
         )
         while not self._stopping:
             self.point("turn")

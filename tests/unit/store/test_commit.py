@@ -261,7 +261,7 @@ def test_a_new_generation_is_persisted_and_the_old_rows_stay_until_they_are_disc
                        discarded=["gen:live"]))  # fmt: skip
     assert redis_client.ttl(new.factor) == redis_client.ttl(new.rows(3)) == -1
     assert redis_client.exists(LIVE.V)
-    store.erase(KEYS)
+    store.eraser.erase(KEYS)
     assert not redis_client.exists(LIVE.V)
     assert redis_client.exists(new.V)
     assert redis_client.scard(KEYS.discarded) == redis_client.scard(KEYS.erase) == 0

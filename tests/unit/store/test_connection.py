@@ -97,11 +97,11 @@ def test_a_store_says_once_that_the_server_went_away_between_two_commands(
     server = private_valkey()
     client = connect(server.url)
     store = ModelStore(client, Barrier(client, relaxed=False))
-    store.set_watermarks({"t/0": 1})
+    store.handover.set_watermarks({"t/0": 1})
     server.stop()
     server.start()
 
     with pytest.raises(StoreUnavailable):
-        store.set_watermarks({"t/0": 2})
-    assert store.watermark("t/0") == 1
+        store.handover.set_watermarks({"t/0": 2})
+    assert store.handover.watermark("t/0") == 1
     store.close()

@@ -1,0 +1,39 @@
+"""A log around another one: for those that change what some of its parts do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumers.log.base import Consumer, Log, Producer, Reader, TopicSpec
+
+
+class WrappedLog:
+    """Hands everything on; subclasses override what is different."""
+
+    def __init__(self, log: Log) -> None:
+        self.name = log.name
+        self._log = log
+
+    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        """Create the missing topics; return the names of those created."""
+        return self._log.ensure_topics(specs)
+
+    def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
+        """Join ``group`` and read ``topics``."""
+        return self._log.consumer(group, topics)
+
+    def producer(self) -> Producer:
+        """Return a new producer."""
+        return self._log.producer()
+
+    def reader(self) -> Reader:
+        """Return a new reader."""
+        return self._log.reader()
+
+    def ping(self) -> str:
+        """Return a short line about the server."""
+        return self._log.ping()
+
+    def close(self) -> None:
+        """Release what the log itself holds."""
+        self._log.close()

@@ -1,0 +1,90 @@
+"""Marks: where the topics ended while the store was known to hold all that was published.
+
+A store that fails over to a lagging replica, or restarts without its last writes, loses a suffix
+of what it was told. A mark is written after the topics' ends were read, so as long as the store
+has the mark, whatever commits it has lost came later, and what they published lies behind it.
+That holds if nothing was lost before the mark is written that is not mended by then: a worker
+writes marks of those partitions alone that it has taken over, on the connection that it has used
+since then, whose break is said to it (`engine.store.connection.surface_breaks`), and only once it
+has decided again what lay there when it took over. Models that it could not mend are noted as
+halted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from consumers import topics
+from consumers.log.base import Bounds, Partition, Reader
+from engine.store.handover import Handover
+
+PERIOD_SECONDS = 5.0
+"""Between two marks: a takeover reads what was published in this time, and while nobody worked."""
+
+
+class Marks:
+    """Leaves marks for whoever takes over the partitions of one worker.
+
+    Parameters
+    ----------
+    handover
+        Where they are left.
+    bounds
+        Returns what a partition holds now.
+    period
+        Seconds between two marks.
+    """
+
+    def __init__(
+        self,
+        handover: Handover,
+        bounds: Callable[[Partition], Bounds],
+        period: float = PERIOD_SECONDS,
+    ) -> None:
+        self._handover = handover
+        self._bounds = bounds
+        self._period = period
+        self._published: list[Partition] = []
+        self._met: dict[Partition, int] = {}
+        self._left: dict[Partition, Mapping[str, int]] = {}
+        self._due = 0.0
+
+    def look_up(self, reader: Reader) -> None:
+        """Learn which partitions there are to be published to."""
+        published = (topics.VERSIONS, topics.MODELS, topics.RECEIPTS)
+        self._published = [p for topic in published for p in reader.partitions(topic)]
+
+    def taken_over(self, partition: Partition, end: int) -> None:
+        """Begin with a partition that was taken over, and that ended there then."""
+        self._met[partition] = end
+
+    def drop(self, partition: Partition) -> None:
+        """Leave no marks of a partition any more: another worker has it."""
+        self._met.pop(partition, None)
+        self._left.pop(partition, None)
+
+    def forget(self) -> None:
+        """Leave none at all until the next takeover: the store may have lost writes."""
+        self._met.clear()
+        self._left.clear()
+
+    def look(self, positions: Mapping[Partition, int]) -> None:
+        """Leave marks if it is time, where everything below ``positions`` is decided or held.
+
+        Raises
+        ------
+        StoreUnavailable, LogUnavailable
+            A server is away.
+        """
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + self._period
+        again = [p for p, met in self._met.items() if positions.get(p, 0) >= met]
+        if not again:
+            return
+        ends = {str(partition): self._bounds(partition).end for partition in self._published}
+        moved = [partition for partition in again if self._left.get(partition) != ends]
+        self._handover.set_marks(map(str, moved), ends)
+        self._left |= dict.fromkeys(moved, ends)

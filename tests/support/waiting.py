@@ -1,0 +1,35 @@
+"""What tests of requests that wait have in common: a clock to move, and models that are crowded."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from consumers.log.base import Log
+from engine.store.head import LimitsRecord
+from engine.store.store import ModelStore
+from tests.support.platform import Platform
+
+CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
+"""More than 8 rows wait for a rebuild."""
+
+
+class Clock:
+    """The present, moved by a test."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.ahead)
+
+
+class OnPlatform:
+    """What `lethe work` asks of its runtime, on a platform."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.log: Log = platform.log
+        self._platform = platform
+
+    def store(self) -> ModelStore:
+        """Return the platform's own store."""
+        return self._platform.store
