@@ -27,7 +27,7 @@ demo: setup ## Run the main job on real data: deletions, refreshes, checks again
 
 .PHONY: test
 test: setup ## Run all tests (real Kafka needs Java 17 and Maven, or Docker)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that need no server but the bundled Valkey

@@ -37,10 +37,14 @@ from consumers.telemetry import logger
 from consumers.transition import (
     Origin,
     Transition,
+    advanced,
     head_fields,
+    leaves_of,
     opened_receipt,
     published_digest,
     stored_receipt,
+    with_answers,
+    with_leaves,
     with_meta,
 )
 from consumers.validate import Refreshed, Refused, Valid, validate
@@ -86,7 +90,7 @@ def adopt(
     """
     state = store.load_model(model_id)
     lost = _not_held(store, state, read_lost(reader, state, reach, trusted))
-    if not lost:
+    if not lost and not lost.answers(state):
         return state
     logger("takeover").warning(
         "the store lost writes that were published; they are taken from the log",
@@ -145,6 +149,7 @@ class _Adoption:
                 self._say("adopt_refresh", "a lost refresh is swapped in again", state)
             state = self._take(state, transition, version)
         state = self._answer_again(state, dict.fromkeys(self.lost.receipts, _TO_THE_END))
+        state = self._take_answers(state)
         return self._drop_decided_job(before, state)
 
     def _say(self, action: str, what: str, state: ModelState) -> None:
@@ -187,6 +192,39 @@ class _Adoption:
         for _, batch in sorted(commits, key=lambda commit: commit[0]):
             state = self._take(state, self._decide_again(state, batch), None)
         return state
+
+    def _take_answers(self, state: ModelState) -> ModelState:
+        """Keep the final receipts of requests that are deferred (again), as they were published.
+
+        A rebuild had resolved them, and the store lost it before its version was published.
+        """
+        receipts = self.lost.answers(state)
+        if not receipts:
+            return state
+        self._say("adopt_answers", "requests that wait were answered already", state)
+        waiting = {receipt.request_id: state.deferred[receipt.request_id] for receipt in receipts}
+        answered = with_answers(waiting, receipts)
+        leaves = leaves_of(receipts)
+        after = with_leaves(replace(state, deferred={**state.deferred, **answered}), leaves)
+        origin = Origin(*next(iter(state.offsets.items())))
+        commit = Commit(
+            keys=state.keys,
+            generation=state.generation_keys,
+            expected=state.expected(origin.partition),
+            partition=origin.partition,
+            next_offset=origin.next_offset,
+            head=head_fields(after, state),
+            v_before=state.meta.K,
+            q_before=state.meta.r,
+            receipt_log=leaves,
+            requests={
+                receipt.request_id: stored_receipt(receipt, waiting[receipt.request_id].body)
+                for receipt in receipts
+            },
+            deferred={name: request.model_dump_json() for name, request in answered.items()},
+        )
+        self.store.commit(commit)
+        return advanced(after, origin)
 
     def _version_again(
         self, state: ModelState, partition: Partition, version: Version

@@ -101,7 +101,11 @@ def adopt_refresh(
         },
         erase=[f"{state.meta.generation_key}/{row}" for row in gone],
         receipt_log=leaves,
-        requests={f.receipt.request_id: stored_receipt(f.receipt, f.body) for f in fates},
+        requests={
+            fate.receipt.request_id: stored_receipt(fate.receipt, fate.body)
+            for fate in fates
+            if fate.receipt.request_id not in state.answered
+        },
         deferred={
             name: request.model_dump_json()
             for name, request in after.deferred.items()

@@ -39,6 +39,7 @@ from consumers.transition import (
     receipt_entry,
     scalars_of,
     stored_receipt,
+    with_answers,
     with_leaves,
     with_meta,
     without_rows,
@@ -161,7 +162,8 @@ def deletion_transition(
         entries = [] if job is None else [job_entry(job, now)]
     answers = _answers(after.model_id, after, batch.decisions, origin, now)
     leaves = leaves_of(answers.receipts)
-    after = with_leaves(after, leaves)
+    waiting = with_answers(after.deferred, answers.receipts)
+    after = with_leaves(replace(after, deferred=waiting), leaves)
     if batch.deleted:
         ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
         after, version = publish_version(
@@ -187,7 +189,11 @@ def deletion_transition(
         erase=[f"{before.meta.generation_key}/{row}" for row in batch.deleted],
         receipt_log=leaves,
         requests=answers.kept,
-        deferred={d.accepted.request_id: deferred_record(d).model_dump_json() for d in deferrals},
+        deferred={
+            name: request.model_dump_json()
+            for name, request in waiting.items()
+            if name not in before.deferred
+        },
         outbox=entries_in_order(entries),
         parameters=parameters_value(entries),
         discarded=[f"gen:{before.meta.generation_key}"] if batch.empty else [],

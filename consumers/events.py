@@ -190,6 +190,12 @@ class Receipt(SparseEvent):
         """Whether no other receipt follows."""
         return self.status != "DEFERRED"
 
+    def outcome(self) -> tuple[object, ...]:
+        """Return what the request came to: all but when, and what follows from the model."""
+        if self.status == "REJECTED":
+            return (self.code,)
+        return (self.status, self.code, self.rows_deleted, self.rows_unknown, self.version)
+
 
 class RefreshInfo(Event):
     """What a refresh did, in the version that it made."""

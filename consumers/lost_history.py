@@ -91,13 +91,35 @@ class Lost:
             for receipt in receipts
             if receipt.source.offset >= state.offsets.get(str(partition), 0)
         }
+        waiting = state.deferred.keys() - state.answered
         found: dict[tuple[Source, str], Receipt] = {}
         for receipt in self.all_receipts:
             name = (receipt.source, receipt.request_id)
-            new = name in undecided or receipt.request_id in state.deferred
+            new = name in undecided or receipt.request_id in waiting
             if new and receipt.final and receipt.code not in _OUTSIDE:
                 found.setdefault(name, receipt)
         return tuple(found.values())
+
+    @property
+    def newest(self) -> int:
+        """The newest version that was published."""
+        return self.versions[-1].version if self.versions else self.known
+
+    def answers(self, state: ModelState) -> tuple[Receipt, ...]:
+        """Return the final receipts of requests that the state defers, of versions that are lost.
+
+        A rebuild resolved them, and the store lost it before its version was published.
+        """
+        waiting = state.deferred.keys() - state.answered
+        found: dict[str, Receipt] = {}
+        for receipt in self.all_receipts:
+            if receipt.request_id in waiting and self._is_ahead(receipt):
+                found.setdefault(receipt.request_id, receipt)
+        return tuple(found.values())
+
+    def _is_ahead(self, receipt: Receipt) -> bool:
+        """Return whether a receipt is final, and names a version that was not published."""
+        return receipt.final and (receipt.version or 0) > self.newest
 
     def refusal(self, request_id: str, source: Source) -> str | None:
         """Return the code with which a request was refused for what the model was then."""
@@ -110,11 +132,13 @@ class Lost:
         """Return the published receipt of the same decision, if there is one.
 
         One of a version that the state claims to have stands whatever comes out now: the model
-        was registered again in the meantime, from rows that may or may not hold those.
+        was registered again in the meantime, from rows that may or may not hold those. So does a
+        final one, of a version that is lost, where the request has to wait for a rebuild now.
         """
         for other in self._of_record(receipt):
             before = other.version is not None and other.version <= self.known
-            if before or _outcome(other) == _outcome(receipt):
+            waits = not receipt.final and self._is_ahead(other)
+            if before or waits or other.outcome() == receipt.outcome():
                 return other
         return None
 
@@ -150,14 +174,6 @@ def _counts(item: Valid | Refused, places: set[tuple[int, int]]) -> bool:
     """Return whether an item is answered at its own place, or repeats what was answered before."""
     mine = (item.record.partition.index, item.record.offset)
     return mine in places or any(p != mine[0] or o < mine[1] for p, o in places)
-
-
-def _outcome(receipt: Receipt) -> tuple[object, ...]:
-    if receipt.status == "REJECTED":
-        return (receipt.code,)
-    return (
-        receipt.status, receipt.code, receipt.rows_deleted, receipt.rows_unknown, receipt.version,
-    )  # fmt: skip
 
 
 def read_lost(

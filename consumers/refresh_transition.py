@@ -32,6 +32,7 @@ from consumers.transition import (
     without_rows,
 )
 from engine.certified import after_polish
+from engine.errors import VersionFork
 from engine.policy import Size
 from engine.refresh import Polished, adopt_polish, complete, concurrent_remainder
 from engine.store import codec
@@ -294,8 +295,13 @@ def _with_resolved(
     )
     remaining = {r: d for r, d in state.deferred.items() if r not in result.resolved}
     after, entries = next_version(replace(state, meta=meta, deferred=remaining), now)
-    made = [_final_receipt(after, request, new, now) for request in resolved]
-    receipts = [origin.published(receipt) or receipt for receipt in made]
+    receipts = []
+    for request in resolved:
+        made = _final_receipt(after, request, new, now)
+        if request.answer is None:
+            receipts.append(origin.published(made) or made)
+        else:
+            _check_answer(before, Receipt.model_validate_json(request.answer), made)
     leaves = leaves_of(receipts)
     after, version = publish_version(
         with_leaves(after, leaves),
@@ -314,14 +320,24 @@ def _with_resolved(
         deleted_version=after.version,
         receipt_log=leaves,
         requests={
-            receipt.request_id: stored_receipt(receipt, request.body)
-            for receipt, request in zip(receipts, resolved, strict=True)
+            receipt.request_id: stored_receipt(receipt, before.deferred[receipt.request_id].body)
+            for receipt in receipts
         },
         undeferred=list(result.resolved),
         outbox=entries_in_order(entries),
         parameters=parameters_value(entries),
     )
     return Transition(commit, advanced(after, origin))
+
+
+def _check_answer(state: ModelState, answer: Receipt, made: Receipt) -> None:
+    """Refuse to come to another end than the request's final receipt, which stands, says."""
+    if made.outcome() != answer.outcome():
+        raise VersionFork(
+            f"model {state.model_id!r}: request {answer.request_id!r} was answered {answer.status} "
+            f"with version {answer.version}, which the store lost, and comes to {made.status} with "
+            f"version {made.version}. Restore the store, or register the model again with --replace"
+        )
 
 
 def _final_receipt(

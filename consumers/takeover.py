@@ -6,7 +6,7 @@ The rebalance listener only sets a flag; the polling thread runs this before it 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from consumers import cloudevents, topics
@@ -113,17 +113,33 @@ def marks_of(
     return {name: marks[home] for name, home in homes.items()}
 
 
-def receipt_tails(
-    reader: Reader, models: Iterable[str], reach: Reach
-) -> dict[str, dict[Place, int]]:
-    """Return, by model, the last record of each deletions partition that has a receipt."""
-    last: dict[str, dict[Place, int]] = {}
+@dataclass
+class Answered:
+    """What the newest receipts say of a model.
+
+    Attributes
+    ----------
+    last
+        By partition, the last record that has a receipt.
+    finals
+        The requests that have a final one.
+    """
+
+    last: dict[Place, int] = field(default_factory=dict)
+    finals: set[str] = field(default_factory=set)
+
+
+def receipt_tails(reader: Reader, models: Iterable[str], reach: Reach) -> dict[str, Answered]:
+    """Return, by model, what has receipts within ``reach``."""
+    found: dict[str, Answered] = {}
     for receipt in newest_events(reader, topics.RECEIPTS, set(models), Receipt, reach):
         source = receipt.source
-        known = last.setdefault(receipt.model_id, {})
+        known = found.setdefault(receipt.model_id, Answered())
         place = (source.topic, source.partition)
-        known[place] = max(source.offset, known.get(place, -1))
-    return last
+        known.last[place] = max(source.offset, known.last.get(place, -1))
+        if receipt.final:
+            known.finals.add(receipt.request_id)
+    return found
 
 
 def stranger_answers(
@@ -224,7 +240,7 @@ def settle_models(
             if one.fault is not None:
                 raise one.fault
             check_history(one, published)
-            if is_behind(one, published, answered.get(one.model_id, {}), reader):
+            if is_behind(one, published, answered.get(one.model_id), reader):
                 mark = marks.get(one.model_id)
                 reach = Reach.behind([mark]) if mark else Reach(FARTHEST)
                 adopt(store, reader, one.model_id, reach, trusted)
@@ -291,15 +307,17 @@ def check_history(stored: Surveyed, published: Version | None) -> None:
 
 
 def is_behind(
-    stored: Surveyed, published: Version | None, answered: Mapping[Place, int], reader: Reader
+    stored: Surveyed, published: Version | None, answered: Answered | None, reader: Reader
 ) -> bool:
     """Return whether the log seems to have decisions of a model that the store has not."""
     if stored.version < 0:
         return False
     if published is not None and published.version > stored.version:
         return True
-    return any(
-        answered.get((partition.topic, partition.index), -1)
+    if answered is None:
+        return False
+    return bool(stored.deferred & answered.finals) or any(
+        answered.last.get((partition.topic, partition.index), -1)
         >= stored.offsets.get(str(partition), 0)
         for partition in reader.partitions(topics.DELETIONS)
     )

@@ -7,7 +7,7 @@ here, as bytes that are stored in the outbox with the state and published from t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -39,7 +39,7 @@ from engine.store.outbox import Entry, Stage, encode
 from engine.store.reading import record
 from engine.store.receipt_log import ReceiptLog
 from engine.store.receipts import Kept, keep_receipt, open_receipt
-from engine.store.state import ModelState
+from engine.store.state import Deferred, ModelState
 from engine.stream import Stream, at_rest
 
 PARAMETERS_LIMIT = 900_000
@@ -135,6 +135,18 @@ def opened_receipt(stored: str, request_id: str) -> tuple[Kept, Receipt]:
 def leaves_of(receipts: Sequence[Receipt]) -> list[bytes]:
     """Return what receipts add to the log: hashes of the published bytes of the final ones."""
     return [leaf_hash(receipt.value()) for receipt in receipts if receipt.final]
+
+
+def with_answers(
+    deferred: Mapping[str, Deferred], receipts: Iterable[Receipt]
+) -> dict[str, Deferred]:
+    """Return deferred requests, those of them answered whose final receipt is among these."""
+    found = dict(deferred)
+    for receipt in receipts:
+        if receipt.final and receipt.request_id in found:
+            answer = {"answer": receipt.value().decode()}
+            found[receipt.request_id] = found[receipt.request_id].model_copy(update=answer)
+    return found
 
 
 def with_leaves(state: ModelState, leaves: Sequence[bytes]) -> ModelState:

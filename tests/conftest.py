@@ -23,12 +23,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a pytest in which pytest-xdist cannot name groups: they would be split in silence."""
+    """Begin with what takes long, so that no process is left alone with it at the end.
+
+    Refuse a pytest in which pytest-xdist cannot name groups: they would be split in silence.
+    """
+    items.sort(key=lambda item: ("simulation" not in item.nodeid, not _is_slow(item)))
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
         if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid} is not in its xdist_group; see pyproject.toml")
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
 
 
 def give_up(missing: Missing) -> NoReturn:

@@ -53,11 +53,14 @@ def receipts_finding(history: History) -> Finding:
 def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
     """Compare a receipt with the version that lists its request.
 
-    A rebuild may find that the rows of a deferred request were deleted by others meanwhile.
+    A rebuild may find that the rows of a deferred request were deleted by others meanwhile; and
+    one that does what a store lost leaves the receipt of then, which names an earlier generation.
     """
-    number = fact.event.version
-    allowed = ("APPLIED",) if fact.event.refresh is None else ("APPLIED", "ALREADY_APPLIED")
-    same = (receipt.version, receipt.generation) == (number, fact.event.generation)
+    number, generation = fact.event.version, fact.event.generation
+    rebuilt = fact.event.refresh is not None
+    allowed = {"APPLIED", "ALREADY_APPLIED"} if rebuilt else {"APPLIED"}
+    generations = range(0 if rebuilt else generation, generation + 1)
+    same = receipt.version == number and receipt.generation in generations
     if receipt.status not in allowed or not same:
         faults.add(
             f"version {number} lists request {receipt.request_id!r}, whose receipt says "

@@ -154,8 +154,9 @@ def _receipts(store: ModelStore, state: ModelState, history: History) -> Finding
         missing = receipt.leaf not in kept and receipt.code not in (CONFLICT, UNKNOWN_MODEL)
         if missing and not _before(receipt.completed_at, history):
             faults.add(f"the receipt of {receipt.request_id!r} was published and is not kept")
-    if pending != set(state.deferred):
-        faults.add(f"{len(pending)} requests are deferred, {len(state.deferred)} of them wait")
+    waiting = state.deferred.keys() - state.answered
+    if pending != waiting:
+        faults.add(f"{len(pending)} requests are deferred, {len(waiting)} of them wait")
     fine = f"{len(kept)} final ones as published, {len(pending)} deferred"
     return Finding.of("state: receipts", faults, fine)
 

@@ -17,7 +17,11 @@ from engine.stream import Generation, Stream
 
 
 class Deferred(BaseModel):
-    """A request that waits for a rebuild: what its final receipt will need."""
+    """A request that waits for a rebuild: what its final receipt will need.
+
+    ``answer`` is that receipt, where it was published before the store lost the commit that made
+    it: it stands, and the rebuild must come to it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -29,6 +33,7 @@ class Deferred(BaseModel):
     code: str
     source: dict[str, str | int]
     rows_commitment: str | None = None
+    answer: str | None = None
 
     @field_validator("source")
     @classmethod
@@ -115,6 +120,11 @@ class ModelState:
     def generation_keys(self) -> GenerationKeys:
         """Keys of the live generation."""
         return self.keys.generation(self.meta.generation_key)
+
+    @property
+    def answered(self) -> frozenset[str]:
+        """Requests that wait and have their final receipt all the same."""
+        return frozenset(n for n, request in self.deferred.items() if request.answer is not None)
 
     @property
     def deferred_rows(self) -> frozenset[str]:

@@ -14,12 +14,12 @@ from engine.store.keys import ModelKeys
 from engine.store.reading import integer, words
 from engine.store.state import parse_offsets
 
-_MODELS = 500  # models a round trip asks about: five short answers each
+_MODELS = 500  # models a round trip asks about: six short answers each
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """One model: its newest version, what it has decided, and whether messages or rows wait.
+    """One model: its newest version, what it has decided and defers, and what waits.
 
     ``fault`` says that this cannot be read: the model halts, and no other one.
     """
@@ -29,6 +29,7 @@ class Surveyed:
     version: int
     digest: str
     offsets: Mapping[str, int]
+    deferred: frozenset[str]
     unpublished: bool
     unerased: bool
     fault: CorruptState | None = None
@@ -43,6 +44,7 @@ def survey(client: redis.Redis, model_ids: Sequence[str]) -> list[Surveyed]:
         for _, keys in chunk:
             pipeline.hmget(keys.head, ["version", "digest"])
             pipeline.hgetall(keys.offsets)
+            pipeline.hkeys(keys.deferred)
             pipeline.xlen(keys.outbox)
             pipeline.scard(keys.erase)
             pipeline.scard(keys.discarded)
@@ -50,9 +52,9 @@ def survey(client: redis.Redis, model_ids: Sequence[str]) -> list[Surveyed]:
             answers: list[Any] = pipeline.execute(raise_on_error=False)
         for i, (name, keys) in enumerate(chunk):
             try:
-                found.append(_surveyed(client, name, keys, answers[5 * i : 5 * i + 5]))
+                found.append(_surveyed(client, name, keys, answers[6 * i : 6 * i + 6]))
             except CorruptState as error:
-                found.append(Surveyed(name, keys, -1, "", {}, False, False, error))
+                found.append(Surveyed(name, keys, -1, "", {}, frozenset(), False, False, error))
     return found
 
 
@@ -63,7 +65,7 @@ def _surveyed(
         if isinstance(answer, Exception):
             with reachable(client):
                 raise answer
-    (version, digest), offsets, outbox, erase, discarded = answers
+    (version, digest), offsets, deferred, outbox, erase, discarded = answers
     what = f"model {model_id!r}"
     return Surveyed(
         model_id,
@@ -71,6 +73,7 @@ def _surveyed(
         -1 if version is None else integer(version, f"{what}, version"),
         "" if digest is None else words(digest, f"{what}, digest"),
         parse_offsets(offsets, what),
+        frozenset(words(name, f"{what}, deferred requests") for name in deferred),
         outbox > 0,
         erase + discarded > 0,
     )

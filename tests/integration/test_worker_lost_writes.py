@@ -14,9 +14,10 @@ from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.keys import shard_of
 from tests.integration.test_worker_requests import append_to
-from tests.integration.test_worker_takeover import dump, restore
+from tests.integration.test_worker_takeover import Dump, dump, restore
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
+from tests.support.waiting import CROWDED
 
 pytestmark = pytest.mark.redis
 
@@ -335,3 +336,70 @@ def test_a_version_that_the_store_loses_while_the_log_is_slow_is_not_published(
     memory.pair[0].run_once(0.0)
 
     assert [version.version for version in memory.versions()] == [0]
+
+
+def lose_at_receipts(memory: Platform, before: Dump) -> None:
+    """Let the store go back as soon as final receipts are out, before their version is."""
+    assert isinstance(memory.log, MemoryLog)
+
+    def slow(moment: Moment) -> None:
+        finals = [
+            message
+            for message in moment.messages
+            if message.topic == topics.RECEIPTS and b"DEFERRED" not in (message.value or b"")
+        ]
+        if moment.stage == "after" and finals:
+            memory.log.hook = lambda _: None  # type: ignore[attr-defined]
+            restore(memory.store, "m", before)
+
+    memory.log.hook = slow
+
+
+def test_a_receipt_whose_version_was_lost_stands_when_its_request_must_wait(
+    memory: Platform,
+) -> None:
+    """Found by the simulation (seed 1435): it was deferred, and answered anew by the rebuild."""
+    memory.register("m", budget=10.0)
+    memory.drain()
+    before = dump(memory.store, "m")
+    memory.send_index("m", 1)
+    memory.drain()
+    lose_at_receipts(memory, before)
+    second = memory.send_index("m", 2)
+    memory.pair[0].run_once(0.0)
+    assert [version.version for version in memory.versions()] == [0, 1]
+    live = memory.load().generation_keys
+    assert memory.raw().hdel(live.rows(shard_of("row-1")), "row-1") == 1
+    published = values(memory, topics.RECEIPTS)
+
+    memory.pair[0].recover()
+    memory.drain()
+
+    assert values(memory, topics.RECEIPTS) == published
+    assert memory.final(second).version == 2
+    assert [version.version for version in memory.versions()] == [0, 1, 2]
+    check_model(memory)
+
+
+def test_a_rebuilds_receipts_stand_when_its_version_is_lost(memory: Platform) -> None:
+    """The request waits in the state that came back; the same rebuild is swapped in again."""
+    memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
+    request = memory.send_index("m", *range(20))
+    worker, refresher = memory.pair
+    memory.turn(worker)
+    before = dump(memory.store, "m")
+    assert list(memory.load().deferred) == [request]
+    lose_at_receipts(memory, before)
+    while len(memory.records(topics.RECEIPTS)) < 2:
+        refresher.run_once(0.0)
+        memory.turn(worker)
+    assert [version.version for version in memory.versions()] == [0]
+    published = values(memory, topics.RECEIPTS)
+    memory.raw().delete(*memory.raw().keys("lethe:watermark:*"))  # lost as well
+
+    worker.recover()
+    memory.drain()
+
+    assert values(memory, topics.RECEIPTS) == published
+    assert memory.final(request).version == 1
+    check_model(memory)

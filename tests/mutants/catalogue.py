@@ -86,7 +86,7 @@ MUTANTS = (
         (
             Edit(
                 _TAKEOVER,
-                "if is_behind(one, published, answered.get(one.model_id, {}), reader):",
+                "if is_behind(one, published, answered.get(one.model_id), reader):",
                 "if False:",
             ),
         ),

@@ -11,6 +11,7 @@ from consumers.events import Version
 from consumers.log.base import Bounds, Message, Partition
 from consumers.log.memory import MemoryLog
 from consumers.takeover import (
+    Answered,
     Place,
     check_history,
     is_behind,
@@ -49,7 +50,7 @@ def version(number: int, digest: str = "d") -> Version:
 
 
 def state(number: int, digest: str = "d") -> Surveyed:
-    return Surveyed("m", ModelKeys.of_model("m"), number, digest, {}, False, False)
+    return Surveyed("m", ModelKeys.of_model("m"), number, digest, {}, frozenset(), False, False)
 
 
 @pytest.fixture
@@ -105,7 +106,13 @@ def test_a_state_is_behind_versions_and_receipts_that_it_does_not_know(
     partition = reader.partitions(topics.DELETIONS)[0]
     stored = replace(state(3), offsets={str(partition): 7})
 
-    assert is_behind(stored, published, answered, reader) is behind
+    assert is_behind(stored, published, Answered(answered), reader) is behind
+
+
+def test_a_state_is_behind_a_final_receipt_of_a_request_that_it_defers(log: MemoryLog) -> None:
+    stored = replace(state(3), deferred=frozenset({"waits"}))
+    assert is_behind(stored, None, Answered(finals={"another", "waits"}), log.reader())
+    assert not is_behind(stored, None, Answered(finals={"another"}), log.reader())
 
 
 def test_tails_are_the_newest_version_and_the_last_parameters(log: MemoryLog) -> None:
