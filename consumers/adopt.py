@@ -18,7 +18,7 @@ from consumers.decide import compute, decide, rows_named, source_of
 from consumers.deletion_transition import deletion_transition
 from consumers.events import Receipt, Version
 from consumers.log.base import Partition, Reader
-from consumers.lost_batches import Batch, as_committed
+from consumers.lost_batches import Batch, as_committed, comes_to
 from consumers.lost_history import (
     Lost,
     fork,
@@ -244,7 +244,7 @@ class _Adoption:
             offsets = range(source.first_offset, source.last_offset + 1)
             batch = Batch(partition, offsets, version.created_at)
             transition = self._decide_again(state, batch)
-        return transition if _same(transition, version) else None
+        return transition if comes_to(transition, version) else None
 
     def _decide_again(self, state: ModelState, batch: Batch) -> Transition:
         there = items_of(self.reader, batch.partition, batch.offsets, state.model_id)
@@ -377,24 +377,6 @@ class _Adoption:
                     self.store.commit(transition.commit)
                     return transition.after
         return state
-
-
-def _same(transition: Transition, version: Version) -> bool:
-    """Return whether what was decided again is what was published."""
-    return [_facts(made) for made in _versions_in(transition.commit)] == [_facts(version)]
-
-
-def _versions_in(commit: Commit) -> list[Version]:
-    messages = (decode(entry) for entry in commit.outbox)
-    return [Version.model_validate_json(m.value) for m in messages if m.stage is Stage.VERSIONS]
-
-
-def _facts(version: Version) -> tuple[object, ...]:
-    """Return what must come out again, however numbers are rounded here."""
-    return (
-        version.version, version.generation, version.status, version.rows_live,
-        version.rows_deleted, sorted(version.request_ids),
-    )  # fmt: skip
 
 
 def _opened(stored: str) -> tuple[str, Receipt]:

@@ -23,6 +23,7 @@ from consumers.decider import Decider
 from consumers.grouping import Group, group_records
 from consumers.health import Health
 from consumers.housekeeping import Housekeeper
+from consumers.lag import Lag
 from consumers.log.base import Log, Partition, Position, Record
 from consumers.loop import TRANSIENT, keep_turning
 from consumers.marks import PERIOD_SECONDS, Marks
@@ -41,11 +42,9 @@ from consumers.takeover import (
 from consumers.telemetry import logger
 from engine.errors import CorruptState, LetheError
 from engine.store.keys import ModelKeys
-from engine.store.outbox import Outbox
 from engine.store.store import ModelStore
 
 GROUP = "lethe-deletions"
-_LAG_SECONDS = 2.0
 _HALT_SECONDS = 30.0  # after this a halted model is looked at again
 
 
@@ -112,7 +111,6 @@ class DeletionWorker:
         self._logger = logger("deletions")
         self._consumer = log.consumer(GROUP, [topics.DELETIONS])
         self._producer = log.producer()
-        self._outbox = Outbox(store.client)
         self._publisher = Publisher(store, self._producer, at_step)
         self._decider = Decider(
             store,
@@ -125,6 +123,7 @@ class DeletionWorker:
             settle=self._settle_stray,
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
+        self._lag = Lag(store, self._consumer, self._metrics, self._health)
         self._marks = Marks(store.handover, self._consumer.bounds, mark_seconds)
         self._settled: set[str] = set()
         self._positions: dict[Partition, int] = {}
@@ -132,8 +131,6 @@ class DeletionWorker:
         self._halted_at = 0.0
         self._held_back: dict[tuple[ModelKeys, Partition], int] = {}
         self._rewind = False
-        self._lag = 0
-        self._lag_read = 0.0
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -170,8 +167,8 @@ class DeletionWorker:
         decided = [done for group in groups if (done := self._decide(group)).items]
         if records or decided:
             self._finish(decided, records)
-            self._health.progress(self._lag)
-        self._measure_lag()
+            self._health.progress(self._lag.last)
+        self._lag.look(self._positions, self._held)
         self._marks.look(self._positions)
         self._housekeeper.look()
         return len(records)
@@ -190,7 +187,12 @@ class DeletionWorker:
     def idle(self) -> bool:
         """Return whether every record of the assigned partitions is decided."""
         held = self._consumer.assignment()
-        return bool(held) and not self._rewind and not len(self._held) and self._waiting() == 0
+        return (
+            bool(held)
+            and not self._rewind
+            and not len(self._held)
+            and self._lag.waiting(self._positions) == 0
+        )
 
     # -- taking over --------------------------------------------------------------------------
 
@@ -225,7 +227,7 @@ class DeletionWorker:
                 offset=offset,
             )
         self._rewind = False
-        self._lag_read = 0.0
+        self._lag.hurry()
 
     def _settle(self, partitions: Collection[Partition]) -> None:
         """Compare the models of these partitions with what was published, and halt what differs."""
@@ -380,31 +382,3 @@ class DeletionWorker:
         waiting = self._held.first(partition)
         held += [] if waiting is None else [waiting]
         return min([self._positions[partition], *held])
-
-    # -- lag ----------------------------------------------------------------------------------
-
-    def _waiting(self) -> int:
-        """Return how many records of the assigned partitions were not read yet."""
-        waiting = 0
-        for partition in self._consumer.assignment():
-            end = self._consumer.bounds(partition).end
-            behind = max(0, end - self._positions.get(partition, 0))
-            self._metrics.lag.labels(f"{partition.topic}/{partition.index}").set(behind)
-            waiting += behind
-        return waiting
-
-    def _measure_lag(self) -> None:
-        now = time.monotonic()
-        if now - self._lag_read < _LAG_SECONDS:
-            self._health.beat()
-            return
-        self._lag_read = now
-        self._lag = self._waiting()
-        models = (ModelKeys.of_model(model) for model in self._store.model_ids())
-        self._metrics.outbox_depth.set(self._outbox.depth(models))
-        self._metrics.held.set(len(self._held))
-        # Records that wait for company, and those that wait for room among them, are no stall.
-        if self._consumer.assignment() and (self._lag == 0 or self._held.room() == 0):
-            self._health.progress(self._lag)
-        else:
-            self._health.waiting(self._lag)

@@ -1,4 +1,4 @@
-"""Lost records as they were committed: which ones together, and when."""
+"""Lost records as they were committed: which ones together, when, and to which version."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from consumers.events import Receipt, SourceRange
+from consumers.events import Receipt, SourceRange, Version
 from consumers.log.base import Partition
-from consumers.transition import Origin
+from consumers.transition import Origin, Transition
+from engine.store.commit import Commit
+from engine.store.outbox import Stage, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,21 @@ def as_committed(receipts: Sequence[Receipt]) -> list[list[Receipt]]:
         commits[-1].append(receipt)
         version = version if receipt.version is None else receipt.version
     return commits
+
+
+def comes_to(transition: Transition, version: Version) -> bool:
+    """Return whether what was decided again is what was published."""
+    return [_facts(made) for made in _versions_in(transition.commit)] == [_facts(version)]
+
+
+def _versions_in(commit: Commit) -> list[Version]:
+    messages = (decode(entry) for entry in commit.outbox)
+    return [Version.model_validate_json(m.value) for m in messages if m.stage is Stage.VERSIONS]
+
+
+def _facts(version: Version) -> tuple[object, ...]:
+    """Return what must come out again, however numbers are rounded here."""
+    return (
+        version.version, version.generation, version.status, version.rows_live,
+        version.rows_deleted, sorted(version.request_ids),
+    )  # fmt: skip

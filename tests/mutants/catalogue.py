@@ -213,6 +213,24 @@ MUTANTS = (
         (Edit(_WORKER, "if model_id in self._settled:", "if True:"),),
     ),
     Mutant(
+        "the look behind the mark at takeover",
+        (Edit("consumers/reach.py",
+              "first = min([bounds.end - self.least, *known])",
+              "first = bounds.end - self.least if known else bounds.begin"),),
+    ),
+    Mutant(
+        "the note of a halt",
+        (Edit(_TAKEOVER, "if known_halts:", "if False:"),),
+        "tests/integration/test_worker_lost_writes.py"
+        "::test_a_halt_is_not_forgotten_when_many_answers_of_others_follow",
+    ),
+    Mutant(
+        "the receipt of a lost version, where its request must wait now",
+        (Edit("consumers/lost_history.py", "waits = not receipt.final and", "waits = False and"),),
+        "tests/integration/test_worker_lost_writes.py"
+        "::test_a_receipt_whose_version_was_lost_stands_when_its_request_must_wait",
+    ),
+    Mutant(
         "the erasure that a former owner left",
         (Edit(_TAKEOVER, "if one.unerased or one.keys in adopted:", "if False:"),),
     ),
