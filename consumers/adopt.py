@@ -42,6 +42,7 @@ from consumers.transition import (
     leaves_of,
     opened_receipt,
     published_digest,
+    step,
     stored_receipt,
     with_answers,
     with_leaves,
@@ -207,15 +208,8 @@ class _Adoption:
         leaves = leaves_of(receipts)
         after = with_leaves(replace(state, deferred={**state.deferred, **answered}), leaves)
         origin = Origin(*next(iter(state.offsets.items())))
-        commit = Commit(
-            keys=state.keys,
-            generation=state.generation_keys,
-            expected=state.expected(origin.partition),
-            partition=origin.partition,
-            next_offset=origin.next_offset,
-            head=head_fields(after, state),
-            v_before=state.meta.K,
-            q_before=state.meta.r,
+        commit = replace(
+            step(state, after, origin),
             receipt_log=leaves,
             requests={
                 receipt.request_id: stored_receipt(receipt, waiting[receipt.request_id].body)

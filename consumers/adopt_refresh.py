@@ -27,6 +27,7 @@ from consumers.transition import (
     job_entry,
     leaves_of,
     scalars_of,
+    step,
     stored_receipt,
     with_leaves,
     with_meta,
@@ -34,7 +35,6 @@ from consumers.transition import (
 )
 from consumers.validate import Valid
 from engine.objective import Array
-from engine.store.commit import Commit
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 from engine.stream import at_rest
@@ -81,12 +81,8 @@ def adopt_refresh(
     decided = max(made_by.next_offset, state.offsets.get(made_by.partition, 0))
     origin = Origin(made_by.partition, decided, made_by.range)
     empty = after.meta.rows_live == 0
-    commit = Commit(
-        keys=state.keys,
-        generation=after.generation_keys,
-        expected=state.expected(origin.partition),
-        partition=origin.partition,
-        next_offset=origin.next_offset,
+    commit = replace(
+        step(state, after, origin),
         head=head_fields(after, None),
         v_before=0 if empty else state.meta.K,
         q_before=0 if empty else state.meta.r,

@@ -30,7 +30,6 @@ from consumers.transition import (
     Transition,
     advanced,
     entries_in_order,
-    head_fields,
     job_entry,
     leaves_of,
     next_version,
@@ -38,6 +37,7 @@ from consumers.transition import (
     publish_version,
     receipt_entry,
     scalars_of,
+    step,
     stored_receipt,
     with_answers,
     with_leaves,
@@ -173,13 +173,8 @@ def deletion_transition(
     entries += answers.entries
     entries += [dead_letter(item) for item in refused if item.dead_letter]
     deleted = [*batch.deleted, *retired]
-    commit = Commit(
-        keys=before.keys,
-        generation=after.generation_keys,
-        expected=before.expected(origin.partition),
-        partition=origin.partition,
-        next_offset=origin.next_offset,
-        head=head_fields(after, before),
+    commit = replace(
+        step(before, after, origin),
         V_rows=[codec.pack_signed_row(row) for row in batch.V_rows],
         Q_rows=[codec.pack(row) for row in batch.Q_rows],
         v_before=0 if batch.empty else before.meta.K,

@@ -26,6 +26,7 @@ from consumers.transition import (
     publish_version,
     receipt_entry,
     scalars_of,
+    step,
     stored_receipt,
     with_leaves,
     with_meta,
@@ -79,17 +80,8 @@ def dropped(
         if order_again:
             after, job = order_refresh(after, after.version, now)
             entries = [] if job is None else [job_entry(job, now)]
-    commit = Commit(
-        keys=before.keys,
-        generation=before.generation_keys,
-        expected=before.expected(origin.partition),
-        partition=origin.partition,
-        next_offset=origin.next_offset,
-        head=head_fields(after, before),
-        v_before=before.meta.K,
-        q_before=before.meta.r,
-        outbox=entries_in_order(entries),
-        discarded=discarded,
+    commit = replace(
+        step(before, after, origin), outbox=entries_in_order(entries), discarded=discarded
     )
     return Transition(commit, advanced(after, origin))
 
@@ -117,15 +109,8 @@ def small_refresh(
         with_leaves(state, ()), request_ids=(), refresh=_info(result), origin=origin, now=now
     )
     entries += version
-    commit = Commit(
-        keys=before.keys,
-        generation=before.generation_keys,
-        expected=before.expected(origin.partition),
-        partition=origin.partition,
-        next_offset=origin.next_offset,
-        head=head_fields(after, before),
-        v_before=meta.K,
-        q_before=meta.r,
+    commit = replace(
+        step(before, after, origin),
         clear_Q=True,
         outbox=entries_in_order(entries),
         parameters=parameters_value(entries),

@@ -383,6 +383,20 @@ def parameters_value(entries: Sequence[Entry]) -> bytes | None:
     return found[-1] if found else None
 
 
+def step(before: ModelState, after: ModelState, origin: Origin) -> Commit:
+    """Return the commit from one state to the next of the same generation, with nothing added."""
+    return Commit(
+        keys=before.keys,
+        generation=after.generation_keys,
+        expected=before.expected(origin.partition),
+        partition=origin.partition,
+        next_offset=origin.next_offset,
+        head=head_fields(after, before),
+        v_before=before.meta.K,
+        q_before=before.meta.r,
+    )
+
+
 def advanced(state: ModelState, origin: Origin) -> ModelState:
     """Return the state as it is once the commit has happened."""
     offsets: Mapping[str, int] = state.offsets

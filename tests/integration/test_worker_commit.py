@@ -65,9 +65,7 @@ def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind:
     store.close()
 
 
-def test_a_zombie_loses_every_compare_and_set(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zombie_changes_nothing(memory: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers, each convinced that the partitions are its own, at every step of the other."""
     memory.register("m", budget=0.02)
     interrupt_at = iter(
