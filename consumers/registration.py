@@ -27,8 +27,9 @@ from consumers.replacement import (
     tip,
     with_former_rows,
 )
+from consumers.signing import TrustedKeys
 from consumers.steps import AtStep, Step, unwatched
-from consumers.takeover import version_tails
+from consumers.takeover import settle_models, version_tails
 from consumers.transition import (
     Origin,
     advanced,
@@ -71,14 +72,17 @@ def register(
     data: TrainingData,
     *,
     replace_model: bool = False,
+    trusted: TrustedKeys | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     progress: Progress = unseen,
     at_step: AtStep = unwatched,
 ) -> Registered:
     """Fit, precompute, store and publish.
 
-    The chain goes on from what was published, also where the store has lost it: versions stay
-    dense and linked, and none is used twice.
+    Before a model is replaced, a store that lost writes is brought to what was published, as at a
+    takeover (with ``trusted`` keys to what these have signed). Where that cannot be, the chain
+    goes on from what was published all the same: versions stay dense and linked, and none is used
+    twice.
 
     Raises
     ------
@@ -101,6 +105,8 @@ def register(
     check_names(config)
     check_terms(config)
     keys = ModelKeys.of_model(config.model_id)
+    if replace_model:
+        _catch_up(store, reader, Publisher(store, producer, at_step), config.model_id, trusted)
     published = version_tails(reader, [config.model_id]).get(config.model_id)
     before = read_predecessor(store.client, keys, config.model_id)
     if not replace_model:
@@ -121,6 +127,25 @@ def register(
     at_step(Step.REGISTER_FINISH)
     _finish(store, producer, config.model_id, at_step)
     return Registered(committed, len(data.ids) - len(kept.ids))
+
+
+def _catch_up(
+    store: ModelStore,
+    reader: Reader,
+    publisher: Publisher,
+    model_id: str,
+    trusted: TrustedKeys | None,
+) -> None:
+    """Take from the log what the store has lost: its deletions must not come back with the file.
+
+    A model that halts is replaced as it is; what others commit meanwhile is looked at again.
+    """
+    for _ in range(_COMMIT_TRIES):
+        try:
+            settle_models(store, reader, publisher, [model_id], trusted)
+        except CommitConflict:
+            continue
+        return
 
 
 def _stepping(progress: Progress, at_step: AtStep) -> Progress:

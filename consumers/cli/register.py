@@ -14,6 +14,7 @@ from consumers.cli.options import Duration, Limit, global_options
 from consumers.cli.output import certificate_line, classes_line, duration, number, prepare
 from consumers.events import Id
 from consumers.fitness import fit_warnings
+from consumers.keys import trusted_keys
 from consumers.registration import Registered, register as register_model
 from consumers.runtime import open_runtime
 from consumers.table import Columns, TableRead, read_table
@@ -156,6 +157,7 @@ def register(ctx: click.Context, /, **given: Any) -> None:
                     config,
                     read.data,
                     replace_model=given["replace"],
+                    trusted=trusted_keys(settings),
                     progress=report,
                 )
             finally:

@@ -72,6 +72,8 @@ def test_versions_stay_dense_and_linked_where_the_store_has_lost_them(
     assert memory.load().version == 4
     assert memory.load().meta.generation == 1
     check_chain(memory)
+    # from which those rows stay out where the log says what became of them,
+    assert len(ledger_of(memory)) == (3 if lost == "the newest" else 0)
     # and a worker that takes the model over works on
     memory.pair[0].recover()
     request = memory.send_index("m", 7)
