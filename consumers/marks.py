@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 
 from consumers import topics
 from consumers.log.base import Bounds, Partition, Reader
+from engine.errors import LogReset
 from engine.store.handover import Handover
 
 PERIOD_SECONDS = 5.0
@@ -84,7 +85,11 @@ class Marks:
         again = [p for p, met in self._met.items() if positions.get(p, 0) >= met]
         if not again:
             return
-        ends = {str(partition): self._bounds(partition).end for partition in self._published}
+        try:
+            ends = {str(partition): self._bounds(partition).end for partition in self._published}
+        except LogReset:
+            self._published = []  # a topic was made again: the next takeover learns which there are
+            return
         moved = [partition for partition in again if self._left.get(partition) != ends]
         self._handover.set_marks(map(str, moved), ends)
         self._left |= dict.fromkeys(moved, ends)

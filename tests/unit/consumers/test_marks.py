@@ -12,6 +12,7 @@ from consumers.log.base import Bounds, Partition
 from consumers.log.memory import MemoryLog
 from consumers.marks import Marks
 from consumers.reach import Reach
+from engine.errors import LogReset
 from engine.store.handover import Handover
 
 HERE = Partition("lethe.receipts", "topic-id", 0)
@@ -81,6 +82,20 @@ def test_a_mark_is_left_once_what_lay_there_at_the_takeover_is_decided(
     assert set(kept.marks) == {str(ONE), str(TWO)}
     assert len(kept.marks[str(ONE)]) == 3, "versions, parameters and receipts"
     assert set(kept.marks[str(ONE)].values()) == {7}
+
+
+def test_a_topic_that_was_made_again_ends_marks_and_not_the_worker(kept: Kept) -> None:
+    def bounds(partition: Partition) -> Bounds:
+        raise LogReset(f"{partition} is not there any more")
+
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(1))
+    marks = Marks(cast(Handover, kept), bounds, period=0.0)
+    marks.look_up(log.reader())
+    marks.taken_over(ONE, 0)
+    marks.look({ONE: 0})
+    marks.look({ONE: 0})
+    assert not any(kept.marks.values())
 
 
 def test_no_mark_is_left_of_a_lost_partition_nor_when_the_store_may_have_lost_writes(
