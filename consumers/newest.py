@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TypeVar
 
 from consumers.events import Parameters, Receipt, Version
@@ -32,25 +32,68 @@ def events_of(
     With keys to trust, so are events that none of them signed.
     """
     for record in records_of(reader, partition, offsets):
-        key = (record.key or b"").decode("utf-8", errors="replace")
-        if key not in models or record.value is None:
+        if _model_of(record) in models and record.value is not None:
+            found = _parsed(record, event, trusted)
+            if found is not None:
+                yield found
+
+
+def newest_event_of_each(
+    reader: Reader,
+    partition: Partition,
+    offsets: range,
+    models: Container[str],
+    event: type[EventType],
+    rank: Callable[[Record], int],
+) -> Iterator[EventType]:
+    """Yield each model's event of the highest rank, the last of equals; no other one is parsed.
+
+    Where that is foreign, all that are not follow. ``rank`` may raise ValueError on what is.
+    """
+    best: dict[str, tuple[int, Record]] = {}
+    foreign = False
+    for record in records_of(reader, partition, offsets):
+        model = _model_of(record)
+        if model not in models or record.value is None:
             continue
         try:
-            found = event.read(record.value)
+            ranked = rank(record)
         except ValueError:
-            found = None
-        believed = trusted is None or _is_signed(record, trusted)
-        if found is None or found.model_id != key or not believed:
-            logger("takeover").error(
-                "a record under a model's key is not ours, or not signed by a trusted key; "
-                "subscribers will refuse it",
-                action="foreign_record",
-                topic=partition.topic,
-                partition=partition.index,
-                offset=record.offset,
-            )
+            foreign = True
             continue
-        yield found
+        if model not in best or ranked >= best[model][0]:
+            best[model] = (ranked, record)
+    found = [_parsed(record, event) for _, record in best.values()]
+    if foreign or None in found:
+        yield from events_of(reader, partition, offsets, models, event)
+    else:
+        yield from (one for one in found if one is not None)
+
+
+def _model_of(record: Record) -> str:
+    return (record.key or b"").decode("utf-8", errors="replace")
+
+
+def _parsed(
+    record: Record, event: type[EventType], trusted: TrustedKeys | None = None
+) -> EventType | None:
+    """Return the event in a record; report one that is foreign."""
+    try:
+        found = event.read(record.value or b"")
+    except ValueError:
+        found = None
+    believed = trusted is None or _is_signed(record, trusted)
+    if found is None or found.model_id != _model_of(record) or not believed:
+        logger("takeover").error(
+            "a record under a model's key is not ours, or not signed by a trusted key; "
+            "subscribers will refuse it",
+            action="foreign_record",
+            topic=record.partition.topic,
+            partition=record.partition.index,
+            offset=record.offset,
+        )
+        return None
+    return found
 
 
 def _is_signed(record: Record, trusted: TrustedKeys) -> bool:

@@ -14,7 +14,7 @@ from consumers.log.base import Bounds, Partition
 TAIL = 1000
 """Newest records of a partition that a takeover reads at least."""
 
-NET = 1000
+NET = 100
 """Newest receipts that it reads although a mark says that no store has lost them: a safety net."""
 
 FARTHEST = 100_000

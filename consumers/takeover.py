@@ -5,6 +5,7 @@ The rebalance listener only sets a flag; the polling thread runs this before it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -12,10 +13,10 @@ from typing import TypeAlias
 from consumers import cloudevents, topics
 from consumers.adopt import adopt
 from consumers.events import MODEL_PARAMETERS, Parameters, Receipt, Version
-from consumers.log.base import Bounds, Message, Partition, Reader
+from consumers.log.base import Bounds, Message, Partition, Reader, Record
 from consumers.log.partitioner import partition_index
 from consumers.loop import TRANSIENT
-from consumers.newest import events_of, newest_events, records_of
+from consumers.newest import newest_event_of_each, newest_events, records_of
 from consumers.publisher import Publisher
 from consumers.reach import FARTHEST, TAIL, Reach
 from consumers.signing import TrustedKeys
@@ -88,7 +89,9 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
                 continue
             more = True
             end[partition] = start
-            for version in events_of(reader, partition, range(start, stop), wanted, Version):
+            tail = range(start, stop)
+            found = newest_event_of_each(reader, partition, tail, wanted, Version, _number)
+            for version in found:
                 known = newest.get(version.model_id)
                 if known is None or version.version > known.version:
                     newest[version.model_id] = version
@@ -98,10 +101,25 @@ def version_tails(reader: Reader, models: Iterable[str]) -> dict[str, Version]:
     return newest
 
 
+def _number(record: Record) -> int:
+    """Return the number of the version in a record, without a look at the rest."""
+    try:
+        return int(json.loads(record.value or b"")["version"])
+    except (KeyError, TypeError, RecursionError):
+        raise ValueError("it is no version") from None
+
+
 def parameter_tails(reader: Reader, models: Iterable[str]) -> dict[str, tuple[int, str]]:
     """Return version and digest of each model's *last* parameters event: compaction keeps it."""
-    events = newest_events(reader, topics.MODELS, set(models), Parameters, Reach(TAIL))
-    return {event.model_id: (event.version, event.digest) for event in events}
+    last: dict[str, tuple[int, str]] = {}
+    for partition in reader.partitions(topics.MODELS):
+        bounds = reader.bounds(partition)
+        tail = range(Reach(TAIL).first(partition, bounds), bounds.end)
+        events = newest_event_of_each(
+            reader, partition, tail, set(models), Parameters, lambda record: record.offset
+        )
+        last |= {event.model_id: (event.version, event.digest) for event in events}
+    return last
 
 
 def marks_of(
@@ -187,8 +205,9 @@ def lost_registrations(store: ModelStore, reader: Reader) -> dict[ModelKeys, Let
         tail = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
         keys = {record.key for record in records_of(reader, partition, tail)}
         names |= {key.decode("utf-8", errors="replace") for key in keys if key}
-    published = version_tails(reader, names)
-    lost = [one for one in survey(store.client, sorted(published)) if one.version < 0]
+    absent = [one for one in survey(store.client, sorted(names)) if one.version < 0]
+    published = version_tails(reader, (one.model_id for one in absent))
+    lost = [one for one in absent if one.model_id in published]
     store.handover.note_halts([one.model_id for one in lost], ())
     return {
         one.keys: VersionFork(
