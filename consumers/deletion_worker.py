@@ -207,6 +207,8 @@ class DeletionWorker:
             fresh |= self._consumer.assignment()
         if not fresh:
             return
+        if self._rewind:
+            self._store.reconnect()
         self._decider.forget()
         self._held.drop(fresh)
         self._forget_halts()

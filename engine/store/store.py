@@ -55,11 +55,9 @@ class ModelStore:
         self.row_keys = row_keys
         surface_breaks(client)
         self._client = client
-        # The script and the barrier that waits for it share one connection.
-        with reachable(client):  # it connects at once
-            self._writer: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
         self._barrier = barrier
-        self._script = self._writer.register_script(script())
+        self._script = client.register_script(script())
+        self._connect_writer()
         self.handover = Handover(client)
         self.eraser = Eraser(client, row_keys)
 
@@ -67,6 +65,27 @@ class ModelStore:
     def client(self) -> redis.Redis:
         """The client for reading."""
         return self._client
+
+    def _connect_writer(self) -> None:
+        """Connect at once: the script and the barrier that waits for it share one connection."""
+        with reachable(self._client):
+            self._writer: redis.Redis = self._client.client()  # type: ignore[no-untyped-call]  # its gap
+
+    def reconnect(self) -> None:
+        """Go on with new connections, for a caller that reads everything again.
+
+        It knows that one of them broke; the other's break would be said to it later, and make it
+        read everything a second time.
+
+        Raises
+        ------
+        StoreUnavailable
+            The server is away.
+        """
+        self._writer.close()
+        self._client.connection_pool.disconnect()
+        self._client.connection_pool.reset()
+        self._connect_writer()
 
     def close(self) -> None:
         """Release the connections."""
@@ -317,7 +336,7 @@ class ModelStore:
         """
         names, arguments = commit.call()
         with reachable(self._client):
-            answer = self._script(keys=names, args=arguments)
+            answer = self._script(keys=names, args=arguments, client=self._writer)
             if answer[0] != b"OK":
                 raise _refused(commit, *(text(part) for part in answer))
             committed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -48,7 +48,7 @@ def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind:
     platform.register("m", budget=0.02)
     store = store_at(platform.url)
     lossy = LossyScript(store._script, random.Random(3))
-    store._script = lossy
+    store._script = cast(Any, lossy)
     worker = platform.deletion_worker(store)
     refresher = platform.refresh_worker()
     for i in range(30):

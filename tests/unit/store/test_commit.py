@@ -315,6 +315,14 @@ def test_the_barrier_waits_on_the_connection_that_wrote(
 ) -> None:
     """WAITAOF returns at once on a connection that wrote nothing."""
     waited: list[redis.Redis] = []
+    ran: list[redis.Redis] = []
+    script = store._script
+
+    def run(**given: Any) -> Any:
+        ran.append(given["client"])
+        return script(**given)
+
     monkeypatch.setattr(store._barrier, "wait", waited.append)
+    monkeypatch.setattr(store, "_script", run)
     store.commit(whole())
-    assert waited == [store._script.registered_client] == [store._writer]
+    assert waited == ran == [store._writer]
