@@ -238,9 +238,11 @@ class DeletionWorker:
             announced = self._store.announced()
             models = models_of(reader, announced, partitions)
             lost = lost_registrations(self._store, reader)
-            self._decider.know_answers(
-                stranger_answers(self._store, reader, set(announced), partitions, self._trusted)
+            answers = stranger_answers(
+                self._store, reader, set(announced), partitions, self._trusted
             )
+            self._decider.know_answers(answers)
+            self._marks.wait_for(receipt.source for found in answers.values() for receipt in found)
             again, halted = settle_models(
                 self._store, reader, self._publisher, models, self._trusted
             )

@@ -5,17 +5,18 @@ of what it was told. A mark is written after the topics' ends were read, so as l
 has the mark, whatever commits it has lost came later, and what they published lies behind it.
 That holds if nothing was lost before the mark is written that is not mended by then: a worker
 writes marks of those partitions alone that it has taken over, on the connection that it has used
-since then, whose break is said to it (`engine.store.connection.surface_breaks`), and only once it
-has decided again what lay there when it took over. Models that it could not mend are noted as
-halted.
+since then, whose break is said to it (`engine.store.connection.surface_breaks`). Models that it
+could not mend are noted as halted. What it knows of models that are not registered is in its
+memory alone: it waits until it has passed the records that have their answers.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from consumers import topics
+from consumers.events import Source
 from consumers.log.base import Bounds, Partition, Reader
 from engine.errors import LogReset
 from engine.store.handover import Handover
@@ -48,6 +49,7 @@ class Marks:
         self._period = period
         self._published: list[Partition] = []
         self._met: dict[Partition, int] = {}
+        self._answered: dict[tuple[str, int], int] = {}
         self._left: dict[Partition, Mapping[str, int]] = {}
         self._due = 0.0
 
@@ -55,6 +57,12 @@ class Marks:
         """Learn which partitions there are to be published to."""
         published = (topics.VERSIONS, topics.MODELS, topics.RECEIPTS)
         self._published = [p for topic in published for p in reader.partitions(topic)]
+
+    def wait_for(self, answered: Iterable[Source]) -> None:
+        """Leave no mark of a partition before these records of it are decided (again)."""
+        for source in answered:
+            place = (source.topic, source.partition)
+            self._answered[place] = max(source.offset + 1, self._answered.get(place, 0))
 
     def taken_over(self, partition: Partition, end: int) -> None:
         """Begin with a partition that was taken over, and that ended there then."""
@@ -69,6 +77,7 @@ class Marks:
         """Leave none at all until the next takeover: the store may have lost writes."""
         self._met.clear()
         self._left.clear()
+        self._answered.clear()
 
     def look(self, positions: Mapping[Partition, int]) -> None:
         """Leave marks if it is time, where everything below ``positions`` is decided or held.
@@ -82,7 +91,7 @@ class Marks:
         if now < self._due:
             return
         self._due = now + self._period
-        again = [p for p, met in self._met.items() if positions.get(p, 0) >= met]
+        again = [p for p in self._met if positions.get(p, 0) >= self._first(p)]
         if not again:
             return
         try:
@@ -93,3 +102,11 @@ class Marks:
         moved = [partition for partition in again if self._left.get(partition) != ends]
         self._handover.set_marks(map(str, moved), ends)
         self._left |= dict.fromkeys(moved, ends)
+
+    def _first(self, partition: Partition) -> int:
+        """Return from which position on a mark of this partition may be left.
+
+        Answers may name a topic of this name that ended elsewhere, before it was made again.
+        """
+        answered = self._answered.get((partition.topic, partition.index), 0)
+        return min(answered, self._met[partition])

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from consumers import reach, topics
+from consumers.events import Source
 from consumers.log.base import Bounds, Partition
 from consumers.log.memory import MemoryLog
 from consumers.marks import Marks
@@ -71,11 +72,12 @@ def marks(kept: Kept) -> Marks:
     return left
 
 
-def test_a_mark_is_left_once_what_lay_there_at_the_takeover_is_decided(
+def test_a_mark_is_left_once_the_records_that_have_answers_are_decided(
     kept: Kept, marks: Marks
 ) -> None:
-    marks.taken_over(ONE, 3)
-    marks.taken_over(TWO, 0)
+    marks.wait_for(Source(topic=ONE.topic, partition=0, offset=offset) for offset in (2, 1))
+    marks.taken_over(ONE, 9)
+    marks.taken_over(TWO, 9)
     marks.look({ONE: 2, TWO: 0})
     assert list(kept.marks) == [str(TWO)]
     marks.look({ONE: 3, TWO: 0})
@@ -92,7 +94,7 @@ def test_a_topic_that_was_made_again_ends_marks_and_not_the_worker(kept: Kept) -
     log.ensure_topics(topics.specs(1))
     marks = Marks(cast(Handover, kept), bounds, period=0.0)
     marks.look_up(log.reader())
-    marks.taken_over(ONE, 0)
+    marks.taken_over(ONE, 9)
     marks.look({ONE: 0})
     marks.look({ONE: 0})
     assert not any(kept.marks.values())
@@ -101,8 +103,8 @@ def test_a_topic_that_was_made_again_ends_marks_and_not_the_worker(kept: Kept) -
 def test_no_mark_is_left_of_a_lost_partition_nor_when_the_store_may_have_lost_writes(
     kept: Kept, marks: Marks
 ) -> None:
-    marks.taken_over(ONE, 0)
-    marks.taken_over(TWO, 0)
+    marks.taken_over(ONE, 9)
+    marks.taken_over(TWO, 9)
     marks.drop(ONE)
     marks.look({ONE: 5, TWO: 5})
     assert list(kept.marks) == [str(TWO)]
