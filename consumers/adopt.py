@@ -202,7 +202,7 @@ class _Adoption:
         receipts = self.lost.answers(state)
         if not receipts:
             return state
-        self._say("adopt_answers", "requests that wait were answered already", state)
+        self._say("adopt_waiting", "requests that wait were answered already", state)
         waiting = {receipt.request_id: state.deferred[receipt.request_id] for receipt in receipts}
         answered = with_answers(waiting, receipts)
         leaves = leaves_of(receipts)

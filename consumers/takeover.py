@@ -269,8 +269,9 @@ def settle_models(
         except LetheError as error:
             halted[one.keys] = error
     halts = {one.model_id for one in found if one.keys in halted}
-    if halts != known_halts:
-        store.handover.note_halts(halts - known_halts, known_halts - halts)
+    absent = {one.model_id for one in found if one.version < 0}  # see `lost_registrations`
+    if halts - known_halts or known_halts - halts - absent:
+        store.handover.note_halts(halts - known_halts, known_halts - halts - absent)
         store.settle()
     # Not before: the outbox of a state that forked from history must not reach the log.
     sound = [one for one in found if one.keys not in halted]

@@ -245,23 +245,29 @@ def test_lost_answers_of_an_unregistered_model_stand(memory: Platform) -> None:
     assert {memory.final(name, "ghost").code for name in requests} == {"UNKNOWN_MODEL"}
 
 
-def test_a_lost_registration_halts_until_it_is_registered_again(memory: Platform) -> None:
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_lost_registration_halts_until_it_is_registered_again(
+    memory: Platform, announced: bool
+) -> None:
     """Given a published model that the store has lost, its requests wait, and are then applied."""
     memory.register("other", budget=10.0)
     memory.register("m", budget=10.0)
     memory.drain()
     restore(memory.store, "m", {})
-    memory.raw().srem("lethe:models", "m")
+    if not announced:
+        memory.raw().srem("lethe:models", "m")
     memory.pair[0].recover()
     request, neighbour = memory.send_index("m", 1), memory.send_index("other", 1)
     memory.drain()
     assert memory.statuses(request) == []
     assert memory.final(neighbour, "other").status == "APPLIED"
+    assert memory.store.handover.halted() == {"m"}, "noted, for marks move on"
 
     memory.register("m", budget=10.0, replace_model=True)
     memory.pair[0].recover()
     memory.drain()
 
+    assert memory.store.handover.halted() == frozenset()
     assert memory.final(request).status == "APPLIED"
     assert [version.version for version in memory.versions()] == [0, 1, 2]
     check_model(memory)
