@@ -194,7 +194,8 @@ class Receipt(SparseEvent):
         """Return what the request came to: all but when, and what follows from the model."""
         if self.status == "REJECTED":
             return (self.code,)
-        return (self.status, self.code, self.rows_deleted, self.rows_unknown, self.version)
+        made = self.version if self.status == "APPLIED" else None  # else the newest of the time
+        return (self.status, self.code, self.rows_deleted, self.rows_unknown, made)
 
 
 class RefreshInfo(Event):

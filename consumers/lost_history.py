@@ -136,7 +136,7 @@ class Lost:
         final one, of a version that is lost, where the request has to wait for a rebuild now.
         """
         for other in self._of_record(receipt):
-            before = other.version is not None and other.version <= self.known
+            before = other.final and other.version is not None and other.version <= self.known
             waits = not receipt.final and self._is_ahead(other)
             if before or waits or other.outcome() == receipt.outcome():
                 return other
