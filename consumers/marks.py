@@ -100,8 +100,9 @@ class Marks:
             self._published = []  # a topic was made again: the next takeover learns which there are
             return
         moved = [partition for partition in again if self._left.get(partition) != ends]
-        self._handover.set_marks(map(str, moved), ends)
-        self._left |= dict.fromkeys(moved, ends)
+        if moved:
+            self._handover.set_marks(map(str, moved), ends)
+            self._left |= dict.fromkeys(moved, ends)
 
     def _first(self, partition: Partition) -> int:
         """Return from which position on a mark of this partition may be left.

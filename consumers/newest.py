@@ -34,7 +34,9 @@ def events_of(
     for record in records_of(reader, partition, offsets):
         if _model_of(record) in models and record.value is not None:
             found = _parsed(record, event, trusted)
-            if found is not None:
+            if found is None:
+                _report(record)
+            else:
                 yield found
 
 
@@ -48,7 +50,8 @@ def newest_event_of_each(
 ) -> Iterator[EventType]:
     """Yield each model's event of the highest rank, the last of equals; no other one is parsed.
 
-    Where that is foreign, all that are not follow. ``rank`` may raise ValueError on what is.
+    Where one is foreign, `events_of` reports it, and yields all that are not. ``rank`` may raise
+    ValueError on what is.
     """
     best: dict[str, tuple[int, Record]] = {}
     foreign = False
@@ -63,11 +66,11 @@ def newest_event_of_each(
             continue
         if model not in best or ranked >= best[model][0]:
             best[model] = (ranked, record)
-    found = [_parsed(record, event) for _, record in best.values()]
-    if foreign or None in found:
+    found = [parsed for _, record in best.values() if (parsed := _parsed(record, event))]
+    if foreign or len(found) < len(best):
         yield from events_of(reader, partition, offsets, models, event)
     else:
-        yield from (one for one in found if one is not None)
+        yield from found
 
 
 def _model_of(record: Record) -> str:
@@ -77,23 +80,25 @@ def _model_of(record: Record) -> str:
 def _parsed(
     record: Record, event: type[EventType], trusted: TrustedKeys | None = None
 ) -> EventType | None:
-    """Return the event in a record; report one that is foreign."""
+    """Return the event in a record; None where that is foreign."""
     try:
         found = event.read(record.value or b"")
     except ValueError:
         found = None
     believed = trusted is None or _is_signed(record, trusted)
-    if found is None or found.model_id != _model_of(record) or not believed:
-        logger("takeover").error(
-            "a record under a model's key is not ours, or not signed by a trusted key; "
-            "subscribers will refuse it",
-            action="foreign_record",
-            topic=record.partition.topic,
-            partition=record.partition.index,
-            offset=record.offset,
-        )
-        return None
-    return found
+    ours = found is not None and found.model_id == _model_of(record) and believed
+    return found if ours else None
+
+
+def _report(record: Record) -> None:
+    logger("takeover").error(
+        "a record under a model's key is not ours, or not signed by a trusted key; subscribers "
+        "will refuse it",
+        action="foreign_record",
+        topic=record.partition.topic,
+        partition=record.partition.index,
+        offset=record.offset,
+    )
 
 
 def _is_signed(record: Record, trusted: TrustedKeys) -> bool:

@@ -1,8 +1,8 @@
 """Step 7: publish what is committed and on disk, and trim what is acknowledged.
 
 Version by version; of each the parameters, the receipts and then the version, every stage
-acknowledged before the next. A crash in between repeats
-messages byte for byte, which subscribers drop.
+acknowledged before the next. A crash in between repeats messages byte for byte, which subscribers
+drop.
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ def _catch_up(
     """Take from the log what the store has lost: its deletions must not come back with the file.
 
     A model that halts is replaced as it is; what others commit meanwhile is looked at again.
+    Parameters are not sent again: those of the replacement follow.
     """
     for _ in range(_COMMIT_TRIES):
         try:

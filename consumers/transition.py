@@ -141,12 +141,8 @@ def with_answers(
     deferred: Mapping[str, Deferred], receipts: Iterable[Receipt]
 ) -> dict[str, Deferred]:
     """Return deferred requests, those of them answered whose final receipt is among these."""
-    found = dict(deferred)
-    for receipt in receipts:
-        if receipt.final and receipt.request_id in found:
-            answer = {"answer": receipt.value().decode()}
-            found[receipt.request_id] = found[receipt.request_id].model_copy(update=answer)
-    return found
+    answers = {r.request_id: {"answer": r.value().decode()} for r in receipts if r.final}
+    return {name: d.model_copy(update=answers.get(name)) for name, d in deferred.items()}
 
 
 def with_leaves(state: ModelState, leaves: Sequence[bytes]) -> ModelState:
@@ -399,7 +395,6 @@ def step(before: ModelState, after: ModelState, origin: Origin) -> Commit:
 
 def advanced(state: ModelState, origin: Origin) -> ModelState:
     """Return the state as it is once the commit has happened."""
-    offsets: Mapping[str, int] = state.offsets
-    if origin.partition:
-        offsets = {**offsets, origin.partition: origin.next_offset}
+    decided = {origin.partition: origin.next_offset} if origin.partition else {}
+    offsets = {**state.offsets, **decided}
     return replace(state, commit_seq=state.commit_seq + 1, offsets=offsets)

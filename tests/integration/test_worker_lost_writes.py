@@ -82,6 +82,13 @@ def test_answers_that_made_no_version_are_given_once(memory: Platform) -> None:
     check_model(memory)
 
 
+def two_models(memory: Platform) -> None:
+    memory.register("m", "benign", "linear", budget=10.0)
+    memory.register("other", "benign", "linear", budget=10.0)
+    memory.send_index("m", 0)
+    memory.drain()
+
+
 def send_others(memory: Platform) -> None:
     """Ask for more receipts of another model than a takeover reads in any case."""
     for i in range(4):
@@ -93,10 +100,7 @@ def test_lost_answers_are_found_behind_many_of_other_models(
 ) -> None:
     """The mark says from where on receipts can be lost, however many others there are."""
     monkeypatch.setattr(reach, "NET", 3)
-    memory.register("m", "benign", "linear", budget=10.0)
-    memory.register("other", "benign", "linear", budget=10.0)
-    memory.send_index("m", 0)
-    memory.drain()
+    two_models(memory)
 
     def refusals() -> None:
         memory.send("m", "a stranger")
@@ -114,10 +118,7 @@ def test_a_halt_is_not_forgotten_when_many_answers_of_others_follow(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reach, "NET", 3)
-    memory.register("m", "benign", "linear", budget=10.0)
-    memory.register("other", "benign", "linear", budget=10.0)
-    memory.send_index("m", 0)
-    memory.drain()
+    two_models(memory)
     before = dump(memory.store, "m")
     memory.send("m", "a stranger")
     memory.drain()

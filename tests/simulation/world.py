@@ -130,7 +130,7 @@ class World:
         noise = np.random.default_rng(seed)
         certified.draw_noise = partial(certified.draw_noise, source=noise.bytes)
         self._mark_seconds = self.rng.choice([0.0, 0.0, 3600.0])
-        reach.NET = 0
+        reach.NET = 0  # no safety net: what marks say is put to the test
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
         self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
