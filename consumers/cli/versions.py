@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import click
 
 from consumers.cli.options import global_options
 from consumers.cli.output import Output, counted, number, prepare
+from consumers.cli.stopping import stopped_by
 from consumers.events import Version
 from consumers.history import history
 from consumers.keys import trusted_keys
@@ -55,9 +54,9 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
                 if model not in runtime.store().model_ids():
                     text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
                     click.echo(text, err=True)
-                with _interrupted_by(stop):
-                    _follow(out, found)
-                return
+                with stopped_by(stop, signal.SIGINT):
+                    _follow(out, found, stop)
+                raise KeyboardInterrupt
             shown = list(found)
         finally:
             reader.close()
@@ -84,31 +83,12 @@ def _with_certificates(
     ]
 
 
-@contextmanager
-def _interrupted_by(stop: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C set ``stop`` as well as raise.
-
-    Python drops an exception that is raised while an object is finalised: one Ctrl-C in some
-    hundred would go unheard.
-    """
-
-    def interrupt(_number: int, _frame: object) -> None:
-        stop.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if stop.is_set():
-        raise KeyboardInterrupt
-
-
-def _follow(out: Output, found: Any) -> None:
+def _follow(out: Output, found: Iterable[Version], stop: threading.Event) -> None:
     """Print versions as they come, in columns of fixed width."""
     out.line(_aligned([name.rstrip(">") for name in _COLUMNS]))
     for version in found:
+        if stop.is_set():
+            return
         out.line(_aligned(_cells(version)))
         out.json_line(version.model_dump(mode="json"))
         sys.stdout.flush()

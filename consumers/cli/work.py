@@ -6,12 +6,11 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import stamina
@@ -21,6 +20,7 @@ from consumers import topics
 from consumers.batching import Batching
 from consumers.cli.options import Flags, global_options
 from consumers.cli.output import prepare
+from consumers.cli.stopping import stopped_by
 from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.drained import Drained
 from consumers.health import Health
@@ -37,7 +37,6 @@ from engine.errors import CorruptState, RefreshFailed, Unavailable
 
 _LOOK_SECONDS = 0.1  # between looks at the workers and, with --until-idle, at what is left
 _PATIENCE_SECONDS = 10.0  # with what keeps a process from ever being idle, such as a halted model
-_IMPATIENT_SECONDS = 1.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
@@ -106,7 +105,7 @@ def work(
     stamina.instrumentation.set_on_retry_hooks([])  # the workers say themselves what they wait for
     names = ["deletions", "refresh"] if which == "all" else [which]
     crew = _Crew({name: Health() for name in names}, impatient=until_idle)
-    with _signals(crew.stop), ExitStack() as stack:
+    with stopped_by(crew.stop, signal.SIGTERM, signal.SIGINT), ExitStack() as stack:
         if port:
             stack.enter_context(serve(settings.http_host, port, crew.health, crew.metrics))
         runtime = stack.enter_context(open_runtime(settings))
@@ -158,29 +157,6 @@ class _Crew:
 
 def _counts(totals: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in totals.items()) or "none"
-
-
-@contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and SIGINT set ``stop``; an impatient second Ctrl-C interrupts.
-
-    A signal may come twice for one (`timeout` signals its child and its group): only a SIGINT
-    some time after the first one counts as impatience.
-    """
-    first: list[float] = []
-
-    def handle(number: int, frame: Any) -> None:
-        first.append(time.monotonic())
-        if number == signal.SIGINT and first[-1] - first[0] > _IMPATIENT_SECONDS:
-            signal.default_int_handler(number, frame)
-        stop.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _run(runtime: Runtime, crew: _Crew, *, until_idle: bool) -> bool:
