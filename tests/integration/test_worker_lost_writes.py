@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from consumers import reach, takeover, topics
+from consumers.events import Receipt
 from consumers.log.memory import MemoryLog, Moment
 from engine.errors import VersionFork
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.keys import shard_of
+from engine.store.state import Deferred
 from tests.integration.test_worker_requests import append_to
 from tests.integration.test_worker_takeover import Dump, dump, restore
 from tests.support.invariants import check_model, ledger_of
@@ -388,8 +390,8 @@ def test_a_receipt_whose_version_was_lost_stands_when_its_request_must_wait(
     check_model(memory)
 
 
-def test_a_rebuilds_receipts_stand_when_its_version_is_lost(memory: Platform) -> None:
-    """The request waits in the state that came back; the same rebuild is swapped in again."""
+def lose_a_rebuild(memory: Platform) -> tuple[str, Deferred]:
+    """Lose the swap of a rebuild after its receipt was published; return the one that waits."""
     memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
     request = memory.send_index("m", *range(20))
     worker, refresher = memory.pair
@@ -401,12 +403,67 @@ def test_a_rebuilds_receipts_stand_when_its_version_is_lost(memory: Platform) ->
         refresher.run_once(0.0)
         memory.turn(worker)
     assert [version.version for version in memory.versions()] == [0]
-    published = values(memory, topics.RECEIPTS)
     memory.raw().delete(*memory.raw().keys("lethe:watermark:*"))  # lost as well
-
     worker.recover()
+    worker.run_once(0.0)
+    return request, memory.load().deferred[request]
+
+
+def test_a_rebuilds_receipts_stand_when_its_version_is_lost(memory: Platform) -> None:
+    """The request waits in the state that came back; the same rebuild is swapped in again."""
+    request, waiting = lose_a_rebuild(memory)
+    published = values(memory, topics.RECEIPTS)
+    assert waiting.answer is not None
+    assert waiting.answer.encode() in published
+
     memory.drain()
 
     assert values(memory, topics.RECEIPTS) == published
+    assert memory.final(request).version == 1
+    check_model(memory)
+
+
+def test_a_rebuild_that_comes_to_another_end_than_was_published_is_not_swapped_in(
+    memory: Platform,
+) -> None:
+    request, waiting = lose_a_rebuild(memory)
+    published, keys = values(memory, topics.RECEIPTS), memory.load().keys
+    # Given that another number of rows was published than the rebuild comes to
+    answer = Receipt.model_validate_json(waiting.answer or "")
+    altered = answer.model_copy(update={"rows_deleted": 19}).model_dump_json()
+    there = waiting.model_copy(update={"answer": altered}).model_dump_json()
+    memory.raw().hset(keys.deferred, request, there)
+    memory.pair[0].recover()
+    # Then the model halts as it is, instead of two answers to one request
+    memory.drain()
+    (reason,) = memory.pair[0]._halted.values()
+    assert reason.startswith(f"model 'm': request {request!r} was answered APPLIED with version 1")
+    assert values(memory, topics.RECEIPTS) == published
+    assert [version.version for version in memory.versions()] == [0]
+    # until what the log says is in the store again.
+    memory.raw().hset(keys.deferred, request, waiting.model_dump_json())
+    memory.pair[0].recover()
+    memory.drain()
+    assert memory.final(request).version == 1
+    check_model(memory)
+
+
+def test_a_lost_rebuild_whose_receipts_were_kept_is_adopted_without_new_ones(
+    memory: Platform,
+) -> None:
+    """The store goes back a second time: to where the published answer is kept with the request."""
+    request, waiting = lose_a_rebuild(memory)
+    kept = dump(memory.store, "m")
+    memory.drain()
+    assert [version.version for version in memory.versions()] == [0, 1]
+    published = values(memory, topics.RECEIPTS)
+    restore(memory.store, "m", kept)
+    assert memory.load().deferred == {request: waiting}
+
+    memory.pair[0].recover()
+    memory.drain()
+
+    assert values(memory, topics.RECEIPTS) == published
+    assert memory.load().deferred == {}
     assert memory.final(request).version == 1
     check_model(memory)
