@@ -100,7 +100,7 @@ class RowKeys:
                 opened[row] = AESGCM(key).decrypt(nonce, body, _bound_to(where, row))
             except (InvalidTag, ValueError):
                 raise CorruptState(
-                    f"{where.tag}: the record of row {row!r} does not go with its key in "
+                    f"{where.tag}: a row's record does not go with its key in "
                     "LETHE_ROW_KEYS_URL; restore the store, or register the model again with "
                     "--replace"
                 ) from None
@@ -154,8 +154,8 @@ def _bound_to(where: GenerationKeys, row: str) -> bytes:
 def no_key(tag: str, rows: Collection[str]) -> CorruptState:
     """Return the error of live rows whose records cannot be decrypted."""
     return CorruptState(
-        f"{tag}: {len(rows)} live rows, {min(rows)!r} among them, have an encrypted record and no "
-        "key in LETHE_ROW_KEYS_URL: the store of keys lost writes, or is another one. Restore it, "
+        f"{tag}: {len(rows)} live rows have an encrypted record and no key "
+        "in LETHE_ROW_KEYS_URL: the store of keys lost writes, or is another one. Restore it, "
         "or register the model again with --replace"
     )
 

@@ -337,7 +337,9 @@ def test_a_subjects_request_is_bound_to_the_subjects_rows(memory: Platform) -> N
     assert memory.final("s").rows_commitment is None
 
 
-def test_nothing_published_names_a_row_a_subject_or_the_secret(memory: Platform) -> None:
+def test_nothing_published_or_logged_names_a_row_a_subject_or_the_secret(
+    memory: Platform, capsys: pytest.CaptureFixture[str]
+) -> None:
     memory.register("m", limits=SOON_FULL)
     memory.send_index("m", 1)
     memory.send_index("m", 1, 2)
@@ -361,6 +363,10 @@ def test_nothing_published_names_a_row_a_subject_or_the_secret(memory: Platform)
         for hidden in (b"row-", b"subject-", secret, secret.hex().encode()):
             assert hidden not in value
             assert all(hidden not in content for _, content in record.headers)
+    logged = "".join(capsys.readouterr())
+    assert logged.count("record decided") == 11
+    for hidden in ("row-", "subject-", secret.hex()):
+        assert hidden not in logged
 
 
 def test_a_secret_of_another_length_is_refused(memory: Platform) -> None:

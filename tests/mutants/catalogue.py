@@ -100,7 +100,7 @@ MUTANTS = (
         (
             Edit(
                 _SCRIPT,
-                "if redis.call('HEXISTS', LEDGER, row) == 1 then return refuse('ledger', row) end",
+                "if redis.call('HEXISTS', LEDGER, row) == 1 then return refuse('ledger', 'ahead') end",
             ),
         ),
         _COMMIT,
