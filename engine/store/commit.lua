@@ -57,7 +57,7 @@ for i = STAGED, #KEYS do
   if redis.call('EXISTS', KEYS[i]) == 0 then return refuse('staged', KEYS[i]) end
 end
 for _, row in ipairs(manifest.deleted) do
-  if redis.call('HEXISTS', LEDGER, row) == 1 then return refuse('ledger', 'ahead') end
+  if redis.call('HEXISTS', LEDGER, row) == 1 then return refuse('ledger', 'new') end
 end
 for i = 1, #manifest.requests, 2 do
   local receipt = redis.call('HGET', REQUESTS, manifest.requests[i])

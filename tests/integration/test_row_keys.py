@@ -153,7 +153,7 @@ def test_a_lost_key_or_an_exchanged_record_halts_the_model_and_says_why(sealed: 
     stored = records(sealed, where)
     assert sealed.store.row_keys is not None
     sealed.store.row_keys.drop(where, ["row-1"])
-    with pytest.raises(CorruptState, match="m.*: 1 live rows have an encrypted record and no key"):
+    with pytest.raises(CorruptState, match="m: 1 live rows have an encrypted record and no key"):
         sealed.store.row_records(where, ["row-1", "row-2"])
     sealed.raw().hset(where.rows(shard_of("row-2")), "row-2", stored[b"row-3"])
     with pytest.raises(CorruptState, match="a row's record does not go with its key"):

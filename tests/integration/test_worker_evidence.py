@@ -365,8 +365,8 @@ def test_nothing_published_or_logged_names_a_row_a_subject_or_the_secret(
             assert all(hidden not in content for _, content in record.headers)
     logged = "".join(capsys.readouterr())
     assert logged.count("record decided") == 11
-    for hidden in ("row-", "subject-", secret.hex()):
-        assert hidden not in logged
+    for said in ("row-", "subject-", secret.hex()):
+        assert said not in logged
 
 
 def test_a_secret_of_another_length_is_refused(memory: Platform) -> None:

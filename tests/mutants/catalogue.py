@@ -100,7 +100,8 @@ MUTANTS = (
         (
             Edit(
                 _SCRIPT,
-                "if redis.call('HEXISTS', LEDGER, row) == 1 then return refuse('ledger', 'ahead') end",
+                "if redis.call('HEXISTS', LEDGER, row) == 1 "
+                "then return refuse('ledger', 'new') end",
             ),
         ),
         _COMMIT,

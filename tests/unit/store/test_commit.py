@@ -241,7 +241,7 @@ def test_ten_thousand_rows_and_many_receipts_in_one_commit(
     assert redis_client.hlen(KEYS.requests) == 2_502
     assert redis_client.xlen(KEYS.outbox) == 2_500
     assert redis_client.llen(LIVE.V) == 3_001
-    with pytest.raises(CommitConflict, match="ledger is ahead, not what was loaded"):
+    with pytest.raises(CommitConflict, match="ledger is new, not what was loaded"):
         store.commit(
             whole(expected=Expected(2, 1, "digest-1", 9), deleted=rows[-1:],
                   v_before=3_001, q_before=3_001)

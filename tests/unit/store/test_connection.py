@@ -66,6 +66,33 @@ def test_a_sync_that_does_not_come_in_time_is_said(
         one.close()
 
 
+def test_a_replica_that_is_waited_for_has_what_was_published(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    """With LETHE_REPLICAS a failover to it loses nothing that went beyond the barrier."""
+    primary, replica = private_valkey(), private_valkey()
+    with connect(primary.url) as client, connect(replica.url) as follower:
+        follower.replicaof("127.0.0.1", primary.port)
+        while client.info("replication").get("slave0", {}).get("state") != "online":
+            time.sleep(0.05)
+        barrier = Barrier(client, relaxed=False, replicas=1)
+        one: redis.Redis = client.client()
+        for number in range(200):
+            one.set("x", number)
+            barrier.wait(one)
+            if number % 50 == 0:
+                assert follower.get("x") == str(number).encode()
+        # A replica that lags is waited for, and a barrier that it does not pass says so
+        replica.kill()
+        one.set("x", "lost")
+        with pytest.raises(NotDurable, match="replicas 0 of 1"):
+            barrier.wait(one, timeout=0.1)
+        primary.kill()
+        replica.start()
+        assert follower.get("x") == b"199"
+        one.close()
+
+
 def test_without_a_log_of_its_own_the_store_is_refused_or_relaxed(
     private_valkey: Callable[..., ValkeyProcess],
 ) -> None:
