@@ -23,6 +23,7 @@ from consumers.lost_history import (
     Lost,
     fork,
     items_of,
+    not_held,
     origin_of_version,
     partition_of,
     read_lost,
@@ -49,6 +50,7 @@ from consumers.transition import (
     with_meta,
 )
 from consumers.validate import Refreshed, Refused, Valid, validate
+from engine.errors import CommitConflict, VersionFork
 from engine.objective import Array, norm
 from engine.store.commit import Commit
 from engine.store.outbox import Stage, decode
@@ -90,35 +92,35 @@ def adopt(
         Another worker is at it.
     """
     state = store.load_model(model_id)
-    lost = _not_held(store, state, read_lost(reader, state, reach, trusted))
+    try:
+        return _adopted(store, reader, state, reach, trusted)
+    except VersionFork as error:
+        if store.look_up(state, [], []).commit_seq == state.commit_seq:
+            raise
+        # What is compared with history here is older than what it was compared with.
+        raise CommitConflict(
+            f"{state.keys.tag}: another worker has taken it from the log"
+        ) from error
+
+
+def _adopted(
+    store: ModelStore,
+    reader: Reader,
+    state: ModelState,
+    reach: Reach,
+    trusted: TrustedKeys | None,
+) -> ModelState:
+    lost = not_held(store, state, read_lost(reader, state, reach, trusted))
     if not lost and not lost.answers(state):
         return state
     logger("takeover").warning(
         "the store lost writes that were published; they are taken from the log",
         action="adopt",
-        model=model_id,
+        model=state.model_id,
         stored_version=state.version,
         published_version=lost.versions[-1].version if lost.versions else state.version,
     )
     return _Adoption(store, reader, lost).run(state)
-
-
-def _not_held(store: ModelStore, state: ModelState, lost: Lost) -> Lost:
-    """Return what is lost without receipts that the state holds after all.
-
-    A receipt names no incarnation of the topic. In one that was made again, a request that was sent
-    again may lie where it was answered once: what lies before it is not decided for that.
-    """
-    receipts = {
-        partition: tuple(receipt for receipt in found if not _holds(store, state, receipt))
-        for partition, found in lost.receipts.items()
-    }
-    return replace(lost, receipts={p: found for p, found in receipts.items() if found})
-
-
-def _holds(store: ModelStore, state: ModelState, receipt: Receipt) -> bool:
-    stored = store.receipt(state.model_id, receipt.request_id)
-    return stored is not None and Receipt.model_validate_json(stored).source == receipt.source
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ brings the state there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from consumers import chain, topics
@@ -21,6 +21,7 @@ from consumers.transition import Origin
 from consumers.validate import Refreshed, Refused, Valid, Validated, validate
 from engine.errors import VersionFork
 from engine.store.state import ModelState
+from engine.store.store import ModelStore
 
 _OUTSIDE = ("REQUEST_ID_CONFLICT", "UNKNOWN_MODEL")
 """Codes of receipts that no log of a model holds."""
@@ -330,6 +331,24 @@ def origin_of_version(reader: Reader, version: Version) -> Origin | None:
         return None
     partition = partition_of(reader, version.source)
     return Origin(str(partition), version.source.last_offset + 1, version.source)
+
+
+def not_held(store: ModelStore, state: ModelState, lost: Lost) -> Lost:
+    """Return what is lost without receipts that the state holds after all.
+
+    A receipt names no incarnation of the topic. In one that was made again, a request that was sent
+    again may lie where it was answered once: what lies before it is not decided for that.
+    """
+    receipts = {
+        partition: tuple(receipt for receipt in found if not _holds(store, state, receipt))
+        for partition, found in lost.receipts.items()
+    }
+    return replace(lost, receipts={p: found for p, found in receipts.items() if found})
+
+
+def _holds(store: ModelStore, state: ModelState, receipt: Receipt) -> bool:
+    stored = store.receipt(state.model_id, receipt.request_id)
+    return stored is not None and Receipt.model_validate_json(stored).source == receipt.source
 
 
 def fork(state: ModelState, version: Version, why: str) -> VersionFork:

@@ -11,7 +11,7 @@ from consumers.reach import Reach
 from consumers.signed_log import signed_type
 from consumers.signing import TrustedKeys
 from consumers.telemetry import logger
-from engine.errors import LogReset, Unauthenticated
+from engine.errors import LogReset, LogUnavailable, Unauthenticated
 
 _READ_RECORDS = 1000
 _READ_SECONDS = 5.0
@@ -110,7 +110,13 @@ def _is_signed(record: Record, trusted: TrustedKeys) -> bool:
 
 
 def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator[Record]:
-    """Yield the records of a partition in a range of offsets."""
+    """Yield the records of a partition in a range of offsets, all of which the log has.
+
+    Raises
+    ------
+    LogUnavailable
+        It does not send them: a takeover must not take what is missing here for what is not there.
+    """
     offset = offsets.start
     while offset < offsets.stop:
         try:
@@ -125,7 +131,10 @@ def records_of(reader: Reader, partition: Partition, offsets: range) -> Iterator
             if record.offset < offsets.stop:
                 yield record
         if onward == offset:
-            return
+            raise LogUnavailable(
+                f"{partition} has records from offset {offset} on, and none came in "
+                f"{_READ_SECONDS:g} s"
+            )
         offset = onward
 
 

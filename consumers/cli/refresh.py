@@ -18,6 +18,7 @@ from consumers.cli.output import Output, number, prepare
 from consumers.drained import lags
 from consumers.events import REFRESH_REQUESTED, RefreshRequested, Version
 from consumers.log.base import Message, Partition, Reader
+from consumers.newest import records_of
 from consumers.refresh_order import ORDERED, SCHEDULED, refresh_reason
 from consumers.runtime import Runtime, open_runtime
 from engine.errors import InvalidData, RefreshFailed, Unavailable
@@ -200,18 +201,13 @@ def _due(state: ModelState, size: Size, now: datetime) -> RefreshRequested | Non
 def _queued(reader: Reader, store: ModelStore) -> Iterator[str]:
     """Yield the ids of the jobs that wait in the topic or are being done."""
     for lag in lags(reader, store, topics.REFRESH_JOBS):
-        offset, end = lag.next_offset, lag.next_offset + lag.waiting
-        while offset < end:
-            records, onward = reader.read(lag.partition, offset, _READ_SECONDS, _READ_RECORDS)
-            for record in records:
-                try:
-                    data = cloudevents.parse(record).data
-                    yield RefreshRequested.model_validate(data).job_id
-                except ValueError:
-                    continue  # the worker skips it too
-            if onward == offset:
-                break
-            offset = onward
+        waiting = range(lag.next_offset, lag.next_offset + lag.waiting)
+        for record in records_of(reader, lag.partition, waiting):
+            try:
+                data = cloudevents.parse(record).data
+                yield RefreshRequested.model_validate(data).job_id
+            except ValueError:
+                continue  # the worker skips it too
 
 
 # -- waiting ------------------------------------------------------------------------------------

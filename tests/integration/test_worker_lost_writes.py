@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from consumers import reach, takeover, topics
+from consumers import adopt as adopt_module, reach, takeover, topics
+from consumers.adopt import adopt
+from consumers.adopt_refresh import adopt_refresh
 from consumers.events import Receipt
 from consumers.log.memory import MemoryLog, Moment
-from engine.errors import VersionFork
+from consumers.reach import FARTHEST, Reach
+from consumers.transition import Transition
+from engine.errors import CommitConflict, VersionFork
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.keys import shard_of
@@ -202,6 +207,36 @@ def test_a_lost_refresh_whose_result_is_gone_is_adopted_and_then_rebuilt(
     assert values(memory, topics.VERSIONS)[: newest + 1] == published[topics.VERSIONS]
     assert memory.final(waiting).status == "APPLIED"
     assert not memory.load().meta.awaiting_rebuild
+    check_model(memory)
+
+
+def test_who_adopts_while_another_worker_does_reads_again_and_does_not_halt(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a chaos run: what the other one had committed was taken for a disagreement."""
+    memory.register("m", "benign", "linear", budget=10.0)
+    memory.drain()
+    before = dump(memory.store, "m")
+    memory.send_index("m", 0, 1)
+    memory.drain()
+    memory.order("m", Size.REBUILD)
+    memory.drain()
+    memory.send_index("m", 2)
+    memory.drain()
+    versions = memory.versions()
+    restore(memory.store, "m", before)
+
+    def after_another(*given: Any) -> Transition:
+        monkeypatch.undo()
+        adopt(memory.store, memory.reader, "m", Reach(FARTHEST))
+        return adopt_refresh(*given)
+
+    monkeypatch.setattr(adopt_module, "adopt_refresh", after_another)
+    with pytest.raises(CommitConflict, match="another worker has taken it"):
+        adopt(memory.store, memory.reader, "m", Reach(FARTHEST))
+    memory.pair[0].recover()
+    memory.drain()
+    assert memory.versions()[: len(versions)] == versions
     check_model(memory)
 
 
