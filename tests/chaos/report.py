@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
@@ -12,6 +15,7 @@ from tests.chaos.facts import Verdict
 from tests.chaos.faults import IN_PEACE, STOPPED
 from tests.chaos.history import History, Json
 from tests.chaos.run import Outcome, Settings
+from tests.servers import ROOT
 
 Figures = dict[str, Any]
 
@@ -53,7 +57,11 @@ def figures(
     kinds = Counter(loss.how for loss in lost)
     problems = list(outcome.failures) + [f"a fault failed: {e}" for e in outcome.faults.errors]
     return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _commit(),
         "seed": settings.seed,
+        "pause": settings.pause,
+        "rate": settings.rate,
         "seconds_of_faults": settings.seconds,
         "seconds": round(seconds, 1),
         "cores": len(os.sched_getaffinity(0))
@@ -99,6 +107,16 @@ def figures(
         "problems": problems,
         "failed": bool(problems or not verdicts or any(verdict.wrong for verdict in verdicts)),
     }
+
+
+def _commit() -> str | None:
+    """Return the commit of the tree that runs; None where it is no clone."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "-C", str(ROOT), "rev-parse", "--short=7", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 def forks(history: History, outcome: Outcome) -> list[str]:
