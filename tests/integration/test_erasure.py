@@ -255,6 +255,7 @@ def test_the_bytes_of_deleted_rows_are_gone_everywhere_after_t(
     check_model(platform)
     # and files still hold all of them, until a worker has them written anew
     assert place.in_files() == set(MARKED)
+    assert rows_in(files_of(place.server.data / "appendonlydir")) == set(MARKED)
     late = platform.deletion_worker(now=place.now)
     late.run_once(0.0)
     assert read_erasures(raw).waiting()
