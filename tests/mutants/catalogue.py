@@ -39,6 +39,7 @@ class Mutant:
 
 _SCRIPT = "engine/store/commit.lua"
 _STORE = "engine/store/store.py"
+_HANDOVER = "engine/store/handover.py"
 _WORKER = "consumers/deletion_worker.py"
 _DECIDER = "consumers/decider.py"
 _PUBLISHER = "consumers/publisher.py"
@@ -168,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "the watermark that never goes back",
-        (Edit(_STORE, "if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then",
+        (Edit(_HANDOVER, "if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then",
               "if true then"),),
         "tests/integration/test_log_retention.py::test_a_watermark_never_goes_back",
     ),
@@ -199,8 +200,7 @@ MUTANTS = (
         (
             Edit(
                 _WORKER,
-                "            self._decider.know_answers("
-                "stranger_answers(reader, set(announced), self._trusted))\n",
+                "            self._decider.know_answers(answers)\n",
                 "            self._decider.know_answers({})\n",
             ),
         ),
