@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection
+from redis.driver_info import DriverInfo
 from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
@@ -42,6 +43,7 @@ _REFUSES_WRITES = (OutOfMemoryError, ReadOnlyError, ClusterDownError)
 _REFUSES_WRITES_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")  # redis-py keeps no class
 
 _CONNECT_SECONDS = 5.0
+_DRIVER = DriverInfo(name="lethe", lib_version=None)  # what CLIENT LIST says of a connection
 _ANSWER_SECONDS = 30.0
 
 
@@ -64,6 +66,7 @@ def connect(url: str, access: Access | None = None) -> redis.Redis:
             retry=Retry(NoBackoff(), 0),
             health_check_interval=0,
             decode_responses=False,
+            driver_info=_DRIVER,
             password=access.password,  # one in the address comes first
         )
         secure(client, url, access)
