@@ -182,6 +182,26 @@ def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
     raise TimeoutError(f"not within {seconds:g} s")
 
 
+def test_what_is_decided_is_not_decided_again(memory: Platform) -> None:
+    """Given a worker that ended after its commit, and before it could note how far it was."""
+    memory.register("m", budget=10.0)
+    memory.send_index("m", 1, request_id="one")
+    memory.send_index("m", 2, request_id="one")
+    memory.send_index("m", 1, request_id="two")
+    memory.send_raw(b"no request")
+    memory.drain()
+    written = [topics.RECEIPTS, topics.VERSIONS, topics.MODELS]
+    before = {topic: memory.records(topic) for topic in written}
+    state = memory.load()
+    assert {receipt.status for receipt in memory.receipts()} > {"APPLIED", "REJECTED"}
+    memory.raw().delete(*memory.raw().keys("lethe:watermark:*"))
+    memory.pair[0].recover()
+    memory.drain()
+    assert {topic: memory.records(topic) for topic in written} == before
+    assert memory.load().commit_seq == state.commit_seq
+    check_model(memory)
+
+
 def test_a_log_that_fails_around_every_publish(memory: Platform) -> None:
     memory.register("m", budget=0.02)
     assert isinstance(memory.log, MemoryLog)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SIMULATION = "simulation"
+_LOST = "tests/integration/test_worker_lost_writes.py"
 _COMMIT = "tests/unit/store/test_commit.py::test_a_refused_commit_writes_nothing"
 
 
@@ -29,7 +30,7 @@ class Mutant:
         How it is taken out.
     caught_by
         `SIMULATION`, or the test that must fail: for guards that others stand before, so that no
-        run of workers reaches them.
+        run of workers reaches them, or few do.
     """
 
     name: str
@@ -182,6 +183,7 @@ MUTANTS = (
                 "return list(items)",
             ),
         ),
+        "tests/integration/test_worker_commit.py::test_what_is_decided_is_not_decided_again",
     ),
     Mutant(
         "the comparison of digests at takeover",
@@ -189,7 +191,13 @@ MUTANTS = (
     ),
     Mutant(
         "the published receipts at adoption",
-        (Edit(_ADOPT, "published = self.lost.published(receipt)", "published = None"),),
+        (
+            Edit(_ADOPT, "published = self.lost.published(receipt)", "published = None"),
+            Edit(_ADOPT, "replace(origin, published=self.lost.same_decision)", "origin"),
+            Edit(
+                _ADOPT, "replace(batch.origin, published=self.lost.same_decision)", "batch.origin"
+            ),
+        ),
     ),
     Mutant(
         "the published digest at adoption",
@@ -204,10 +212,12 @@ MUTANTS = (
                 "            self._decider.know_answers({})\n",
             ),
         ),
+        f"{_LOST}::test_lost_answers_of_an_unregistered_model_stand",
     ),
     Mutant(
         "the look for registrations that a failover lost",
         (Edit(_WORKER, "lost = lost_registrations(self._store, reader)", "lost = {}"),),
+        f"{_LOST}::test_a_lost_registration_halts_until_it_is_registered_again",
     ),
     Mutant(
         "the takeover of models whose requests come to another partition",
