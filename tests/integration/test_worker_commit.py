@@ -15,9 +15,11 @@ from consumers import deletion_worker, topics
 from consumers.deletion_worker import DeletionWorker
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
+from consumers.steps import Step
 from engine.errors import LogUnavailable, NotDurable, StoreUnavailable
 from engine.policy import Size
 from engine.store.connection import Barrier
+from engine.store.keys import shard_of
 from engine.store.store import ModelStore
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at
@@ -200,6 +202,40 @@ def test_what_is_decided_is_not_decided_again(memory: Platform) -> None:
     assert {topic: memory.records(topic) for topic in written} == before
     assert memory.load().commit_seq == state.commit_seq
     check_model(memory)
+
+
+@pytest.mark.parametrize("step", [Step.PUBLISH, Step.ERASE])
+def test_what_a_former_owner_left_is_finished_although_its_records_are_gone(
+    memory: Platform, step: Step
+) -> None:
+    """Given that retention has taken the requests, only the takeover can publish and erase."""
+
+    def end(reached: str) -> None:
+        if reached == step:
+            raise Ended
+
+    memory.register("m", budget=10.0)
+    memory.pair[0].close()
+    worker = memory.deletion_worker(at_step=end)
+    request = memory.send_index("m", 1)
+    with pytest.raises(Ended):
+        worker.run_once(0.0)
+    worker.close()
+    live = memory.load().generation_keys
+    assert memory.raw().hexists(live.rows(shard_of("row-1")), "row-1")
+    assert isinstance(memory.log, MemoryLog)
+    memory.log.delete_topic(topics.DELETIONS)
+    memory.log.ensure_topics(topics.specs(2))
+
+    memory.deletion_worker().run_once(0.0)
+
+    assert memory.final(request).version == 1
+    assert not memory.raw().hexists(live.rows(shard_of("row-1")), "row-1")
+    check_model(memory)
+
+
+class Ended(Exception):
+    """A worker ends here."""
 
 
 def test_a_log_that_fails_around_every_publish(memory: Platform) -> None:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 SIMULATION = "simulation"
 _LOST = "tests/integration/test_worker_lost_writes.py"
+_LEFT = (
+    "tests/integration/test_worker_commit.py"
+    "::test_what_a_former_owner_left_is_finished_although_its_records_are_gone"
+)
 _COMMIT = "tests/unit/store/test_commit.py::test_a_refused_commit_writes_nothing"
 
 
@@ -222,6 +226,7 @@ MUTANTS = (
     Mutant(
         "the takeover of models whose requests come to another partition",
         (Edit(_WORKER, "if model_id in self._settled:", "if True:"),),
+        f"{_LOST}::test_a_worker_mends_a_model_whose_requests_normally_lie_elsewhere",
     ),
     Mutant(
         "the look behind the mark at takeover",
@@ -244,10 +249,12 @@ MUTANTS = (
     Mutant(
         "the erasure that a former owner left",
         (Edit(_TAKEOVER, "if one.unerased or one.keys in adopted:", "if False:"),),
+        _LEFT,
     ),
     Mutant(
         "the outbox that a former owner left",
         (Edit(_TAKEOVER, "if one.unpublished or one.keys in adopted", "if one.keys in adopted"),),
+        _LEFT,
     ),
     Mutant(
         "the check that a refresh's result still fits",
