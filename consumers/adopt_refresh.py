@@ -149,18 +149,22 @@ def check_log(state: ModelState, version: Version) -> None:
 def _answers(lost: Lost, state: ModelState, newest: int) -> list[Receipt]:
     """Return the last receipt of each request that was answered after the state."""
     undecided = {
-        (partition.index, receipt.source.offset)
+        (receipt.source, receipt.request_id)
         for partition, receipts in lost.receipts.items()
         for receipt in receipts
         if receipt.source.offset >= state.offsets.get(str(partition), 0)
     }
     last: dict[str, Receipt] = {}
     for receipt in lost.all_receipts:
-        place = (receipt.source.partition, receipt.source.offset)
-        resolved = receipt.request_id in state.deferred and receipt.final
-        if receipt.code != "REQUEST_ID_CONFLICT" and (place in undecided or resolved):
-            last[receipt.request_id] = receipt
-    return [r for r in last.values() if r.version is None or r.version <= newest]
+        name = receipt.request_id
+        resolved = name in state.deferred and receipt.final
+        if receipt.code == "REQUEST_ID_CONFLICT" or (receipt.version or 0) > newest:
+            continue  # one that is ahead: see `Lost.answers`
+        if (receipt.source, name) not in undecided and not resolved:
+            continue
+        if name not in last or not last[name].final:
+            last[name] = receipt
+    return list(last.values())
 
 
 def _fate(store: ModelStore, reader: Reader, state: ModelState, receipt: Receipt) -> _Fate:
@@ -173,7 +177,7 @@ def _fate(store: ModelStore, reader: Reader, state: ModelState, receipt: Receipt
     partition = partition_of(reader, receipt.source)
     offset = receipt.source.offset
     [item] = items_of(reader, partition, range(offset, offset + 1), state.model_id)
-    if receipt.status not in ("APPLIED", "DEFERRED") or not isinstance(item, Valid):
+    if receipt.status == "REJECTED" or not isinstance(item, Valid):
         return _Fate(receipt, item.body)
     subject = item.request.subject_id
     subjects: Mapping[str, Sequence[str]] = store.subjects(
@@ -186,9 +190,16 @@ def _fate(store: ModelStore, reader: Reader, state: ModelState, receipt: Receipt
         if isinstance(decision, Accepted | Deferral)
     ]
     if receipt.status == "DEFERRED":
-        deferrals = [Deferral(one, receipt.code or "AWAITING_REBUILD", "") for one in accepted]
+        deferrals = [
+            Deferral(
+                replace(one, rows_unknown=receipt.rows_unknown),
+                receipt.code or "AWAITING_REBUILD",
+                "",
+            )
+            for one in accepted
+        ]
         return _Fate(receipt, item.body, deferral=deferrals[0] if deferrals else None)
-    rows = tuple(row for one in accepted for row in one.rows)
+    rows = tuple(row for one in accepted for row in one.rows) if receipt.rows_deleted else ()
     if len(rows) < receipt.rows_deleted:
         # Their records are erased already; which names were rows, the data set tells.
         members = store.row_ids(state)

@@ -239,7 +239,7 @@ def decide(
 ) -> tuple[Decision, ...]:
     """Sort a batch's requests, in order. ``state`` None: the model is not registered."""
     waiting = state.deferred_rows if state is not None else frozenset()
-    all_wait = state is not None and state.meta.awaiting_rebuild
+    all_wait = state is not None and (state.meta.awaiting_rebuild or bool(state.answered))
     sorter = _Sorter(state, lookup, subjects, waiting=waiting, all_wait=all_wait)
     for item in items:
         sorter.sort(item)

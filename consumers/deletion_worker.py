@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from consumers import topics
+from consumers.attended import AttendedReader
 from consumers.batching import Batching, HeldRequests, Rest
 from consumers.decider import Decider
 from consumers.grouping import Group, group_records
@@ -131,6 +132,7 @@ class DeletionWorker:
         self._halted_at = 0.0
         self._held_back: dict[tuple[ModelKeys, Partition], int] = {}
         self._rewind = False
+        self._caught_up = False
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -160,6 +162,7 @@ class DeletionWorker:
         wait = self._limits.poll_seconds if timeout is None else timeout
         room = min(self._limits.records, self._held.room())
         records = self._consumer.poll(wait, room)
+        self._caught_up = len(records) < room
         lost = self._drop_lost()
         # Also of a partition that was lost and is back: it is read again from its watermark.
         records = [record for record in records if record.partition not in lost]
@@ -200,7 +203,9 @@ class DeletionWorker:
         self._drop_lost()
         fresh = set(self._consumer.take_assigned())
         now = time.monotonic()
-        if self._halted and now - self._halted_at > _HALT_SECONDS:
+        # Only at the log's end: a halted model's first request holds the watermark down, and what
+        # lies behind it may take longer to read again than the time between two looks.
+        if self._halted and self._caught_up and now - self._halted_at > _HALT_SECONDS:
             self._rewind = True  # a person may have mended what halted them
         if self._rewind or (fresh and self._halted):
             # What is held back lies in partitions that are held already: look at all of them.
@@ -233,13 +238,13 @@ class DeletionWorker:
 
     def _settle(self, partitions: Collection[Partition]) -> None:
         """Compare the models of these partitions with what was published, and halt what differs."""
-        reader = self._log.reader()
+        reader = AttendedReader(self._log.reader(), self._attend)
         try:
-            announced = self._store.announced()
-            models = models_of(reader, announced, partitions)
+            registered = self._store.model_ids()
+            models = models_of(reader, registered, partitions)
             lost = lost_registrations(self._store, reader)
             answers = stranger_answers(
-                self._store, reader, set(announced), partitions, self._trusted
+                self._store, reader, set(registered), partitions, self._trusted
             )
             self._decider.know_answers(answers)
             self._marks.wait_for(receipt.source for found in answers.values() for receipt in found)
@@ -262,7 +267,7 @@ class DeletionWorker:
         """
         if model_id in self._settled:
             return False
-        reader = self._log.reader()
+        reader = AttendedReader(self._log.reader(), self._attend)
         try:
             again, halted = settle_models(
                 self._store, reader, self._publisher, [model_id], self._trusted
@@ -274,6 +279,11 @@ class DeletionWorker:
         self._producer.publish(again)
         self._settled.add(model_id)
         return True
+
+    def _attend(self) -> None:
+        """Stay a member of the group, and alive, in the midst of a takeover."""
+        self._consumer.poll(0.0, 0)
+        self._health.beat()
 
     def _forget_halts(self) -> None:
         self._halted.clear()

@@ -194,6 +194,8 @@ class Receipt(SparseEvent):
         """Return what the request came to: all but when, and what follows from the model."""
         if self.status == "REJECTED":
             return (self.code,)
+        if not self.final:
+            return (self.status,)
         made = self.version if self.status == "APPLIED" else None  # else the newest of the time
         return (self.status, self.code, self.rows_deleted, self.rows_unknown, made)
 

@@ -264,12 +264,12 @@ def _undecided(
     its request.
     """
     first = state.offsets.get(str(partition), 0)
-    named: dict[int, Receipt] = {}
+    named: dict[int, dict[str, Receipt]] = {}
     for receipt in receipts:
         source = receipt.source
         place = (source.topic, source.partition)
         if place == (partition.topic, partition.index) and source.offset >= first:
-            named.setdefault(source.offset, receipt)
+            named.setdefault(source.offset, {}).setdefault(receipt.request_id, receipt)
     if not named:
         return ()
     bounds = reader.bounds(partition)
@@ -280,9 +280,9 @@ def _undecided(
         if record.offset in named
     }
     return tuple(
-        named[offset]
-        for offset in sorted(named)
-        if there.get(offset) == (state.model_id, named[offset].request_id)
+        named[offset][request]
+        for offset, (model, request) in sorted(there.items())
+        if model == state.model_id and request in named[offset]
     )
 
 

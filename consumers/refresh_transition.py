@@ -55,7 +55,13 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
         return "no row is left"
     if result.size is Size.POLISH and result.reference_epoch != state.meta.reference_epoch:
         return "the model has another reference point by now"
-    if not set(result.resolved) <= state.deferred.keys():
+    return _does_not_resolve(state, set(result.resolved))
+
+
+def _does_not_resolve(state: ModelState, resolved: set[str]) -> str | None:
+    if state.answered and not state.answered & resolved:
+        return "requests wait whose answer names the version of their rebuild"
+    if not resolved <= state.deferred.keys():
         return "a request that it resolves is no longer deferred"
     return None
 
@@ -317,6 +323,8 @@ def _with_resolved(
 
 def _check_answer(state: ModelState, answer: Receipt, made: Receipt) -> None:
     """Refuse to come to another end than the request's final receipt, which stands, says."""
+    if (answer.version or 0) <= state.version:
+        return  # its number was given to a registration: the answer stands
     if made.outcome() != answer.outcome():
         raise VersionFork(
             f"model {state.model_id!r}: request {answer.request_id!r} was answered {answer.status} "

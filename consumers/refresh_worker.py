@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from consumers import cloudevents, topics
@@ -181,6 +182,9 @@ class RefreshWorker:
         try:
             result = future.result()
         except Unavailable:
+            # The job has not ended the worker; where this cannot be noted, it counts as if it had.
+            with suppress(Unavailable):
+                end_attempt(self._store.client, event.model_id, event.job_id)
             raise
         except Superseded as error:
             # No failure: where this job is the one that is waited for, another is ordered.

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import redis
 from threadpoolctl import threadpool_limits
@@ -125,7 +126,9 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
         else:
             client = connect(url, store_access(settings))
             stack.callback(client.close)
-            log = StreamsLog(client)
+            relaxed = settings.durability == "relaxed"
+            barrier = partial(Barrier, relaxed=relaxed, replicas=settings.replicas)
+            log = StreamsLog(client, barrier=barrier)
         stack.callback(log.close)
         signed = SignedLog(log, lambda: signer_for_publishing(settings))
         yield Runtime(settings, signed, url, stack)

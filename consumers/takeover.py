@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from consumers import cloudevents, topics
@@ -22,6 +22,7 @@ from consumers.reach import FARTHEST, TAIL, Reach
 from consumers.signing import TrustedKeys
 from engine.errors import CorruptState, LetheError, LogReset, LogUnavailable, VersionFork
 from engine.store.keys import ModelKeys
+from engine.store.outbox import Outbox, Stage
 from engine.store.reading import record
 from engine.store.store import ModelStore
 from engine.store.survey import Surveyed, survey
@@ -105,7 +106,7 @@ def _number(record: Record) -> int:
     """Return the number of the version in a record, without a look at the rest."""
     try:
         return int(json.loads(record.value or b"")["version"])
-    except (KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError, RecursionError, OverflowError):
         raise ValueError("it is no version") from None
 
 
@@ -194,15 +195,18 @@ class _Others:
 def lost_registrations(store: ModelStore, reader: Reader) -> dict[ModelKeys, LetheError]:
     """Return the models that were published and that the store has lost altogether.
 
-    Looked at are the newest versions, and models that an earlier takeover noted as halted.
+    Looked at are the versions that a store with these marks can have lost, and models that an
+    earlier takeover noted as halted.
 
     Their requests must not be answered UNKNOWN_MODEL. One that was registered a moment ago is no
     such model: what is published is read first.
     """
     names = set(store.handover.halted())
+    homes = reader.partitions(topics.DELETIONS)
+    reach = replace(Reach.behind(store.handover.mark(str(home)) for home in homes), least=TAIL)
     for partition in reader.partitions(topics.VERSIONS):
         bounds = reader.bounds(partition)
-        tail = range(max(bounds.begin, bounds.end - TAIL), bounds.end)
+        tail = range(reach.first(partition, bounds), bounds.end)
         keys = {record.key for record in records_of(reader, partition, tail)}
         names |= {key.decode("utf-8", errors="replace") for key in keys if key}
     absent = [one for one in survey(store.client, sorted(names)) if one.version < 0]
@@ -259,6 +263,7 @@ def settle_models(
             if one.fault is not None:
                 raise one.fault
             check_history(one, published)
+            check_branch(one, published, Outbox(store.client))
             if is_behind(one, published, answered.get(one.model_id), reader):
                 mark = marks.get(one.model_id)
                 reach = Reach.behind([mark]) if mark else Reach(FARTHEST)
@@ -324,6 +329,33 @@ def check_history(stored: Surveyed, published: Version | None) -> None:
             "digest than the store holds. Restore the store, or register the model again with "
             "--replace"
         )
+
+
+def check_branch(stored: Surveyed, published: Version | None, outbox: Outbox) -> None:
+    """Compare what a store that is ahead would publish next with what was published.
+
+    A former primary that was cut off, went on, and is the store again is ahead on a branch of its
+    own.
+
+    Raises
+    ------
+    VersionFork
+        It does not follow from the published version.
+    """
+    if published is None or published.version >= stored.version or not stored.unpublished:
+        return
+    for _, entry in outbox.read(stored.keys):
+        if entry.stage is not Stage.VERSIONS:
+            continue
+        found = Version.read(entry.value)
+        again = found.version == published.version and found.digest != published.digest
+        beside = found.version == published.version + 1 and found.prev_digest != published.digest
+        if again or beside:
+            raise VersionFork(
+                f"model {found.model_id!r}: version {found.version} in the store does not go with "
+                f"version {published.version}, which was published: the store was cut off and went "
+                "on by itself. Restore the other one, or register the model again with --replace"
+            )
 
 
 def is_behind(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import redis
 
@@ -40,6 +40,7 @@ from consumers.log.streams_format import (
 )
 from consumers.log.streams_read import LEASE_SECONDS, StreamsConsumer, StreamsReader
 from engine.errors import InvalidData, LogUnavailable
+from engine.store.connection import Barrier
 
 EXPIRY_SECONDS = 60.0
 """A producer looks this often for records that are older than their topic keeps them."""
@@ -55,14 +56,23 @@ class StreamsLog:
     lease_seconds : float, optional
         How long a partition stays with a member that is not heard of. A member is heard of
         about four times in that period, within its polls.
+    barrier : callable, optional
+        Makes what a producer waits at before it acknowledges; by default it waits for nothing.
     """
 
     name = "streams"
 
-    def __init__(self, client: redis.Redis, *, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        barrier: Callable[[redis.Redis], Barrier] | None = None,
+    ) -> None:
         self._origin = client
         self._client = own_client(client)
         self._lease_seconds = lease_seconds
+        self._barrier = barrier
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         """Create the missing topics; ``extra`` is Kafka's and ignored."""
@@ -115,7 +125,8 @@ class StreamsLog:
 
     def producer(self) -> StreamsProducer:
         """Return a new producer."""
-        return StreamsProducer(own_client(self._origin))
+        client = own_client(self._origin).client()  # type: ignore[no-untyped-call]  # redis-py's gap
+        return StreamsProducer(client, None if self._barrier is None else self._barrier(client))
 
     def reader(self) -> StreamsReader:
         """Return a new reader."""
@@ -136,8 +147,9 @@ class StreamsLog:
 class StreamsProducer:
     """Appends to Redis Streams, one round trip for up to 256 messages or 8 MiB of a topic."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, barrier: Barrier | None = None) -> None:
         self._client = client
+        self._barrier = barrier
         self._append = client.register_script(script("append"))
         self._expire = client.register_script(script("expire"))
         self._topics: dict[str, Topic] = {}
@@ -162,6 +174,8 @@ class StreamsProducer:
                     if not self._call(topic, batch):
                         raise LogUnavailable(f"topic {topic} is being deleted or made again")
                 self._remove_old(topic)
+            if self._barrier is not None:  # what is acknowledged is on disk
+                self._barrier.wait(self._client)
 
     def close(self) -> None:
         """Release the connection."""

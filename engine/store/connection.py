@@ -296,11 +296,14 @@ class Barrier:
 
 def _always(client: redis.Redis) -> bool:
     try:
-        settings = client.config_get("append*")
+        settings = client.config_get("*append*")
     except RedisError:
         return False
     values = {text(k): text(v) for k, v in settings.items()}
-    return values.get("appendonly") == "yes" and values.get("appendfsync") == "always"
+    # A rewrite, which Lethe itself asks for, would suspend the syncs.
+    suspended = values.get("no-appendfsync-on-rewrite") == "yes"
+    synced = values.get("appendonly") == "yes" and values.get("appendfsync") == "always"
+    return synced and not suspended
 
 
 def _knows_waitaof(client: redis.Redis) -> bool:

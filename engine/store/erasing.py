@@ -98,7 +98,7 @@ class Eraser:
         kind, _, rest = name.partition(":")
         old = where.generation(rest) if kind == "gen" else where.dataset(rest)
         if self._row_keys is not None and isinstance(old, GenerationKeys):
-            self._row_keys.drop_generation(old)
+            self._row_keys.retire_generation(old)
         for key in old.everything():
             self._client.unlink(key)
         discarded()

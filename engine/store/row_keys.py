@@ -139,10 +139,16 @@ class RowKeys:
             pipeline.execute()
             self._barrier.wait(self._client)
 
-    def drop_generation(self, where: GenerationKeys) -> None:
-        """Drop all keys of a generation."""
+    def retire_generation(self, where: GenerationKeys) -> None:
+        """Let the keys of a former generation expire.
+
+        Not at once: a failover that loses the swap makes it live again, until the next rebuild.
+        """
         with _named(), reachable(self._client):
-            self._client.unlink(*(where.row_keys(shard) for shard in range(SHARDS)))
+            pipeline = self._client.pipeline(transaction=True)
+            for shard in range(SHARDS):
+                pipeline.expire(where.row_keys(shard), TIME_TO_LIVE)
+            pipeline.execute()
             self._barrier.wait(self._client)
 
 

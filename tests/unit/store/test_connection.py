@@ -93,6 +93,20 @@ def test_a_replica_that_is_waited_for_has_what_was_published(
         one.close()
 
 
+def test_a_server_that_does_not_sync_during_a_rewrite_is_waited_for(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    """Lethe itself asks for rewrites: `appendfsync always` alone would not say enough."""
+    server = private_valkey(appendfsync="always", no_appendfsync_on_rewrite="yes")
+    with connect(server.url) as client:
+        barrier = Barrier(client, relaxed=False)
+        one: redis.Redis = client.client()
+        one.set("x", 1)
+        barrier.wait(one)
+        assert client.info("commandstats")["cmdstat_waitaof"]["calls"] >= 1
+        one.close()
+
+
 def test_without_a_log_of_its_own_the_store_is_refused_or_relaxed(
     private_valkey: Callable[..., ValkeyProcess],
 ) -> None:
