@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from consumers.log.reset import PartitionReset
 from consumers.log.streams import StreamsLog
 from consumers.log.streams_format import stream_key, topic_key
 from engine.errors import LogUnavailable
+from engine.store.connection import Barrier
 from tests.servers import KafkaProcess, ValkeyProcess
 
 
@@ -89,6 +91,24 @@ def test_kafka_clients_survive_their_broker(
     broker = private_kafka()
     log = KafkaLog(broker.bootstrap, client_id="t", session_seconds=3.0, connect_seconds=1.0)
     _server_dies_and_comes_back(log, broker.kill, broker.start)
+
+
+@pytest.mark.redis
+def test_streams_on_a_server_that_syncs_later_are_waited_for(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    """What is acknowledged to a producer survives a crash of the server."""
+    server = private_valkey(appendfsync="everysec")
+    with redis.Redis.from_url(server.url) as client:
+        log = StreamsLog(client, barrier=partial(Barrier, relaxed=False))
+        log.ensure_topics([TopicSpec("t")])
+        producer = log.producer()
+        before: Any = client.info("commandstats")["cmdstat_waitaof"]["calls"]
+        producer.publish([Message("t", b"k", b"v")])
+        after: Any = client.info("commandstats")["cmdstat_waitaof"]["calls"]
+        assert after == before + 1
+        producer.close()
+        log.close()
 
 
 @pytest.mark.redis

@@ -65,7 +65,7 @@ class People:
         certified = family == CERTIFIED
         method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
         limits = LimitsRecord(
-            floor_rows=rng.choice([3, 8, 256]),
+            floor_rows=rng.choice([1, 3, 8, 256]),
             fraction_of_d=1e-9,
             completions=rng.choice([2, 64]),
         )
@@ -216,6 +216,17 @@ class People:
             if count:
                 world.log.trim(held.identity, held.begin + count)
                 world.count("retention removes old receipts")
+
+    def drop_results(self) -> None:
+        """Let the store forget the results of refreshes, as when they have expired."""
+        world = self._world
+        raw = world.platform.raw()
+        names = list(raw.scan_iter("lethe:*:job:*"))
+        if names:
+            raw.delete(*names)
+            world.disk.sync()
+            world.count("results of refreshes gone after a failover")
+            world.note(f"drop {len(names)} results")
 
     def erase_lost(self) -> None:
         """Erase records of rows whose deletion was published and lost by the store.

@@ -36,6 +36,7 @@ FAULTS = (
     "request delayed",
     "request for a model that is not registered",
     "request that cannot be read",
+    "results of refreshes gone after a failover",
     "retention removes old deletions",
     "retention removes old receipts",
     "rows of lost deletions erased",

@@ -130,7 +130,8 @@ class World:
         noise = np.random.default_rng(seed)
         certified.draw_noise = partial(certified.draw_noise, source=noise.bytes)
         self._mark_seconds = self.rng.choice([0.0, 0.0, 3600.0])
-        reach.NET = 0  # no safety net: what marks say is put to the test
+        # Mostly no safety net: what marks say is put to the test. Or all that a net catches.
+        reach.NET = self.rng.choice([0, 0, 100])
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
         self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
@@ -243,7 +244,7 @@ class World:
             self._crash_store: 2, self.replicate: 2, self._fail_over: 2,
             self._overtake: 3, self._order: 3,
             self.producers.deliver: 4, self._leap: 0.3, people.fork: 0.3, people.restore: 0.8,
-            people.add_partitions: 0.4, people.make_again: 0.3, people.retain: 1,
+            people.add_partitions: 0.4, people.make_again: 0.5, people.retain: 1,
         }  # fmt: skip
         self.rng.choices(list(actions), list(actions.values()))[0]()
 
@@ -365,6 +366,8 @@ class World:
         chance = self.rng.random()
         if actor.at == "barrier" and chance < 0.2:
             self._crash_store()
+        elif actor.at == "step: publish_versions" and chance < 0.3:
+            self._fail_over()
         elif actor.at == "step: commit" and chance < 0.5:
             self._overtake(actor)
         elif actor.at == "step: refresh_write" and chance < 0.5:
@@ -450,6 +453,8 @@ class World:
             self.count_event("failover that lost commits")
         self.count("failover to a lagging replica")
         self.note("failover")
+        if self.rng.random() < 0.3:
+            self.people.drop_results()
         if self.rng.random() < 0.25:
             self.people.erase_lost()
 

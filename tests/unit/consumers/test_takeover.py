@@ -140,6 +140,7 @@ def test_foreign_records_under_a_models_key_do_not_stop_a_worker(log: MemoryLog)
     producer = log.producer()
     producer.publish([Message(topics.VERSIONS, b"m", version(5).value())])
     producer.publish([Message(topics.VERSIONS, b"m", b"garbage")])
+    producer.publish([Message(topics.VERSIONS, b"m", b'{"version": 1e999}')])
     producer.publish([Message(topics.MODELS, b"m", b'{"model_id": "m"}')])
     reader = log.reader()
 
