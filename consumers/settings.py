@@ -30,6 +30,10 @@ def default_data_dir() -> Path:
     return Path(base) / "lethe"
 
 
+MOST_REQUESTS = 1_000
+"""Of a micro-batch: a version names them, and must fit into a message (1 MiB; ids of 512 bytes)."""
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Each field's environment variable is ``LETHE_<FIELD>``.
 
@@ -107,9 +111,9 @@ class Settings(BaseSettings):
     http_port: Annotated[int, Field(ge=0, le=65535)] = 9464
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["console", "json"] = "console"
-    batch_records: Annotated[int, Field(ge=1, le=10_000)] = 256
+    batch_records: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] = 256
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    min_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
+    min_batch: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] = 1
     max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
     refresh_min_interval: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
     request_keys: Path | None = None
