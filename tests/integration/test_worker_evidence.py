@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from consumers import chain, topics
@@ -18,6 +19,7 @@ from consumers.log.memory import MemoryLog
 from consumers.reach import FARTHEST, Reach
 from consumers.signed_log import SignedLog, signed_type
 from consumers.signing import Signer, TrustedKeys
+from consumers.telemetry import configure_logging
 from engine.errors import CorruptState, VersionFork
 from engine.merkle import (
     consistency_proof,
@@ -338,8 +340,10 @@ def test_a_subjects_request_is_bound_to_the_subjects_rows(memory: Platform) -> N
 
 
 def test_nothing_published_or_logged_names_a_row_a_subject_or_the_secret(
-    memory: Platform, capsys: pytest.CaptureFixture[str]
+    memory: Platform, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
+    request.addfinalizer(structlog.reset_defaults)
+    configure_logging()
     memory.register("m", limits=SOON_FULL)
     memory.send_index("m", 1)
     memory.send_index("m", 1, 2)
