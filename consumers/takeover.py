@@ -234,8 +234,8 @@ def settle_models(
 
     Publishes what is committed and erases what is deleted; a state that lost writes is brought to
     where the log says that it was, with ``trusted`` keys to what these have signed. Else no state
-    is loaded: a takeover takes a few round trips, however many models there are, and must not
-    outlast a lease.
+    is loaded: a takeover takes a few round trips, however many models there are. One that reads
+    for longer than a lease needs a reader that is attended (`consumers.attended`).
 
     Returns
     -------
