@@ -88,13 +88,17 @@ def _contradictions(history: History, faults: Faults) -> None:
 
 
 def _order(history: History, faults: Faults) -> None:
-    """Check that receipts of later versions stand behind those of earlier ones."""
+    """Check that receipts of later versions stand behind those of earlier ones.
+
+    A receipt that made no version names the newest one of its time; where the store has lost one
+    whose receipts were published, that is an earlier one again.
+    """
     newest: dict[int, int] = {}
     for receipt in history.receipts.values():
         if receipt.version is None or receipt.partition < 0:
             continue
         before = newest.get(receipt.partition, -1)
-        if receipt.version < before:
+        if receipt.version < before and receipt.status == "APPLIED":
             faults.add(
                 f"the receipt at {receipt.place} is of version {receipt.version} and stands behind "
                 f"one of version {before}"

@@ -224,3 +224,17 @@ def test_a_log_of_receipts_that_shrinks_or_ends_is_refused() -> None:
     life.version(life.receipt("a"))
     life.version(receipt_log=None)
     assert "has no tree head" in failed(judged(life.records(), leaves=life.leaves))["receipt log"]
+
+
+def test_an_answer_may_stand_behind_the_receipts_of_a_version_that_was_lost() -> None:
+    """Version 2 was made again; meanwhile a request was answered that made none, in version 1."""
+    life = Life()
+    life.version(life.receipt("a"))
+    behind = life.receipt("c", "ALREADY_APPLIED", version=1)
+    life.version(life.receipt("b"), behind)
+    assert failed(judged(life.records(), leaves=life.leaves)) == {}
+    # But no deletion of an earlier version does
+    life.version(life.receipt("d"))
+    life.receipts[0], life.receipts[-1] = life.receipts[-1], life.receipts[0]
+    wrong = failed(judged(life.records(), leaves=life.leaves))
+    assert "stands behind one of version 3" in wrong["receipts"]
