@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 import redis
+import structlog
 
 from tests.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
 
@@ -48,6 +49,13 @@ def give_up(missing: Missing) -> NoReturn:
 
 def _worker_number() -> int:
     return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Undo what a test configured: the next one's log lines would be lost or elsewhere."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

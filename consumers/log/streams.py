@@ -125,8 +125,12 @@ class StreamsLog:
 
     def producer(self) -> StreamsProducer:
         """Return a new producer."""
-        client = own_client(self._origin).client()  # type: ignore[no-untyped-call]  # redis-py's gap
-        return StreamsProducer(client, None if self._barrier is None else self._barrier(client))
+        client = own_client(self._origin)
+        barrier = None if self._barrier is None else self._barrier(client)
+        if barrier is None or not barrier.waits:
+            return StreamsProducer(client)
+        # What waits must be the connection that wrote.
+        return StreamsProducer(client.client(), barrier)  # type: ignore[no-untyped-call]  # its gap
 
     def reader(self) -> StreamsReader:
         """Return a new reader."""

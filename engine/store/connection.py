@@ -250,14 +250,14 @@ class Barrier:
     """Step 6: nothing leaves before the commit is on disk.
 
     With ``appendfsync always`` the server has synced before it answers. Else WAITAOF is sent on
-    the connection that wrote, and the numbers that it returns are checked.
+    the connection that wrote, and the numbers that it returns are checked; ``waits`` says so.
     """
 
     def __init__(self, client: redis.Redis, *, relaxed: bool, replicas: int = 0) -> None:
         self._replicas = replicas
         with reachable(client):
-            self._waits = not relaxed and (replicas > 0 or not _always(client))
-            if self._waits and not _knows_waitaof(client):
+            self.waits = not relaxed and (replicas > 0 or not _always(client))
+            if self.waits and not _knows_waitaof(client):
                 raise NotDurable(
                     f"the store at {address(client)} can lose acknowledged writes in a crash; set "
                     "'appendonly yes' and 'appendfsync always' there, or accept the loss with "
@@ -269,7 +269,7 @@ class Barrier:
 
         WAITAOF knows only this connection's own writes, so one is made.
         """
-        if self._waits:
+        if self.waits:
             client.set(SETTLED, 1)
             self.wait(client)
 
@@ -281,7 +281,7 @@ class Barrier:
         NotDurable
             They were not within ``timeout`` seconds: publish nothing, read the state again.
         """
-        if not self._waits:
+        if not self.waits:
             return
         reply: Any = client.execute_command(  # type: ignore[no-untyped-call]  # redis-py's gap
             "WAITAOF", 1, self._replicas, int(timeout * 1000)

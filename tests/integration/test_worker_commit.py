@@ -264,7 +264,7 @@ class SlowDisk(Barrier):
     """A barrier of a server that syncs late: waiting fails until ``synced`` is set."""
 
     def __init__(self) -> None:
-        self._waits = True
+        self.waits = True
         self._replicas = 0
         self.synced = True
 
