@@ -95,7 +95,7 @@ class Decider:
         self._at_step = at_step
         self._batching = batching
         self._settle = settle
-        self._answers: Mapping[str, Sequence[Receipt]] = {}
+        self._answers: dict[str, Sequence[Receipt]] = {}
         self._states = HeldStates()
         self._seen: dict[ModelKeys, int] = {}
 
@@ -104,9 +104,18 @@ class Decider:
         self._states.clear()
         self._seen.clear()
 
-    def know_answers(self, answers: Mapping[str, Sequence[Receipt]]) -> None:
-        """Take the published receipts of models that are not registered."""
-        self._answers = answers
+    def know_answers(self, answers: Mapping[str, Sequence[Receipt]], *, beside: bool) -> None:
+        """Take the published receipts of models that are not registered.
+
+        ``beside`` those that are known for other partitions, or instead of all.
+        """
+        if not beside:
+            self._answers = dict(answers)
+            return
+        for model, found in answers.items():
+            known = self._answers.get(model, ())
+            names = {receipt.request_id for receipt in known}
+            self._answers[model] = [*known, *(r for r in found if r.request_id not in names)]
 
     def remember(self, state: ModelState) -> ModelState:
         """Take a state that was just loaded or committed."""

@@ -246,7 +246,8 @@ class DeletionWorker:
             answers = stranger_answers(
                 self._store, reader, set(registered), partitions, self._trusted
             )
-            self._decider.know_answers(answers)
+            others = self._consumer.assignment() - set(partitions)
+            self._decider.know_answers(answers, beside=bool(others))
             self._marks.wait_for(receipt.source for found in answers.values() for receipt in found)
             again, halted = settle_models(
                 self._store, reader, self._publisher, models, self._trusted

@@ -7,7 +7,8 @@ That holds if nothing was lost before the mark is written that is not mended by 
 writes marks of those partitions alone that it has taken over, on the connection that it has used
 since then, whose break is said to it (`engine.store.connection.surface_breaks`). Models that it
 could not mend are noted as halted. What it knows of models that are not registered is in its
-memory alone: it waits until it has passed the records that have their answers.
+memory alone: it waits until those records are passed that have their answers, by it or by whom
+their partition belongs to.
 """
 
 from __future__ import annotations
@@ -50,16 +51,21 @@ class Marks:
         self._published: list[Partition] = []
         self._met: dict[Partition, int] = {}
         self._answered: dict[tuple[str, int], int] = {}
+        self._homes: dict[tuple[str, int], tuple[Partition, int]] = {}
         self._left: dict[Partition, Mapping[str, int]] = {}
         self._due = 0.0
 
     def look_up(self, reader: Reader) -> None:
-        """Learn which partitions there are to be published to."""
+        """Learn which partitions there are to be published to, and where answered records lie."""
         published = (topics.VERSIONS, topics.MODELS, topics.RECEIPTS)
         self._published = [p for topic in published for p in reader.partitions(topic)]
+        for partition in reader.partitions(topics.DELETIONS):
+            place = (partition.topic, partition.index)
+            if place in self._answered:
+                self._homes[place] = (partition, reader.bounds(partition).end)
 
     def wait_for(self, answered: Iterable[Source]) -> None:
-        """Leave no mark of a partition before these records of it are decided (again)."""
+        """Leave no mark before these records are decided (again), whoever decides them."""
         for source in answered:
             place = (source.topic, source.partition)
             self._answered[place] = max(source.offset + 1, self._answered.get(place, 0))
@@ -78,6 +84,7 @@ class Marks:
         self._met.clear()
         self._left.clear()
         self._answered.clear()
+        self._homes.clear()
 
     def look(self, positions: Mapping[Partition, int]) -> None:
         """Leave marks if it is time, where everything below ``positions`` is decided or held.
@@ -92,7 +99,7 @@ class Marks:
             return
         self._due = now + self._period
         again = [p for p in self._met if positions.get(p, 0) >= self._first(p)]
-        if not again:
+        if not again or self._waits_elsewhere():
             return
         try:
             ends = {str(partition): self._bounds(partition).end for partition in self._published}
@@ -103,6 +110,17 @@ class Marks:
         if moved:
             self._handover.set_marks(map(str, moved), ends)
             self._left |= dict.fromkeys(moved, ends)
+
+    def _waits_elsewhere(self) -> bool:
+        """Return whether another worker has not yet decided (again) what has known answers."""
+        for place, (partition, end) in list(self._homes.items()):
+            if partition in self._met:
+                continue  # its position is looked at
+            passed = self._handover.watermark(str(partition)) or 0
+            if passed < min(self._answered.get(place, 0), end):
+                return True
+            del self._homes[place]
+        return False
 
     def _first(self, partition: Partition) -> int:
         """Return from which position on a mark of this partition may be left.

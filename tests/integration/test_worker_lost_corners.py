@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
 
-from consumers import takeover, topics
+from consumers import reach, takeover, topics
 from consumers.deletion_worker import BatchLimits
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog, Moment
@@ -18,6 +19,7 @@ from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.keys import shard_of
 from tests.integration.test_worker_lost_writes import lose_a_rebuild, values
+from tests.integration.test_worker_requests import append_to
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
 from tests.support.waiting import CROWDED
@@ -291,3 +293,35 @@ def test_a_store_that_went_on_by_itself_is_not_published(memory: Platform) -> No
     [reason] = worker._halted.values()
     assert "went on by itself" in reason
     assert memory.versions() == published
+
+
+def test_a_repeat_elsewhere_finds_the_answer_although_two_workers_died(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a request for an unregistered model, and its repeat in another worker's partition."""
+    monkeypatch.setattr(reach, "NET", 0)
+    ghost = next(m for m in map("g{}".format, range(99)) if partition_index(m.encode(), 2) == 0)
+    memory.register("m", budget=10.0)
+    slow, _ = memory.pair
+    stray = memory.deletion_worker(mark_seconds=0.0, limits=BatchLimits(records=1))
+    for worker in (slow, stray):
+        worker.run_once(0.0)
+    assert [partition.index for partition in slow._consumer.assignment()] == [0]
+    before = whole(memory)
+    body = json.dumps({"request_id": "r", "model_id": ghost, "row_ids": ["x"]}).encode()
+    memory.send_raw(body, ghost.encode())
+    slow.run_once(0.0)
+    append_to(memory, 1, b"garbage", ghost.encode())
+    append_to(memory, 1, body, ghost.encode())
+    published = values(memory, topics.RECEIPTS)
+    # When all that is lost, who has the repeat takes over, decides one record, and dies,
+    put_back(memory, before)
+    stray.recover()
+    stray.run_once(0.0)
+    stray.close()
+    # and the next one takes over while the owner of the first record does nothing
+    successor = memory.deletion_worker(mark_seconds=0.0)
+    for _ in range(5):
+        successor.run_once(0.0)
+    assert len(published) == 1
+    assert values(memory, topics.RECEIPTS) == published

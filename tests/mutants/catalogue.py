@@ -212,8 +212,8 @@ MUTANTS = (
         (
             Edit(
                 _WORKER,
-                "            self._decider.know_answers(answers)\n",
-                "            self._decider.know_answers({})\n",
+                "self._decider.know_answers(answers, beside=bool(others))",
+                "self._decider.know_answers({}, beside=bool(others))",
             ),
         ),
         f"{_LOST}::test_lost_answers_of_an_unregistered_model_stand",

@@ -9,7 +9,7 @@ import pytest
 
 from consumers import reach, topics
 from consumers.events import Source
-from consumers.log.base import Bounds, Partition
+from consumers.log.base import Bounds, Message, Partition
 from consumers.log.memory import MemoryLog
 from consumers.marks import Marks
 from consumers.reach import Reach
@@ -53,9 +53,13 @@ class Kept:
 
     def __init__(self) -> None:
         self.marks: dict[str, Mapping[str, int]] = {}
+        self.watermarks: dict[str, int] = {}
 
     def set_marks(self, partitions: Iterable[str], ends: Mapping[str, int]) -> None:
         self.marks |= dict.fromkeys(partitions, ends)
+
+    def watermark(self, partition: str) -> int | None:
+        return self.watermarks.get(partition)
 
 
 @pytest.fixture
@@ -84,6 +88,28 @@ def test_a_mark_is_left_once_the_records_that_have_answers_are_decided(
     assert set(kept.marks) == {str(ONE), str(TWO)}
     assert len(kept.marks[str(ONE)]) == 3, "versions, parameters and receipts"
     assert set(kept.marks[str(ONE)].values()) == {7}
+
+
+def test_no_mark_is_left_before_others_have_decided_what_has_answers(kept: Kept) -> None:
+    """A repeat in our partition must find the answers, for as long as the store does not."""
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(1))
+    asked = [Message(topics.DELETIONS, b"m", b"%d" % number) for number in range(3)]
+    log.producer().publish(asked)
+    [elsewhere] = log.reader().partitions(topics.DELETIONS)
+    marks = Marks(cast(Handover, kept), lambda _: Bounds(0, 7), period=0.0)
+    # The second answer names a record of a topic that ended: nobody will pass it
+    for offset in (1, 50):
+        marks.wait_for([Source(topic=elsewhere.topic, partition=0, offset=offset)])
+    marks.look_up(log.reader())
+    marks.taken_over(ONE, 9)
+    marks.look({ONE: 9})
+    kept.watermarks[str(elsewhere)] = 2
+    marks.look({ONE: 9})
+    assert not kept.marks
+    kept.watermarks[str(elsewhere)] = 3
+    marks.look({ONE: 9})
+    assert list(kept.marks) == [str(ONE)]
 
 
 def test_a_topic_that_was_made_again_ends_marks_and_not_the_worker(kept: Kept) -> None:
