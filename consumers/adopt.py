@@ -14,20 +14,17 @@ from dataclasses import dataclass, replace
 
 from consumers import chain, topics
 from consumers.adopt_refresh import adopt_refresh, check_log
-from consumers.decide import compute, decide, rows_named, source_of
-from consumers.deletion_transition import deletion_transition
+from consumers.decide_again import decide_again
 from consumers.events import Receipt, Version
 from consumers.log.base import Partition, Reader
 from consumers.lost_batches import Batch, as_committed, comes_to
 from consumers.lost_history import (
     Lost,
     fork,
-    items_of,
     not_held,
     origin_of_version,
     partition_of,
     read_lost,
-    request_of,
 )
 from consumers.newest import records_of
 from consumers.reach import Reach
@@ -49,7 +46,7 @@ from consumers.transition import (
     with_leaves,
     with_meta,
 )
-from consumers.validate import Refreshed, Refused, Valid, validate
+from consumers.validate import Refreshed, validate
 from engine.errors import CommitConflict, VersionFork
 from engine.objective import Array, norm
 from engine.store.commit import Commit
@@ -139,8 +136,8 @@ class _Adoption:
             partition = partition_of(self.reader, version.source)
             ends = self._answered_before(before, leaves, version)
             own = {partition: version.source.first_offset}
-            state = self._answer_again(state, ends | own)
-            transition = self._version_again(state, partition, version)
+            state, alike = self._answer_before(state, ends | own)
+            transition = self._version_again(state, partition, version) if alike else None
             if transition is None:
                 self._say("adopt_parameters", "it cannot be made again: a rebuild is due", state)
                 rest = self.lost.versions[at:]
@@ -151,8 +148,7 @@ class _Adoption:
             if version.refresh is not None:
                 self._say("adopt_refresh", "a lost refresh is swapped in again", state)
             state = self._take(state, transition, version)
-        state = self._answer_again(state, dict.fromkeys(self.lost.receipts, _TO_THE_END))
-        state = self._take_answers(state)
+        state = self._answer_after(state)
         return self._drop_decided_job(before, state)
 
     def _say(self, action: str, what: str, state: ModelState) -> None:
@@ -178,8 +174,45 @@ class _Adoption:
             for partition, receipts in self.lost.receipts.items()
         }
 
-    def _answer_again(self, state: ModelState, ends: Mapping[Partition, int]) -> ModelState:
-        """Decide again what was answered below ``ends``, where no version of it was published."""
+    def _answer_before(
+        self, state: ModelState, ends: Mapping[Partition, int]
+    ) -> tuple[ModelState, bool]:
+        """Decide again what was answered below ``ends``, before the next published version.
+
+        False: something of it would make a version this time, and take the number of that one.
+        """
+        for position, batch in self._commits(state, ends):
+            state = self._take_answers(state, position)
+            transition = decide_again(self.store, self.reader, self.lost, state, batch)
+            if transition.after.version > state.version:
+                return state, False
+            state = self._take(state, transition, None)
+        return state, True
+
+    def _answer_after(self, state: ModelState) -> ModelState:
+        """Decide again what was answered after the last published version."""
+        ends = dict.fromkeys(self.lost.receipts, _TO_THE_END)
+        for position, batch in self._commits(state, ends):
+            state = self._take_answers(state, position)
+            transition = decide_again(self.store, self.reader, self.lost, state, batch)
+            if transition.after.version > state.version:
+                self._check_alone(transition)
+            state = self._take(state, transition, None)
+        return self._take_answers(state)
+
+    def _check_alone(self, transition: Transition) -> None:
+        """Refuse to make a version of which a request has its receipt that is not in it."""
+        after = transition.after
+        others = self.lost.applied_in(after.version) - transition.commit.requests.keys()
+        if others:
+            raise VersionFork(
+                f"model {after.model_id!r}: request {min(others)!r} was answered APPLIED with "
+                f"version {after.version}, which the store lost, and which comes out again without "
+                "it. Restore the store, or register the model again with --replace"
+            )
+
+    def _commits(self, state: ModelState, ends: Mapping[Partition, int]) -> list[tuple[int, Batch]]:
+        """Return what was answered below ``ends`` as it was committed, in the order of the log."""
         commits: list[tuple[int, Batch]] = []
         for partition, end in ends.items():
             first = state.offsets.get(str(partition), 0)
@@ -192,16 +225,16 @@ class _Adoption:
                 offsets = range(commit[0].source.offset, commit[-1].source.offset + 1)
                 batch = Batch(partition, offsets, commit[0].completed_at)
                 commits.append((self.lost.position(commit[0]), batch))
-        for _, batch in sorted(commits, key=lambda commit: commit[0]):
-            state = self._take(state, self._decide_again(state, batch), None)
-        return state
+        return sorted(commits, key=lambda commit: commit[0])
 
-    def _take_answers(self, state: ModelState) -> ModelState:
+    def _take_answers(self, state: ModelState, until: int | None = None) -> ModelState:
         """Keep the final receipts of requests that are deferred (again), as they were published.
 
-        A rebuild had resolved them, and the store lost it before its version was published.
+        A rebuild had resolved them, and the store lost it before its version was published. What
+        was decided after that waited for the next one: so those before place ``until`` are kept
+        before what stands there is decided again, and the log of receipts has its order.
         """
-        receipts = self.lost.answers(state)
+        receipts = self.lost.answers(state, until)
         if not receipts:
             return state
         self._say("adopt_waiting", "requests that wait were answered already", state)
@@ -239,44 +272,8 @@ class _Adoption:
         else:
             offsets = range(source.first_offset, source.last_offset + 1)
             batch = Batch(partition, offsets, version.created_at)
-            transition = self._decide_again(state, batch)
+            transition = decide_again(self.store, self.reader, self.lost, state, batch)
         return transition if comes_to(transition, version) else None
-
-    def _decide_again(self, state: ModelState, batch: Batch) -> Transition:
-        there = items_of(self.reader, batch.partition, batch.offsets, state.model_id)
-        items = [self._as_refused(item) for item in self.lost.answered(there)]
-        named = [item.request.subject_id for item in items if isinstance(item, Valid)]
-        subjects = self.store.subjects(state, [name for name in named if name is not None])
-        requests = [name for item in items if (name := request_of(item)[1]) is not None]
-        lookup = self.store.look_up(state, requests, rows_named(items, subjects))
-        return deletion_transition(
-            state,
-            compute(state, decide(state, items, lookup, subjects), lookup),
-            [item for item in items if isinstance(item, Refused)],
-            replace(batch.origin, published=self.lost.same_decision),
-            now=batch.at,
-        )
-
-    def _as_refused(self, item: Valid | Refused) -> Valid | Refused:
-        """Return a request that was refused for what the model was then as one that is refused.
-
-        It was not registered yet, or had other rows: the answer stands, whatever it is now.
-        """
-        if isinstance(item, Refused):
-            return item
-        code = self.lost.refusal(item.request.request_id, source_of(item.record))
-        if code is None:
-            return item
-        request = item.request
-        return Refused(
-            item.record,
-            code,
-            "",
-            request.model_id,
-            request.request_id,
-            item.body,
-            dead_letter=False,
-        )
 
     # -- taking what was published ------------------------------------------------------------
 

@@ -6,7 +6,7 @@ refuse is deferred to a rebuild without them; its neighbours are applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -152,6 +152,7 @@ class _Sorter:
     bodies: dict[str, tuple[str, Source]] = field(default_factory=dict)
     waiting: frozenset[str] = frozenset()
     all_wait: bool = False
+    told: Collection[str] = ()
 
     def sort(self, item: Valid | Refused) -> None:
         request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
@@ -225,7 +226,8 @@ class _Sorter:
             frozenset(shares),
             commitment,
         )
-        if self.waiting.intersection(live) or (self.all_wait and live):
+        waits = self.all_wait or request_id in self.told
+        if self.waiting.intersection(live) or (waits and live):
             return Deferral(accepted, "AWAITING_REBUILD", _WAITS)
         self.claimed |= dict.fromkeys((*live, *retired), request_id)
         return accepted
@@ -236,11 +238,15 @@ def decide(
     items: Sequence[Valid | Refused],
     lookup: Lookup,
     subjects: Mapping[str, Sequence[str]],
+    told: Collection[str] = (),
 ) -> tuple[Decision, ...]:
-    """Sort a batch's requests, in order. ``state`` None: the model is not registered."""
+    """Sort a batch's requests, in order. ``state`` None: the model is not registered.
+
+    Those in ``told`` wait for a rebuild in any case: they were told so.
+    """
     waiting = state.deferred_rows if state is not None else frozenset()
     all_wait = state is not None and (state.meta.awaiting_rebuild or bool(state.answered))
-    sorter = _Sorter(state, lookup, subjects, waiting=waiting, all_wait=all_wait)
+    sorter = _Sorter(state, lookup, subjects, waiting=waiting, all_wait=all_wait, told=told)
     for item in items:
         sorter.sort(item)
     return tuple(sorter.decisions)

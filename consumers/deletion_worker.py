@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from consumers import topics
-from consumers.attended import AttendedReader
+from consumers.attended import Attendance, AttendedReader
 from consumers.batching import Batching, HeldRequests, Rest
 from consumers.decider import Decider
 from consumers.grouping import Group, group_records
@@ -125,6 +125,7 @@ class DeletionWorker:
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = Lag(store, self._consumer, self._metrics, self._health)
+        self._attendance = Attendance(self._consumer, self._health)
         self._marks = Marks(store.handover, self._consumer.bounds, mark_seconds)
         self._settled: set[str] = set()
         self._positions: dict[Partition, int] = {}
@@ -132,7 +133,6 @@ class DeletionWorker:
         self._halted_at = 0.0
         self._held_back: dict[tuple[ModelKeys, Partition], int] = {}
         self._rewind = False
-        self._caught_up = False
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -158,11 +158,11 @@ class DeletionWorker:
     def run_once(self, timeout: float | None = None) -> int:
         """Take one micro-batch through all steps; return how many records it had."""
         self._take_over()
+        self._attendance.check()
         self._at_step(Step.POLL)
         wait = self._limits.poll_seconds if timeout is None else timeout
         room = min(self._limits.records, self._held.room())
         records = self._consumer.poll(wait, room)
-        self._caught_up = len(records) < room
         lost = self._drop_lost()
         # Also of a partition that was lost and is back: it is read again from its watermark.
         records = [record for record in records if record.partition not in lost]
@@ -203,13 +203,15 @@ class DeletionWorker:
         self._drop_lost()
         fresh = set(self._consumer.take_assigned())
         now = time.monotonic()
-        # Only at the log's end: a halted model's first request holds the watermark down, and what
-        # lies behind it may take longer to read again than the time between two looks.
-        if self._halted and self._caught_up and now - self._halted_at > _HALT_SECONDS:
+        # Not before all is read that there was: a halted model's first request holds the watermark
+        # down, and what lies behind it may take longer to read than the time between two looks.
+        read = self._marks.caught_up(self._positions)
+        if self._halted and read and now - self._halted_at > _HALT_SECONDS:
             self._rewind = True  # a person may have mended what halted them
         if self._rewind or (fresh and self._halted):
             # What is held back lies in partitions that are held already: look at all of them.
             fresh |= self._consumer.assignment()
+            self._settled.clear()
         if not fresh:
             return
         if self._rewind:
@@ -238,7 +240,7 @@ class DeletionWorker:
 
     def _settle(self, partitions: Collection[Partition]) -> None:
         """Compare the models of these partitions with what was published, and halt what differs."""
-        reader = AttendedReader(self._log.reader(), self._attend)
+        reader = AttendedReader(self._log.reader(), self._attendance)
         try:
             registered = self._store.model_ids()
             models = models_of(reader, registered, partitions)
@@ -255,7 +257,7 @@ class DeletionWorker:
             self._marks.look_up(reader)
         finally:
             reader.close()
-        self._settled = set(models)
+        self._settled.update(models)
         for keys, error in (lost | halted).items():
             self._halt(keys, error)
         self._producer.publish(again)
@@ -268,7 +270,7 @@ class DeletionWorker:
         """
         if model_id in self._settled:
             return False
-        reader = AttendedReader(self._log.reader(), self._attend)
+        reader = AttendedReader(self._log.reader(), self._attendance)
         try:
             again, halted = settle_models(
                 self._store, reader, self._publisher, [model_id], self._trusted
@@ -280,11 +282,6 @@ class DeletionWorker:
         self._producer.publish(again)
         self._settled.add(model_id)
         return True
-
-    def _attend(self) -> None:
-        """Stay a member of the group, and alive, in the midst of a takeover."""
-        self._consumer.poll(0.0, 0)
-        self._health.beat()
 
     def _forget_halts(self) -> None:
         self._halted.clear()
@@ -367,6 +364,8 @@ class DeletionWorker:
                 self._metrics.end_to_end_seconds.observe(seconds)
         self._at_step(Step.ERASE)
         for keys in touched:
+            if keys in failed:
+                continue  # its receipts are not out
             try:
                 erase(self._store, keys, self._at_step)
             except CorruptState as error:

@@ -23,7 +23,7 @@ from engine.errors import VersionFork
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
-_OUTSIDE = ("REQUEST_ID_CONFLICT", "UNKNOWN_MODEL")
+OUTSIDE = ("REQUEST_ID_CONFLICT", "UNKNOWN_MODEL")
 """Codes of receipts that no log of a model holds."""
 
 _OF_THE_MOMENT = ("UNKNOWN_MODEL", "UNKNOWN_ROWS")
@@ -97,7 +97,7 @@ class Lost:
         for receipt in self.all_receipts:
             name = (receipt.source, receipt.request_id)
             new = name in undecided or receipt.request_id in waiting
-            if new and receipt.final and receipt.code not in _OUTSIDE:
+            if new and receipt.final and receipt.code not in OUTSIDE:
                 found.setdefault(name, receipt)
         return tuple(found.values())
 
@@ -106,21 +106,57 @@ class Lost:
         """The newest version that was published."""
         return self.versions[-1].version if self.versions else self.known
 
-    def answers(self, state: ModelState) -> tuple[Receipt, ...]:
+    def answers(self, state: ModelState, until: int | None = None) -> tuple[Receipt, ...]:
         """Return the final receipts of requests that the state defers, of versions that are lost.
 
-        A rebuild resolved them, and the store lost it before its version was published.
+        A rebuild resolved them, and the store lost it before its version was published. Only what
+        stands before place ``until`` is looked at: no version beyond the state was published there.
         """
         waiting = state.deferred.keys() - state.answered
+        newest = min(self.newest, state.version)
         found: dict[str, Receipt] = {}
-        for receipt in self.all_receipts:
-            if receipt.request_id in waiting and self._is_ahead(receipt):
+        for receipt in self.all_receipts[:until]:
+            if receipt.request_id in waiting and receipt.final and (receipt.version or 0) > newest:
                 found.setdefault(receipt.request_id, receipt)
         return tuple(found.values())
+
+    def applied_in(self, version: int) -> frozenset[str]:
+        """Return the requests whose final receipt says that a version leaves their rows out."""
+        return frozenset(
+            receipt.request_id
+            for receipt in self.all_receipts
+            if (receipt.status, receipt.version) == ("APPLIED", version)
+        )
 
     def _is_ahead(self, receipt: Receipt) -> bool:
         """Return whether a receipt is final, and names a version that was not published."""
         return receipt.final and (receipt.version or 0) > self.newest
+
+    def had_to_wait(self, request_id: str, source: Source) -> bool:
+        """Return whether a request waited for a rebuild, by what was published of it.
+
+        It was told so; or it has its final receipt in a version that is lost, and so has another
+        one that was told so: a rebuild made that version.
+        """
+        receipts = [self.all_receipts[at] for at in self._places.get((request_id, source), ())]
+        if any(receipt.final and (receipt.version or 0) <= self.known for receipt in receipts):
+            return False  # see `same_decision`
+        return any(
+            not receipt.final or (self._is_ahead(receipt) and receipt.version in self._rebuilt)
+            for receipt in receipts
+        )
+
+    @cached_property
+    def _rebuilt(self) -> frozenset[int | None]:
+        """The versions in which requests that had been told to wait were resolved."""
+        found = [[self.all_receipts[at] for at in places] for places in self._places.values()]
+        return frozenset(
+            receipt.version
+            for receipts in found
+            if not all(receipt.final for receipt in receipts)
+            for receipt in receipts
+            if receipt.final
+        )
 
     def refusal(self, request_id: str, source: Source) -> str | None:
         """Return the code with which a request was refused for what the model was then."""

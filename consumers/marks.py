@@ -99,7 +99,7 @@ class Marks:
             return
         self._due = now + self._period
         again = [p for p in self._met if positions.get(p, 0) >= self._first(p)]
-        if not again or self._waits_elsewhere():
+        if not again or self._waits(positions):
             return
         try:
             ends = {str(partition): self._bounds(partition).end for partition in self._published}
@@ -111,12 +111,19 @@ class Marks:
             self._handover.set_marks(map(str, moved), ends)
             self._left |= dict.fromkeys(moved, ends)
 
-    def _waits_elsewhere(self) -> bool:
-        """Return whether another worker has not yet decided (again) what has known answers."""
+    def caught_up(self, positions: Mapping[Partition, int]) -> bool:
+        """Return whether all is passed that the partitions had when they were taken over."""
+        return all(positions.get(partition, 0) >= end for partition, end in self._met.items())
+
+    def _waits(self, positions: Mapping[Partition, int]) -> bool:
+        """Return whether something that has a known answer is not yet decided (again).
+
+        By another worker, or by this one: who gets one of its partitions alone goes by that mark.
+        """
         for place, (partition, end) in list(self._homes.items()):
-            if partition in self._met:
-                continue  # its position is looked at
-            passed = self._handover.watermark(str(partition)) or 0
+            passed = positions.get(partition, 0)
+            if partition not in self._met:
+                passed = self._handover.watermark(str(partition)) or 0
             if passed < min(self._answered.get(place, 0), end):
                 return True
             del self._homes[place]

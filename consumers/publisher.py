@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from consumers import topics
 from consumers.log.base import Message, Producer
+from consumers.loop import TRANSIENT
 from consumers.steps import AtStep, Step, unwatched
-from engine.errors import LetheError, Unavailable
+from engine.errors import LetheError
 from engine.store.keys import ModelKeys
 from engine.store.outbox import BATCH, Entry, Outbox, Stage
 from engine.store.store import ModelStore
@@ -46,7 +47,8 @@ class Publisher:
         Raises
         ------
         LogUnavailable, StoreUnavailable, NotDurable
-            Some messages may be in the log; call again later, nothing is lost.
+            Some messages may be in the log, and perhaps not on its disk; call again later, nothing
+            is lost. It is no fault of a model: none is sent apart for it.
         """
         failed: dict[ModelKeys, LetheError] = {}
         remaining = list(models)
@@ -58,7 +60,7 @@ class Publisher:
             self._store.settle()
             try:
                 self._send(waiting)
-            except Unavailable:
+            except TRANSIENT:
                 raise
             except LetheError:
                 self._send_apart(waiting, failed)
@@ -75,7 +77,7 @@ class Publisher:
         for keys in models:
             try:
                 entries = self._outbox.read(keys)
-            except Unavailable:
+            except TRANSIENT:
                 raise
             except LetheError as error:
                 failed[keys] = error
@@ -97,26 +99,30 @@ class Publisher:
             if any(entry.topic == topics.DEAD_LETTERS for entry in there):
                 self._at_step(Step.DEAD_LETTER)
             if there:
-                waiting = self._still_there(waiting)
+                waiting = self._still_there(waiting, stage)
                 self._producer.publish(_messages(waiting, stage))
         self._at_step(Step.TRIM)
         for keys, sent in waiting.items():
             self._outbox.trim(keys, [entry_id for entry_id, _ in sent])
 
-    def _still_there(self, waiting: Waiting) -> Waiting:
+    def _still_there(self, waiting: Waiting, stage: Stage) -> Waiting:
         """Return what the store still holds: the log may have been slow.
 
         What a failover has lost meanwhile must not be published: another worker decides it again.
+        Nor what a --replace has withdrawn, which leaves messages of other stages.
         """
-        held = self._outbox.holds({keys: entries[-1] for keys, entries in waiting.items()})
-        return {keys: waiting[keys] for keys in held}
+        last = {
+            keys: next((e for e in reversed(entries) if e[1].stage is stage), entries[-1])
+            for keys, entries in waiting.items()
+        }
+        return {keys: waiting[keys] for keys in self._outbox.holds(last)}
 
     def _send_apart(self, waiting: Waiting, failed: dict[ModelKeys, LetheError]) -> None:
         """Send each model's messages by themselves, so that one cannot hold up the others."""
         for keys, entries in waiting.items():
             try:
                 self._send({keys: entries})
-            except Unavailable:
+            except TRANSIENT:
                 raise
             except LetheError as error:
                 failed[keys] = error

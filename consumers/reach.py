@@ -40,9 +40,9 @@ class Reach:
 
     @classmethod
     def behind(cls, marks: Iterable[Mapping[str, int]]) -> Reach:
-        """Return what may be lost by a store that has these marks; an empty one is none."""
+        """Return what may be lost by a store that has these marks; where one is empty, anything."""
         distinct = {frozenset(mark.items()) for mark in marks}
-        least = NET if all(distinct) else TAIL
+        least = NET if all(distinct) else FARTHEST
         return cls(least, tuple(dict(mark) for mark in distinct if mark))
 
     def first(self, partition: Partition, bounds: Bounds) -> int:

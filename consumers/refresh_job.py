@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
@@ -15,13 +16,13 @@ import numpy as np
 from consumers.certificates import first_ledger, polished_enough, renoised
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
-from consumers.refresh_order import choose_size
+from consumers.refresh_order import choose_size, in_turn
 from consumers.steps import AtStep, Step, unwatched
 from engine.blockwise import audit_blocks
 from engine.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from engine.classes import class_counts, one_sided
 from engine.error import sample_sentinels, scale
-from engine.errors import CorruptState, IllConditioned, LetheError
+from engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
 from engine.objective import Array, Objective, Rows
 from engine.policy import Choice, Size
 from engine.refresh import NewGeneration, compact, polish_snapshot, rebuild
@@ -29,6 +30,7 @@ from engine.store import staging
 from engine.store.generation import Sampled
 from engine.store.head import Status
 from engine.store.jobs import JobResult, write_result
+from engine.store.keys import GenerationKeys
 from engine.store.snapshot import Snapshot, load_factor, take_snapshot
 from engine.store.staged import Staged, catch_up, stream_fields
 from engine.store.state import ModelState
@@ -244,14 +246,12 @@ def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
 
 
 def _to_resolve(state: ModelState) -> tuple[str, ...]:
-    """Return the oldest deferred requests, as many as one version event can name."""
-    oldest = sorted(
-        state.deferred.values(), key=lambda r: (str(r.source["partition"]), r.source["offset"])
-    )
-    sizes = accumulate(len(json.dumps(request.request_id)) + 1 for request in oldest)
+    """Return the first deferred requests, as many as one version event can name."""
+    ordered = in_turn(state.deferred.values())
+    sizes = accumulate(len(json.dumps(request.request_id)) + 1 for request in ordered)
     return tuple(
         request.request_id
-        for request, size in zip(oldest, sizes, strict=True)
+        for request, size in zip(ordered, sizes, strict=True)
         if size <= RESOLVED_BYTES
     )
 
@@ -265,6 +265,17 @@ def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Sta
     return replace(generation, objective=Objective(config.kind, penalty)), "INTERCEPT_PENALISED"
 
 
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """A staged generation, and which deletions it knows."""
+
+    staged: Staged
+    position: int
+    rows: int
+    class_counts: tuple[int, ...] | None
+    certified: float | None
+
+
 def _stage(
     job: _Job,
     snapshot: Snapshot,
@@ -276,10 +287,45 @@ def _stage(
     ledger: Ledger | None = None,
 ) -> JobResult:
     """Stage the new generation, let it learn of deletions meanwhile, and seal it."""
-    state, client = snapshot.state, job.store.client
+    state = snapshot.state
     # A name for each attempt: one that was thought dead must not write where another's result,
     # live by now, lies. What is left behind expires.
     where = state.keys.generation(f"{made.generation.number}-{uuid.uuid4().hex}")
+    try:
+        sealed = _caught_up(job, snapshot, made, _write(job, snapshot, made, where, ledger))
+    except Exception:
+        # The store may be full of it. Not once the result is sent: where its answer is lost, the
+        # generation may be live by now.
+        with suppress(Unavailable):
+            staging.discard(job.store.client, where.everything())
+        raise
+    scalars, thetas = stream_fields(sealed.staged.stream)
+    result = _result(
+        job,
+        state,
+        choice,
+        sealed=sealed.position,
+        certified=sealed.certified,
+        staged_key=where.name,
+        generation=made.generation.number,
+        rows=sealed.rows,
+        class_counts=sealed.class_counts,
+        stream=scalars,
+        status=status,
+        resolved=resolved,
+        ledger=sealed.staged.ledger,
+    )
+    return _store(job, result, thetas)
+
+
+def _write(
+    job: _Job,
+    snapshot: Snapshot,
+    made: NewGeneration,
+    where: GenerationKeys,
+    ledger: Ledger | None,
+) -> Staged:
+    """Write a new generation under keys that expire."""
     n = len(snapshot.ids)
     sentinels = sample_sentinels(
         made.generation, snapshot.ids, snapshot.rows, made.dual_rows, made.generation.number
@@ -290,7 +336,7 @@ def _stage(
         job.at_step(Step.REFRESH_STAGE)
 
     staging.stage_generation(
-        client,
+        job.store.client,
         where,
         generation=made.generation,
         stream=made.stream,
@@ -302,9 +348,14 @@ def _stage(
         on_rows=written,
         row_keys=job.store.row_keys,
     )
-    staged = Staged(where, made.generation, made.stream, sentinels, ledger)
+    return Staged(where, made.generation, made.stream, sentinels, ledger)
+
+
+def _caught_up(job: _Job, snapshot: Snapshot, made: NewGeneration, staged: Staged) -> _Sealed:
+    """Let a staged generation learn of what was deleted since the snapshot, but for a few rows."""
+    state, client, where = snapshot.state, job.store.client, staged.keys
     counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
-    rows, position, certified = n, state.meta.deletions_logged, made.certified
+    rows, position, certified = len(snapshot.ids), state.meta.deletions_logged, made.certified
     for _ in range(_CATCH_UP_ROUNDS):
         latest = job.store.load_model(job.event.model_id).meta.deletions_logged
         if latest - position <= CATCH_UP_LIMIT:
@@ -321,20 +372,4 @@ def _stage(
             counts = caught_up.class_counts(counts)
             staging.unstage_rows(client, where, caught_up.rows, job.store.row_keys)
             staging.stage_stream(client, where, staged.stream)
-    scalars, thetas = stream_fields(staged.stream)
-    result = _result(
-        job,
-        state,
-        choice,
-        sealed=position,
-        certified=certified,
-        staged_key=where.name,
-        generation=made.generation.number,
-        rows=rows,
-        class_counts=counts,
-        stream=scalars,
-        status=status,
-        resolved=resolved,
-        ledger=staged.ledger,
-    )
-    return _store(job, result, thetas)
+    return _Sealed(staged, position, rows, counts, certified)

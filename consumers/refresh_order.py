@@ -7,17 +7,19 @@ request that waits for a rebuild is the exception: it waits until one succeeds.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from consumers.certificates import making_room, part_spent
-from consumers.events import RefreshRequested
+from consumers.events import Receipt, RefreshRequested
 from engine.certified import REFRESH_AT
 from engine.error import remainder_estimate
 from engine.policy import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Failures, Meta, PendingJob
+from engine.store.reading import record
 from engine.store.staging import TIME_TO_LIVE
-from engine.store.state import ModelState
+from engine.store.state import Deferred, ModelState
 
 ORDERED = "ordered"
 SCHEDULED = "scheduled"
@@ -88,6 +90,28 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"
     return "certificate" if part_spent(state) > REFRESH_AT and not facts.fresh else None
+
+
+def in_turn(deferred: Iterable[Deferred]) -> list[Deferred]:
+    """Return deferred requests in the order in which rebuilds resolve them.
+
+    Those that are answered come first, as they were answered: an answer says how many rows its
+    request deletes and in which version, so no other may have its rows or its place.
+
+    Raises
+    ------
+    CorruptState
+        A stored answer does not parse.
+    """
+    return sorted(deferred, key=_turn)
+
+
+def _turn(request: Deferred) -> tuple[bool, float, str, str | int]:
+    place = str(request.source["partition"]), request.source["offset"]
+    if request.answer is None:
+        return True, 0.0, *place
+    what = f"deferred request {request.request_id!r}, its answer"
+    return False, record(Receipt, request.answer, what).completed_at.timestamp(), *place
 
 
 def is_stuck(state: ModelState) -> bool:

@@ -70,6 +70,8 @@ class _Job:
 class JobQueue:
     """Jobs in the order of the log, each handed out when its model's limit lets it; one thread.
 
+    One that a server broke off comes behind the others.
+
     Parameters
     ----------
     store
@@ -96,6 +98,7 @@ class JobQueue:
         self._logger = logger
         self._metrics = metrics
         self._jobs: deque[_Job] = deque()
+        self._interrupted: dict[str, int] = {}
 
     def __len__(self) -> int:
         """Return how many jobs are not done."""
@@ -125,15 +128,27 @@ class JobQueue:
     def take(self) -> tuple[Record, RefreshRequested | None] | None:
         """Take the first job that may be begun now out of the queue; None if there is none.
 
+        Jobs that were interrupted come behind the others.
+
         Without an event it is nothing to do: a record that is no job, or a refused order.
         """
-        for job in list(self._jobs):
+        for job in sorted(self._jobs, key=self._times_interrupted):
             if job.due <= self._now().timestamp():
                 event = None if job.event is None else self._judged(job, job.event)
                 if job.due <= self._now().timestamp():
                     self._jobs.remove(job)
                     return job.record, event
         return None
+
+    def let_pass(self, job_id: str) -> None:
+        """Note that a job was interrupted: when it is read again, all others pass it."""
+        times = self._interrupted.pop(job_id, 0)
+        while len(self._interrupted) >= JOBS:
+            del self._interrupted[next(iter(self._interrupted))]
+        self._interrupted[job_id] = times + 1
+
+    def _times_interrupted(self, job: _Job) -> int:
+        return 0 if job.event is None else self._interrupted.get(job.event.job_id, 0)
 
     def _judged(self, job: _Job, event: RefreshRequested) -> RefreshRequested | None:
         """Return the event of a job that may begin; else set when it is due, or refuse it."""

@@ -1,7 +1,8 @@
 """The refresh worker: takes refresh jobs, stores results, and says so. Safe to kill at any time.
 
-A job that was begun and not finished is done again from the start; its staged keys expire. The
-worker keeps polling while it computes, so that the log does not take it for dead.
+A job that was begun and not finished is done again from the start; its staged keys expire. One
+that a server broke off lets all others pass. The worker keeps polling while it computes, so that
+the log does not take it for dead.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 
 from consumers import cloudevents, topics
@@ -25,13 +25,23 @@ from consumers.steps import AtStep, Step, unwatched
 from consumers.takeover import start_offset
 from consumers.telemetry import logger
 from engine.errors import LetheError, LogReset, Unavailable
-from engine.store.jobs import JobResult, begin_attempt, end_attempt, write_failure
+from engine.store.jobs import (
+    Attempts,
+    JobResult,
+    begin_attempt,
+    end_attempt,
+    write_failure,
+)
 from engine.store.store import ModelStore
 
 GROUP = "lethe-refresh"
 _POLL_SECONDS = 0.5
 _BUSY_POLL_SECONDS = 0.2
 _ATTEMPTS = 3  # at one job: the third that ends the process is the last
+_INTERRUPTIONS = 10
+"""Attempts at one job that servers break off. A server that comes and goes does so less often
+during one job; more likely the job itself is what breaks, for want of room in the store. It fails
+then, and is ordered again later and later, like every refresh that fails."""
 
 
 class RefreshWorker:
@@ -67,6 +77,7 @@ class RefreshWorker:
         self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
         self._queue = JobQueue(store, limit or RefreshLimit(), now, self._logger, self._metrics)
         self._positions: dict[Partition, int] = {}
+        self._broken_off: set[str] = set()
         self._rewind = False
 
     def run(self, stop: threading.Event) -> None:
@@ -159,32 +170,20 @@ class RefreshWorker:
             job=event.job_id,
             reason=event.reason,
         )
-        if begin_attempt(self._store.client, event.model_id, event.job_id) > _ATTEMPTS:
-            reason = f"{_ATTEMPTS} attempts ended the worker; it may need more memory"
+        broken_off = int(event.job_id in self._broken_off)
+        begun = begin_attempt(self._store.client, event.model_id, event.job_id, broken_off)
+        self._broken_off.discard(event.job_id)
+        reason = _given_up(begun)
+        if reason is not None:
             self._fail(event, reason)
             self._complete(event)
             return True
-        future: Future[JobResult] = self._computing.submit(
-            run_job,
-            self._store,
-            event,
-            now=self._now(),
-            progress=self._progress,
-            at_step=self._at_step,
-        )
-        while not future.done():
-            if stop.is_set():
-                end_attempt(self._store.client, event.model_id, event.job_id)
-                return False
-            # Also with no room: who does not poll for long is taken for dead.
-            self._queue.add(self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room()))
-            self._health.beat()
         try:
-            result = future.result()
+            result = self._compute(event, stop)
         except Unavailable:
-            # The job has not ended the worker; where this cannot be noted, it counts as if it had.
-            with suppress(Unavailable):
-                end_attempt(self._store.client, event.model_id, event.job_id)
+            # Noted when it is begun again: the server that is away may be the store.
+            self._broken_off.add(event.job_id)
+            self._queue.let_pass(event.job_id)
             raise
         except Superseded as error:
             # No failure: where this job is the one that is waited for, another is ordered.
@@ -200,6 +199,9 @@ class RefreshWorker:
             known = isinstance(error, LetheError)
             self._fail(event, str(error) if known else f"a defect: {type(error).__name__}: {error}")
         else:
+            if result is None:
+                end_attempt(self._store.client, event.model_id, event.job_id)
+                return False
             self._metrics.refreshes.labels(result.size.value).inc()
             self._metrics.refresh_seconds.observe(result.seconds)
             self._logger.info(
@@ -214,6 +216,27 @@ class RefreshWorker:
         self._at_step(Step.REFRESH_COMPLETE)
         self._complete(event)
         return True
+
+    def _compute(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
+        """Compute a job on the other thread, and keep polling; return None when stopped."""
+        future: Future[JobResult] = self._computing.submit(
+            run_job,
+            self._store,
+            event,
+            now=self._now(),
+            progress=self._progress,
+            at_step=self._at_step,
+        )
+        try:
+            while not future.done():
+                if stop.is_set():
+                    return None
+                # Also with no room: who does not poll for long is taken for dead.
+                self._queue.add(self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room()))
+                self._health.beat()
+            return future.result()
+        finally:
+            future.cancel()  # one that has not begun, behind one that nobody waits for any more
 
     def _fail(self, event: RefreshRequested, reason: str) -> None:
         self._logger.error(
@@ -232,3 +255,15 @@ class RefreshWorker:
         self._producer.publish(
             [Message(topics.DELETIONS, event.model_id.encode(), done.value(), headers)]
         )
+
+
+def _given_up(attempts: Attempts) -> str | None:
+    """Return why a job is not tried again, or None."""
+    if attempts.open > _ATTEMPTS:
+        return f"{_ATTEMPTS} attempts ended the worker; it may need more memory"
+    if attempts.interrupted >= _INTERRUPTIONS:
+        return (
+            f"servers broke off {attempts.interrupted} attempts (action=retry in the log says how)"
+            "; the store may need more memory"
+        )
+    return None

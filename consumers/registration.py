@@ -15,8 +15,10 @@ import numpy as np
 
 from consumers.candidate import Candidate, TrainingData, check_names, stage
 from consumers.certificates import check_terms
+from consumers.cut_off import Branch
 from consumers.events import Version
 from consumers.log.base import Producer, Reader
+from consumers.past import Known, Past
 from consumers.progress import Progress, unseen
 from consumers.publisher import Publisher, erase
 from consumers.replacement import (
@@ -29,16 +31,18 @@ from consumers.replacement import (
 )
 from consumers.signing import TrustedKeys
 from consumers.steps import AtStep, Step, unwatched
-from consumers.takeover import settle_models, version_tails
 from consumers.transition import (
     Origin,
     advanced,
     entries_in_order,
     head_fields,
+    leaves_of,
     next_version,
     parameters_value,
     publish_version,
+    receipt_entry,
     scalars_of,
+    with_leaves,
 )
 from engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from engine.store import staging
@@ -82,14 +86,15 @@ def register(
     Before a model is replaced, a store that lost writes is brought to what was published, as at a
     takeover (with ``trusted`` keys to what these have signed). Where that cannot be, the chain
     goes on from what was published all the same: versions stay dense and linked, and none is used
-    twice.
+    twice. What the store decided by itself is settled with it (`consumers.cut_off`).
 
     Raises
     ------
     ModelExists
         The model is registered, and ``replace_model`` is False.
     VersionFork
-        The store is behind what was published of this model, and ``replace_model`` is False.
+        The store is behind what was published of this model, or does not go with it, and
+        ``replace_model`` is False.
     InvalidData, IllConditioned, NotConverged
         The data cannot be used; nothing was stored.
     CorruptState
@@ -105,16 +110,15 @@ def register(
     check_names(config)
     check_terms(config)
     keys = ModelKeys.of_model(config.model_id)
-    if replace_model:
-        _catch_up(store, reader, Publisher(store, producer, at_step), config.model_id, trusted)
-    published = version_tails(reader, [config.model_id]).get(config.model_id)
+    past = Past(store, reader, Publisher(store, producer, at_step), config.model_id, trusted)
+    halt = past.settle() if replace_model else None
+    published = past.published()
     before = read_predecessor(store.client, keys, config.model_id)
     if not replace_model:
         if published is not None and is_fork(before, published):
             raise fork(before, published)
         if before.registered:
-            _finish(store, producer, config.model_id, at_step)
-            raise _exists(config.model_id, before)
+            raise past.settle() or _exists(config.model_id, before)
     ledgered = store.ledgered(keys, data.ids)
     kept = _without(data, ledgered)
     progress("fitting and precomputing", 0, 0)
@@ -122,31 +126,16 @@ def register(
     staged = _stepping(progress, at_step)
     candidate = stage(store, config, kept, number, progress=staged, now=now())
     committed = _commit(
-        store, candidate, published, now, replace_model=replace_model, at_step=at_step
+        store,
+        candidate,
+        Known(past, published, halt),
+        now,
+        replace_model=replace_model,
+        at_step=at_step,
     )
     at_step(Step.REGISTER_FINISH)
     _finish(store, producer, config.model_id, at_step)
     return Registered(committed, len(data.ids) - len(kept.ids))
-
-
-def _catch_up(
-    store: ModelStore,
-    reader: Reader,
-    publisher: Publisher,
-    model_id: str,
-    trusted: TrustedKeys | None,
-) -> None:
-    """Take from the log what the store has lost: its deletions must not come back with the file.
-
-    A model that halts is replaced as it is; what others commit meanwhile is looked at again.
-    Parameters are not sent again: those of the replacement follow.
-    """
-    for _ in range(_COMMIT_TRIES):
-        try:
-            settle_models(store, reader, publisher, [model_id], trusted)
-        except CommitConflict:
-            continue
-        return
 
 
 def _stepping(progress: Progress, at_step: AtStep) -> Progress:
@@ -189,7 +178,7 @@ def _without(data: TrainingData, ledgered: frozenset[str]) -> TrainingData:
 def _commit(
     store: ModelStore,
     candidate: Candidate,
-    published: Version | None,
+    known: Known,
     now: Callable[[], datetime],
     *,
     replace_model: bool,
@@ -204,13 +193,19 @@ def _commit(
             names = [*candidate.where.everything(), *candidate.dataset.everything()]
             staging.discard(client, names)
             raise _exists(model_id, before)
+        if known.forked:
+            known = known.again()
+            if not known.forked:
+                continue
         if members is None or members.datasets != before.datasets:
             members = read_members(client, before)
             subjects = with_former_rows(candidate.data.subjects, members, candidate.new)
             staging.stage_subjects(client, candidate.dataset, subjects)
+        branch = known.branch(before)
         # Its staged rows are gone already, if it has to try again
-        candidate = replace(candidate, state=_onto(store, candidate, before, published))
-        after, commit = _transition(store, candidate, before, members, now())
+        fresh = _onto(store, candidate, before, known.published, branch)
+        candidate = replace(candidate, state=fresh)
+        after, commit = _transition(store, candidate, before, members, branch, now())
         # A process that ends after the commit must not leave a model that nobody looks after
         at_step(Step.REGISTER_ANNOUNCE)
         store.announce(model_id)
@@ -231,14 +226,23 @@ def _transition(
     candidate: Candidate,
     before: Predecessor,
     members: Members,
+    branch: Branch | None,
     now: datetime,
 ) -> tuple[ModelState, Commit]:
     """Return the state that follows its predecessor, and the commit that makes it."""
     fresh, where, dataset = candidate.state, candidate.where, candidate.dataset
     state, entries = next_version(fresh, now)
-    after, version = publish_version(state, request_ids=(), refresh=None, origin=Origin(), now=now)
-    entries += version
-    log = after.meta.receipt_log
+    answers = [] if branch is None else branch.answers(state, now)
+    receipts = [answer.receipt for answer in answers]
+    leaves = leaves_of(receipts)
+    after, version = publish_version(
+        with_leaves(state, leaves),
+        request_ids=[one.request_id for one in receipts if one.status == "APPLIED"],
+        refresh=None,
+        origin=Origin(),
+        now=now,
+    )
+    entries += [*version, *(receipt_entry(receipt) for receipt in receipts)]
     persist = staging.to_persist(
         store.client,
         [*where.required(), dataset.ids],
@@ -261,7 +265,8 @@ def _transition(
         head=head_fields(after, None),
         v_before=len(fresh.stream.V),
         q_before=len(fresh.stream.Q),
-        clear_log=log is None or log.size != before.expected.receipts,
+        log_kept=_log_kept(fresh, before),
+        receipt_log=leaves,
         retired=[row for row in missing if row not in ledgered],
         deferred={name: request.model_dump_json() for name, request in after.deferred.items()},
         outbox=entries_in_order(entries),
@@ -272,14 +277,26 @@ def _transition(
             *(f"data:{name}" for name in before.datasets),
         ],
     )
+    if branch is not None:
+        commit = branch.settled(commit, answers)
     return after, commit
 
 
+def _log_kept(fresh: ModelState, before: Predecessor) -> int | None:
+    """Return how much of the stored log of receipts stands: all of it, or nothing."""
+    log = fresh.meta.receipt_log
+    return None if log is not None and log.size == before.expected.receipts else 0
+
+
 def _onto(
-    store: ModelStore, candidate: Candidate, before: Predecessor, published: Version | None
+    store: ModelStore,
+    candidate: Candidate,
+    before: Predecessor,
+    published: Version | None,
+    branch: Branch | None,
 ) -> ModelState:
     """Return the candidate as successor of the present state, later deletions left out."""
-    fresh, old = candidate.state, tip(before, published)
+    fresh, old = candidate.state, tip(before, published, branch)
     later = store.ledgered(fresh.keys, candidate.data.ids)
     staged = Staged(
         candidate.where, fresh.generation, fresh.stream, fresh.sentinels, fresh.meta.ledger
@@ -308,9 +325,9 @@ def _onto(
             if len(caught_up.staged.stream.V)
             else None,
             "ledger": caught_up.staged.ledger,
-            "receipt_log": continued_log(
-                before, published, lambda: read_leaves(store.client, before.keys)
-            ),
+            "receipt_log": branch.log
+            if branch is not None
+            else continued_log(before, published, lambda: read_leaves(store.client, before.keys)),
             **scalars_of(caught_up.staged.stream),
         }
     )
@@ -324,6 +341,8 @@ def _onto(
         stream=caught_up.staged.stream,
         sentinels=caught_up.staged.sentinels,
         offsets=before.offsets,
-        deferred=still_deferred(before.deferred, candidate.new),
+        deferred=still_deferred(before.deferred, candidate.new)
+        if branch is None
+        else branch.answered(still_deferred(before.deferred, candidate.new)),
         secret=before.secret or fresh.secret,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from consumers.cut_off import Branch
 from consumers.events import Version
 from engine.errors import CorruptState, VersionFork
 from engine.merkle import Frontier, root_of
@@ -23,11 +24,12 @@ class Tip:
     rows_deleted: int
 
 
-def tip(before: Predecessor, published: Version | None) -> Tip:
+def tip(before: Predecessor, published: Version | None, branch: Branch | None = None) -> Tip:
     """Return where the chain goes on: at what the store holds, or at what was published.
 
     ``published`` must have been read before ``before``: then it is ahead of a sound store never,
-    and of one that has lost writes until the chain has gone on from it.
+    and of one that has lost writes until the chain has gone on from it. From a store with a
+    ``branch`` it never goes on.
     """
     meta, stored = before.meta, before.expected
     generation = -1 if meta is None else meta.generation
@@ -36,6 +38,10 @@ def tip(before: Predecessor, published: Version | None) -> Tip:
         generation = max(generation, published.generation)
         if meta is None and before.registered:
             rows_deleted = published.rows_deleted
+        if branch is not None:
+            if branch.continues:
+                rows_deleted = published.rows_deleted + branch.rows_deleted
+            return Tip(published.version, published.digest, generation, rows_deleted)
         if is_fork(before, published):
             return Tip(published.version, published.digest, generation, rows_deleted)
     return Tip(stored.version, stored.digest, generation, rows_deleted)

@@ -17,7 +17,6 @@ from consumers.access import kafka_access, store_access
 from consumers.embedded import EmbeddedValkey
 from consumers.keys import signer_for_publishing
 from consumers.log.base import Log
-from consumers.log.kafka import KafkaLog
 from consumers.log.streams import StreamsLog
 from consumers.settings import Settings
 from consumers.signed_log import SignedLog
@@ -117,6 +116,8 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
             url = stack.enter_context(EmbeddedValkey(settings.data_dir)).url
         log: Log
         if settings.kafka_bootstrap_servers is not None:
+            from consumers.log.kafka import KafkaLog  # noqa: PLC0415 - 0.2 s that streams do not need
+
             client_id = f"lethe-{socket.gethostname()}-{os.getpid()}"
             log = KafkaLog(
                 settings.kafka_bootstrap_servers,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 from consumers import cloudevents, topics
 from consumers.adopt import adopt
+from consumers.branches import Answered, Place, check_branch, check_history
 from consumers.events import MODEL_PARAMETERS, Parameters, Receipt, Version
 from consumers.log.base import Bounds, Message, Partition, Reader, Record
 from consumers.log.partitioner import partition_index
@@ -22,13 +22,10 @@ from consumers.reach import FARTHEST, TAIL, Reach
 from consumers.signing import TrustedKeys
 from engine.errors import CorruptState, LetheError, LogReset, LogUnavailable, VersionFork
 from engine.store.keys import ModelKeys
-from engine.store.outbox import Outbox, Stage
+from engine.store.outbox import Outbox
 from engine.store.reading import record
 from engine.store.store import ModelStore
 from engine.store.survey import Surveyed, survey
-
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition of it, as receipts name them."""
 
 
 def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:
@@ -128,36 +125,28 @@ def marks_of(
 ) -> dict[str, Mapping[str, int]]:
     """Return, by model, the mark of its `homes_of`; empty where there is none."""
     homes = homes_of(reader, models)
-    marks = {home: store.handover.mark(str(home)) for home in set(homes.values())}
-    return {name: marks[home] for name, home in homes.items()}
-
-
-@dataclass
-class Answered:
-    """What the newest receipts say of a model.
-
-    Attributes
-    ----------
-    last
-        By partition, the last record that has a receipt.
-    finals
-        The requests that have a final one.
-    """
-
-    last: dict[Place, int] = field(default_factory=dict)
-    finals: set[str] = field(default_factory=set)
+    held = sorted({str(home) for home in homes.values()})
+    marks = dict(zip(held, store.handover.marks(held), strict=True))
+    return {name: marks[str(home)] for name, home in homes.items()}
 
 
 def receipt_tails(reader: Reader, models: Iterable[str], reach: Reach) -> dict[str, Answered]:
-    """Return, by model, what has receipts within ``reach``."""
+    """Return, by model, what has receipts within ``reach``.
+
+    A receipt names no incarnation of a topic. One of a record that the topic does not have is of
+    an earlier one, which nobody has to decide any more.
+    """
     found: dict[str, Answered] = {}
+    offsets: dict[tuple[str, Place], set[int]] = {}
     for receipt in newest_events(reader, topics.RECEIPTS, set(models), Receipt, reach):
-        source = receipt.source
-        known = found.setdefault(receipt.model_id, Answered())
-        place = (source.topic, source.partition)
-        known.last[place] = max(source.offset, known.last.get(place, -1))
-        if receipt.final:
-            known.finals.add(receipt.request_id)
+        found.setdefault(receipt.model_id, Answered()).add(receipt)
+        place = (receipt.source.topic, receipt.source.partition)
+        offsets.setdefault((receipt.model_id, place), set()).add(receipt.source.offset)
+    # After the receipts: each of them was published when its record was there.
+    held = {(p.topic, p.index): reader.bounds(p).end for p in reader.partitions(topics.DELETIONS)}
+    for (model, place), answered in offsets.items():
+        there = (offset for offset in answered if offset < held.get(place, 0))
+        found[model].last[place] = max(there, default=-1)
     return found
 
 
@@ -173,7 +162,7 @@ def stranger_answers(
     Their record in the store is small and is not compared with history: where a failover has lost
     it, the decider of these ``partitions`` takes these answers again (`consumers.decider`).
     """
-    reach = Reach.behind(store.handover.mark(str(partition)) for partition in partitions)
+    reach = Reach.behind(store.handover.marks([str(one) for one in partitions]))
     answers: dict[str, list[Receipt]] = {}
     others = _Others(announced)
     for receipt in newest_events(reader, topics.RECEIPTS, others, Receipt, reach, trusted):
@@ -201,23 +190,24 @@ def lost_registrations(store: ModelStore, reader: Reader) -> dict[ModelKeys, Let
     Their requests must not be answered UNKNOWN_MODEL. One that was registered a moment ago is no
     such model: what is published is read first.
     """
-    names = set(store.handover.halted())
-    homes = reader.partitions(topics.DELETIONS)
-    reach = replace(Reach.behind(store.handover.mark(str(home)) for home in homes), least=TAIL)
+    noted = store.handover.halted()
+    names = set(noted)
+    homes = [str(home) for home in reader.partitions(topics.DELETIONS)]
+    reach = Reach.behind(store.handover.marks(homes))
+    reach = replace(reach, least=max(TAIL, reach.least))
     for partition in reader.partitions(topics.VERSIONS):
         bounds = reader.bounds(partition)
         tail = range(reach.first(partition, bounds), bounds.end)
         keys = {record.key for record in records_of(reader, partition, tail)}
         names |= {key.decode("utf-8", errors="replace") for key in keys if key}
     absent = [one for one in survey(store.client, sorted(names)) if one.version < 0]
-    published = version_tails(reader, (one.model_id for one in absent))
-    lost = [one for one in absent if one.model_id in published]
+    published = version_tails(reader, {one.model_id for one in absent} - noted)
+    lost = [one for one in absent if one.model_id in published or one.model_id in noted]
     store.handover.note_halts([one.model_id for one in lost], ())
     return {
         one.keys: VersionFork(
-            f"model {one.model_id!r}: version {published[one.model_id].version} was published, and "
-            "the store has lost the model. Restore the store, or register the model again with "
-            "--replace"
+            f"model {one.model_id!r}: it was published, and the store has lost it. Restore the "
+            "store, or register the model again with --replace"
         )
         for one in lost
     }
@@ -229,7 +219,7 @@ def settle_models(
     publisher: Publisher,
     models: Iterable[str],
     trusted: TrustedKeys | None = None,
-) -> tuple[list[Message], dict[ModelKeys, LetheError]]:
+) -> tuple[list[Message], dict[ModelKeys, Exception]]:
     """Finish what a former owner left, and compare state with history.
 
     Publishes what is committed and erases what is deleted; a state that lost writes is brought to
@@ -242,7 +232,7 @@ def settle_models(
     list of Message
         Parameters to publish again, where an older event was the last.
     dict
-        The models that must halt, and why.
+        The models that must halt, and why: also for a defect of ours, as where records are decided.
     """
     names = set(models)
     store.settle()  # a former owner may have ended between its steps 5 and 6
@@ -255,23 +245,23 @@ def settle_models(
     if known_halts:
         answered |= receipt_tails(reader, known_halts, Reach(FARTHEST))
     found = survey(store.client, sorted(names))
-    halted: dict[ModelKeys, LetheError] = {}
+    halted: dict[ModelKeys, Exception] = {}
     adopted: set[ModelKeys] = set()
     for one in found:
         published = versions.get(one.model_id)
+        if one.fault is not None:
+            halted[one.keys] = one.fault
+            continue
         try:
-            if one.fault is not None:
-                raise one.fault
-            check_history(one, published)
-            check_branch(one, published, Outbox(store.client))
+            check_history(one, published, halted=one.model_id in known_halts)
+            check_branch(one, published, answered.get(one.model_id), Outbox(store.client))
             if is_behind(one, published, answered.get(one.model_id), reader):
-                mark = marks.get(one.model_id)
-                reach = Reach.behind([mark]) if mark else Reach(FARTHEST)
+                reach = Reach.behind([marks.get(one.model_id, {})])
                 adopt(store, reader, one.model_id, reach, trusted)
                 adopted.add(one.keys)
         except TRANSIENT:
             raise
-        except LetheError as error:
+        except Exception as error:
             halted[one.keys] = error
     halts = {one.model_id for one in found if one.keys in halted}
     absent = {one.model_id for one in found if one.version < 0}  # see `lost_registrations`
@@ -282,13 +272,13 @@ def settle_models(
     sound = [one for one in found if one.keys not in halted]
     halted |= publisher.publish(one.keys for one in sound if one.unpublished or one.keys in adopted)
     again = []
-    for one in sound:
+    for one in (one for one in sound if one.keys not in halted):
         try:
             if one.unerased or one.keys in adopted:
                 store.eraser.erase(one.keys)
             last = parameters.get(one.model_id)
             stands = last is None or last[0] > one.version or last == (one.version, one.digest)
-            if not stands and one.keys not in halted:
+            if not stands:
                 newest = newest_parameters(store.newest_parameters(one.keys))
                 again += [] if newest is None else [newest]
         except CorruptState as error:
@@ -313,51 +303,6 @@ def newest_parameters(stored: bytes | None) -> Message | None:
     return Message(topics.MODELS, parameters.model_id.encode(), stored, headers)
 
 
-def check_history(stored: Surveyed, published: Version | None) -> None:
-    """Compare the stored version with the published one of its number.
-
-    Raises
-    ------
-    VersionFork
-        The store says otherwise, and not because it is behind.
-    """
-    if published is None or published.version != stored.version:
-        return
-    if published.digest != stored.digest:
-        raise VersionFork(
-            f"model {stored.model_id!r}: version {published.version} was published with another "
-            "digest than the store holds. Restore the store, or register the model again with "
-            "--replace"
-        )
-
-
-def check_branch(stored: Surveyed, published: Version | None, outbox: Outbox) -> None:
-    """Compare what a store that is ahead would publish next with what was published.
-
-    A former primary that was cut off, went on, and is the store again is ahead on a branch of its
-    own.
-
-    Raises
-    ------
-    VersionFork
-        It does not follow from the published version.
-    """
-    if published is None or published.version >= stored.version or not stored.unpublished:
-        return
-    for _, entry in outbox.read(stored.keys):
-        if entry.stage is not Stage.VERSIONS:
-            continue
-        found = Version.read(entry.value)
-        again = found.version == published.version and found.digest != published.digest
-        beside = found.version == published.version + 1 and found.prev_digest != published.digest
-        if again or beside:
-            raise VersionFork(
-                f"model {found.model_id!r}: version {found.version} in the store does not go with "
-                f"version {published.version}, which was published: the store was cut off and went "
-                "on by itself. Restore the other one, or register the model again with --replace"
-            )
-
-
 def is_behind(
     stored: Surveyed, published: Version | None, answered: Answered | None, reader: Reader
 ) -> bool:
@@ -368,7 +313,7 @@ def is_behind(
         return True
     if answered is None:
         return False
-    return bool(stored.deferred & answered.finals) or any(
+    return bool(stored.deferred & answered.finals.keys()) or any(
         answered.last.get((partition.topic, partition.index), -1)
         >= stored.offsets.get(str(partition), 0)
         for partition in reader.partitions(topics.DELETIONS)

@@ -182,8 +182,12 @@ class StreamsProducer:
                 self._barrier.wait(self._client)
 
     def close(self) -> None:
-        """Release the connection."""
+        """Close the connection.
+
+        A client that keeps one connection only gives it back to its pool, which is ours alone.
+        """
         self._client.close()
+        self._client.connection_pool.disconnect()
 
     def _remove_old(self, name: str) -> None:
         """Remove what is older than the topic keeps it, if it is time to look."""

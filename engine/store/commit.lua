@@ -61,7 +61,7 @@ for _, row in ipairs(manifest.deleted) do
 end
 for i = 1, #manifest.requests, 2 do
   local receipt = redis.call('HGET', REQUESTS, manifest.requests[i])
-  if receipt and string.sub(receipt, 1, 1) == 'F' then
+  if receipt and string.sub(receipt, 1, 1) == 'F' and not manifest.replaces_finals then
     return refuse('receipt', manifest.requests[i])
   end
 end
@@ -72,6 +72,9 @@ if manifest.deletions_before and redis.call('LLEN', DELETIONS) ~= manifest.delet
 end
 if manifest.log_before and redis.call('LLEN', RECEIPT_LOG) ~= manifest.log_before then
   return corrupt('length of ' .. RECEIPT_LOG, redis.call('LLEN', RECEIPT_LOG))
+end
+for _, entry in ipairs(manifest.withdrawn) do
+  if #redis.call('XRANGE', OUTBOX, entry, entry) == 0 then return refuse('outbox', entry) end
 end
 if redis.call('EXISTS', OUTBOX) == 1 then -- XADD takes only an id above all that it ever took
   local about = redis.call('XINFO', 'STREAM', OUTBOX)
@@ -115,7 +118,11 @@ end
 in_chunks('RPUSH', V, take(manifest.v))
 if manifest.clear_q then redis.call('DEL', Q) end
 in_chunks('RPUSH', Q, take(manifest.q))
-if manifest.clear_log then redis.call('DEL', RECEIPT_LOG) end
+if manifest.log_kept == 0 then
+  redis.call('DEL', RECEIPT_LOG)
+elseif manifest.log_kept then
+  redis.call('LTRIM', RECEIPT_LOG, 0, manifest.log_kept - 1)
+end
 in_chunks('RPUSH', RECEIPT_LOG, take(manifest.log))
 
 for _, row in ipairs(manifest.deleted) do
@@ -131,6 +138,7 @@ in_chunks('HDEL', DEFERRED, manifest.undeferred)
 in_chunks('SADD', DISCARDED, manifest.discarded)
 for i = STAGED, #KEYS do redis.call('PERSIST', KEYS[i]) end
 
+in_chunks('XDEL', OUTBOX, manifest.withdrawn)
 local sequence = redis.call('HGET', HEAD, 'commit_seq')
 for i, entry in ipairs(take(manifest.outbox)) do
   redis.call('XADD', OUTBOX, sequence .. '-' .. i, 'entry', entry)

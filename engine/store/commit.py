@@ -52,18 +52,24 @@ class Commit:
         Row ids for the ledger; the script refuses one that is there already.
     deleted_versions
         By row id: the version that deleted it, where it is another one (adopted from the log).
-    receipt_log, clear_log
-        Leaf hashes to append to the receipt log; whether it begins anew before that.
+    receipt_log, log_kept
+        Leaf hashes to append to the receipt log; how many of its first it keeps before that, None
+        for all.
     retired
         Row ids that a --replace leaves out.
     erase
         Row records to erase after the commit.
     requests
-        Request id to stored receipt (``F`` or ``P`` before the JSON); a final one never changes.
+        Request id to stored receipt (``F`` or ``P`` before the JSON); a final one never changes,
+    replaces_finals
+        but where nobody has published it, and a --replace gives another (`consumers.cut_off`).
     deferred, undeferred
         Requests that begin or cease to wait for a rebuild.
     outbox
         Encoded messages, in the order of publication.
+    withdrawn
+        Ids of entries of the outbox that must not be published any more; the script refuses one
+        that is not there, because it may have been.
     parameters
         The newest parameters event, or None.
     persist
@@ -90,13 +96,15 @@ class Commit:
     deleted_version: int = -1
     deleted_versions: Mapping[str, int] = field(default_factory=dict)
     receipt_log: Sequence[bytes] = ()
-    clear_log: bool = False
+    log_kept: int | None = None
     retired: Sequence[str] = ()
     erase: Sequence[str] = ()
     requests: Mapping[str, str] = field(default_factory=dict)
+    replaces_finals: bool = False
     deferred: Mapping[str, str] = field(default_factory=dict)
     undeferred: Sequence[str] = ()
     outbox: Sequence[bytes] = ()
+    withdrawn: Sequence[str] = ()
     parameters: bytes | None = None
     persist: Sequence[str] = ()
     discarded: Sequence[str] = ()
@@ -128,13 +136,15 @@ class Commit:
             **({} if expected.receipts is None else {"log_before": expected.receipts}),
             "clear_q": self.clear_Q,
             "log": len(self.receipt_log),
-            "clear_log": self.clear_log,
+            **({} if self.log_kept is None else {"log_kept": self.log_kept}),
             "deleted": list(self.deleted),
             "deleted_version": str(self.deleted_version),
             "deleted_versions": {row: str(v) for row, v in self.deleted_versions.items()},
             "retired": list(self.retired),
             "erase": list(self.erase),
             "requests": [text for pair in self.requests.items() for text in pair],
+            "replaces_finals": self.replaces_finals,
+            "withdrawn": list(self.withdrawn),
             "deferred": [text for pair in self.deferred.items() for text in pair],
             "undeferred": list(self.undeferred),
             "discarded": list(self.discarded),

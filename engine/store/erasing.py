@@ -99,7 +99,6 @@ class Eraser:
         old = where.generation(rest) if kind == "gen" else where.dataset(rest)
         if self._row_keys is not None and isinstance(old, GenerationKeys):
             self._row_keys.retire_generation(old)
-        for key in old.everything():
-            self._client.unlink(key)
+        self._client.unlink(*old.everything())
         discarded()
         self._forget(where.discarded, name)

@@ -6,7 +6,7 @@ all that was published, and which models are halted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import redis
 
@@ -47,16 +47,20 @@ class Handover:
         with reachable(self._client):
             pipeline.execute()
 
-    def mark(self, partition: str) -> dict[str, int]:
-        """Return where topics ended when the worker of a partition last looked.
+    def marks(self, partitions: Sequence[str]) -> list[dict[str, int]]:
+        """Return where topics ended when the worker of each partition last looked.
 
         What the store has lost since was published behind it. Empty where nobody has looked.
         """
+        pipeline = self._client.pipeline(transaction=False)
+        for partition in partitions:
+            pipeline.hgetall(keys.mark(partition))
         with reachable(self._client):
-            stored = self._client.hgetall(keys.mark(partition))
-        return {
-            text(name): integer(text(end), f"mark of {partition}") for name, end in stored.items()
-        }
+            stored = pipeline.execute()
+        return [
+            {text(name): integer(text(end), f"mark of {partition}") for name, end in mark.items()}
+            for partition, mark in zip(partitions, stored, strict=True)
+        ]
 
     def set_marks(self, partitions: Iterable[str], ends: Mapping[str, int]) -> None:
         """Store, for each of these partitions, where topics end now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -99,20 +100,47 @@ def write_result(
         pipeline.execute()
 
 
-def begin_attempt(client: redis.Redis, model_id: str, job_id: str) -> int:
-    """Count an attempt at a job, and return which one it is."""
-    key = ModelKeys.of_model(model_id).job(job_id)
-    with reachable(client):
-        pipeline = client.pipeline(transaction=True)
-        pipeline.hincrby(key, "attempts", 1)
-        pipeline.expire(key, TIME_TO_LIVE)
-        return int(pipeline.execute()[0])
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often a job was begun.
+
+    ``open`` are those that have not ended in good order, with the one that begins now; each of the
+    others ended its process. ``interrupted`` are those that a server broke off, as far as the
+    process that met it began the job again.
+    """
+
+    open: int
+    interrupted: int
+
+
+def begin_attempt(
+    client: redis.Redis, model_id: str, job_id: str, interrupted: int = 0
+) -> Attempts:
+    """Count an attempt at a job, and return the count.
+
+    So many attempts before it were ``interrupted`` by a server, which could not be asked to note
+    it.
+    """
+    return _count(client, model_id, job_id, opened=1 - interrupted, interrupted=interrupted)
 
 
 def end_attempt(client: redis.Redis, model_id: str, job_id: str) -> None:
     """Take back an attempt that was stopped in good order."""
+    _count(client, model_id, job_id, opened=-1)
+
+
+def _count(
+    client: redis.Redis, model_id: str, job_id: str, *, opened: int, interrupted: int = 0
+) -> Attempts:
+    """Add to the counts of a job; what is kept expires, also where a failover lost the key."""
+    key = ModelKeys.of_model(model_id).job(job_id)
     with reachable(client):
-        client.hincrby(ModelKeys.of_model(model_id).job(job_id), "attempts", -1)
+        pipeline = client.pipeline(transaction=True)
+        pipeline.hincrby(key, "attempts", opened)
+        pipeline.hincrby(key, "interrupted", interrupted)
+        pipeline.expire(key, TIME_TO_LIVE)
+        counted, broken_off, _ = pipeline.execute()
+    return Attempts(int(counted), int(broken_off))
 
 
 def write_failure(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:

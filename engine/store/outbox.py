@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -94,10 +94,17 @@ class Outbox:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
 
-    def read(self, where: ModelKeys) -> list[tuple[bytes, Entry]]:
-        """Return the oldest entries with their ids, in order of commit."""
+    def everything(self, where: ModelKeys) -> Iterator[tuple[bytes, Entry]]:
+        """Yield all entries with their ids, in order of commit."""
+        first = "-"
+        while found := self.read(where, first):
+            yield from found
+            first = "(" + text(found[-1][0])
+
+    def read(self, where: ModelKeys, first: str = "-") -> list[tuple[bytes, Entry]]:
+        """Return the oldest entries from an id on, with their ids, in order of commit."""
         with reachable(self._client):
-            found: Any = self._client.xrange(where.outbox, count=BATCH)
+            found: Any = self._client.xrange(where.outbox, min=first, count=BATCH)
         if any(b"entry" not in fields for _, fields in found):
             raise CorruptState(f"{where.outbox}: holds what is no message; run `lethe check`")
         return [(text(entry_id).encode(), decode(fields[b"entry"])) for entry_id, fields in found]

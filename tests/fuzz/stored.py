@@ -19,6 +19,7 @@ from consumers.log.streams_format import (
 )
 from consumers.parameters import StoredParameters
 from consumers.published import _parse
+from consumers.refresh_order import in_turn
 from consumers.takeover import newest_parameters
 from consumers.transition import opened_receipt, stored_receipt
 from engine.certified import Ledger, Terms
@@ -214,7 +215,7 @@ def rows_seeds() -> list[bytes]:
 def _deferred(data: bytes) -> None:
     found = parse_deferred(data, "r1", "m")
     assert parse_deferred(found.model_dump_json().encode(), "r1", "m") == found
-    sorted([found], key=lambda one: (str(one.source["partition"]), one.source["offset"]))
+    assert in_turn([found]) == [found]
 
 
 def deferred_seeds() -> list[bytes]:

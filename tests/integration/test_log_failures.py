@@ -112,6 +112,28 @@ def test_streams_on_a_server_that_syncs_later_are_waited_for(
 
 
 @pytest.mark.redis
+@pytest.mark.parametrize("appendfsync", ["always", "everysec"])
+def test_a_closed_producer_has_no_connection(
+    private_valkey: Callable[..., ValkeyProcess], appendfsync: str
+) -> None:
+    """One that waits for the disk kept its connection for as long as anybody knew of it."""
+    server = private_valkey(appendfsync=appendfsync)
+    with redis.Redis.from_url(server.url) as client:
+        log = StreamsLog(client, barrier=partial(Barrier, relaxed=False))
+        log.ensure_topics([TopicSpec("t")])
+        before = len(client.client_list())
+        producer = log.producer()
+        producer.publish([Message("t", b"k", b"v")])
+        assert len(client.client_list()) == before + 1
+        producer.close()
+        deadline = time.monotonic() + 5.0  # the server may notice a little later
+        while len(client.client_list()) > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(client.client_list()) == before
+        log.close()
+
+
+@pytest.mark.redis
 def test_a_stream_that_lost_writes_is_noticed(redis_client: redis.Redis) -> None:
     log = StreamsLog(redis_client, lease_seconds=1.0)
     log.ensure_topics([TopicSpec("t")])

@@ -20,9 +20,9 @@ from engine.store.row_keys import SEALED, TIME_TO_LIVE
 from tests.servers import ValkeyProcess
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at
+from tests.support.stores import put_back, whole
 
 from .test_erasure import LIVE, MARKED, PLAIN, files_of, marked_data, memory_of, rows_in
-from .test_worker_lost_corners import put_back, whole
 from .test_worker_takeover import dump, restore
 
 KEYS = ModelKeys.of_model("m")

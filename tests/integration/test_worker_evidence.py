@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from consumers import chain, topics
@@ -340,9 +339,8 @@ def test_a_subjects_request_is_bound_to_the_subjects_rows(memory: Platform) -> N
 
 
 def test_nothing_published_or_logged_names_a_row_a_subject_or_the_secret(
-    memory: Platform, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+    memory: Platform, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    request.addfinalizer(structlog.reset_defaults)
     configure_logging()
     memory.register("m", limits=SOON_FULL)
     memory.send_index("m", 1)

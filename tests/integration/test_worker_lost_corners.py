@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 import pytest
 
-from consumers import reach, takeover, topics
+from consumers import reach, refresh_job, takeover, topics
 from consumers.deletion_worker import BatchLimits
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog, Moment
 from consumers.log.partitioner import partition_index
-from consumers.loop import TRANSIENT
-from engine.errors import LogUnavailable
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.keys import shard_of
 from tests.integration.test_worker_lost_writes import lose_a_rebuild, values
 from tests.integration.test_worker_requests import append_to
+from tests.integration.test_worker_takeover import fork_off
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
+from tests.support.stores import put_back, whole
 from tests.support.waiting import CROWDED
 
 pytestmark = pytest.mark.redis
 
 
-def whole(platform: Platform) -> dict[bytes, bytes]:
-    """Return all that the store holds, but for the log."""
-    client: Any = platform.store.client
-    names = [name for name in client.scan_iter("lethe:*") if not name.startswith(b"lethe:log:")]
-    return {name: client.dump(name) for name in names}
-
-
-def put_back(platform: Platform, kept: dict[bytes, bytes]) -> None:
-    """Bring the whole store back to where it was."""
-    client: Any = platform.store.client
-    for name in whole(platform):
-        client.delete(name)
-    for name, dumped in kept.items():
-        client.restore(name, 0, dumped)
+def stands_after_a_takeover(platform: Platform, receipts: list[bytes | None]) -> None:
+    """Check that a takeover neither halts the model nor answers what was answered."""
+    platform.pair[0].recover()
+    platform.drain()
+    assert not platform.pair[0]._halted
+    assert values(platform, topics.RECEIPTS) == receipts
+    check_model(platform)
 
 
 def neighbour_of(model: str) -> str:
@@ -160,11 +152,7 @@ def test_an_answer_is_not_hidden_by_one_of_the_topic_that_ended(
     published = values(memory, topics.RECEIPTS)
     time.sleep(0.01)
     put_back(memory, before)
-    memory.pair[0].recover()
-    memory.drain()
-    assert not memory.pair[0]._halted
-    assert values(memory, topics.RECEIPTS) == published
-    check_model(memory)
+    stands_after_a_takeover(memory, published)
 
 
 def test_a_pending_receipt_that_was_sent_late_does_not_hide_the_final_one(
@@ -185,11 +173,7 @@ def test_a_pending_receipt_that_was_sent_late_does_not_hide_the_final_one(
     memory.producer.publish([late])
     published = values(memory, topics.RECEIPTS)
     put_back(memory, before)
-    memory.pair[0].recover()
-    memory.drain()
-    assert not memory.pair[0]._halted
-    assert values(memory, topics.RECEIPTS) == published
-    check_model(memory)
+    stands_after_a_takeover(memory, published)
 
 
 def test_a_request_that_waits_for_another_reason_this_time_still_waits(memory: Platform) -> None:
@@ -254,47 +238,6 @@ def test_what_a_registration_left_before_its_commit_hides_no_answer(memory: Plat
     assert memory.final(request, "ghost").code == "UNKNOWN_MODEL"
 
 
-def test_a_store_that_went_on_by_itself_is_not_published(memory: Platform) -> None:
-    """Given a former primary that was cut off with its worker, and is the store again."""
-    assert isinstance(memory.log, MemoryLog)
-    memory.register("m", budget=10.0)
-    memory.drain()
-    before = whole(memory)
-    memory.send_index("m", 1)
-    memory.send_index("m", 2)
-
-    def cut(moment: Moment) -> None:
-        if moment.call == "publish" and moment.messages:
-            raise LogUnavailable("cut")
-
-    memory.log.hook = cut
-    isolated = memory.deletion_worker(limits=BatchLimits(rows=1))
-    memory.pair[0].close()
-    for _ in range(3):
-        try:
-            isolated.run_once(0.0)
-        except TRANSIENT:
-            break
-    isolated.close()
-    diverged = whole(memory)
-    assert memory.load().version == 2
-    # Given others, who went on with the other server meanwhile
-    memory.log.hook = lambda _: None
-    put_back(memory, before)
-    worker = memory.deletion_worker()
-    time.sleep(0.01)
-    memory.drain(worker)
-    published = memory.versions()
-    worker.close()
-    # When the first server is the store again, nothing of its branch gets out
-    put_back(memory, diverged)
-    worker = memory.deletion_worker()
-    memory.drain(worker)
-    [reason] = worker._halted.values()
-    assert "went on by itself" in reason
-    assert memory.versions() == published
-
-
 def test_a_repeat_elsewhere_finds_the_answer_although_two_workers_died(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,3 +268,156 @@ def test_a_repeat_elsewhere_finds_the_answer_although_two_workers_died(
         successor.run_once(0.0)
     assert len(published) == 1
     assert values(memory, topics.RECEIPTS) == published
+
+
+def test_a_repeat_in_another_of_its_partitions_finds_the_answer_although_the_worker_died(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a worker of both partitions, which marks neither before it has decided the answered."""
+    monkeypatch.setattr(reach, "NET", 0)
+    ghost = next(m for m in map("g{}".format, range(99)) if partition_index(m.encode(), 2) == 0)
+    memory.register("m", budget=10.0)
+    memory.pair[0].close()
+    both = memory.deletion_worker(mark_seconds=0.0, limits=BatchLimits(records=1))
+    both.run_once(0.0)
+    for _ in range(3):
+        append_to(memory, 0, b"garbage", b"x")
+    before = whole(memory)
+    body = json.dumps({"request_id": "r", "model_id": ghost, "row_ids": ["x"]}).encode()
+    memory.send_raw(body, ghost.encode())
+    for _ in range(6):
+        both.run_once(0.0)
+    published = values(memory, topics.RECEIPTS)
+    assert len(published) == 1
+    # When all that is lost, the worker takes over, decides one record, and dies,
+    put_back(memory, before)
+    both.recover()
+    both.run_once(0.0)
+    both.close()
+    # and of two successors the one that has the repeat is the faster one
+    slow = memory.deletion_worker()
+    successor = memory.deletion_worker(mark_seconds=0.0)
+    assert [partition.index for partition in successor._consumer.assignment()] == [1]
+    append_to(memory, 1, body, ghost.encode())
+    for _ in range(5):
+        successor.run_once(0.0)
+    assert values(memory, topics.RECEIPTS) == published
+    slow.close()
+
+
+def crowd(memory: Platform, topic: str, other: str, times: int) -> None:
+    """Let a topic have many more records of another model behind it."""
+    last = [r for r in memory.records(topic) if r.key == other.encode()][-1]
+    message = Message(topic, other.encode(), last.value, last.headers)
+    memory.producer.publish([message] * times)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_loss_of_the_whole_store_does_not_answer_an_idle_model_anew(
+    memory: Platform, again: bool
+) -> None:
+    """There is no mark left either: what it was lies far back."""
+    other = neighbour_of("m")
+    for name in ("m", other):
+        memory.register(name, budget=10.0)
+    memory.drain()
+    request = memory.send_index("m", 1)
+    memory.send(other, "a stranger")
+    memory.drain()
+    crowd(memory, topics.VERSIONS, other, 1100)
+    crowd(memory, topics.RECEIPTS, other, 1100)
+    put_back(memory, {})
+    memory.pair[0].recover()
+    later = memory.send_index("m", 2) if again else ""
+    for _ in range(10):
+        memory.turn(memory.pair[0])
+    assert memory.final(request).status == "APPLIED"
+    assert memory.statuses(later) == []
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let takeovers look at 50 records at most."""
+    monkeypatch.setattr(takeover, "TAIL", 5)
+    for module in (takeover, reach):
+        monkeypatch.setattr(module, "FARTHEST", 50)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_halt_ends_only_when_it_is_mended(memory: Platform) -> None:
+    """However many versions of others cover what it was compared with."""
+    other = neighbour_of("m")
+    for name in ("m", other):
+        memory.register(name, budget=10.0)
+    memory.send_index("m", 1)
+    memory.drain()
+    fork_off(memory.store, "m")
+    worker = memory.pair[0]
+    for versions in (0, 60):
+        crowd(memory, topics.VERSIONS, other, versions)
+        worker.recover()
+        memory.turn(worker)
+        assert worker._halted
+        assert memory.store.handover.halted() == {"m"}
+    memory.register("m", budget=10.0, replace_model=True)
+    worker.recover()
+    memory.drain()
+    assert not worker._halted
+
+
+@pytest.mark.usefixtures("short")
+def test_a_lost_registration_is_remembered_until_it_is_mended(memory: Platform) -> None:
+    other = neighbour_of("m")
+    memory.register(other, budget=10.0)
+    memory.drain()
+    before = whole(memory)
+    memory.register("m", budget=10.0)
+    memory.drain()
+    put_back(memory, before)
+    worker = memory.pair[0]
+    worker.recover()
+    memory.turn(worker)
+    crowd(memory, topics.VERSIONS, other, 60)
+    worker.recover()
+    request = memory.send("m", "row-1")
+    for _ in range(5):
+        memory.turn(worker)
+    assert memory.statuses(request) == []
+    assert memory.store.handover.halted() == {"m"}
+
+
+def ask_elsewhere(memory: Platform, model: str, request: str, *rows: str) -> None:
+    """Send a request as another partitioner would: to the first of two partitions."""
+    body = json.dumps({"request_id": request, "model_id": model, "row_ids": rows})
+    append_to(memory, 0, body.encode(), model.encode())
+    memory.asked[(model, request)] = rows
+
+
+def test_an_answered_request_has_its_rows_before_one_of_a_lower_partition(
+    memory: Platform,
+) -> None:
+    """The other one was credited the row that both name, and the model halted."""
+    model = next(m for m in map("a{}".format, range(99)) if partition_index(m.encode(), 2) == 1)
+    request, _ = lose_a_rebuild(memory, model)
+    ask_elsewhere(memory, model, "late", "row-0", "row-30")
+    memory.drain()
+    assert not memory.pair[0]._halted
+    assert memory.final(request, model).rows_deleted == 20
+    assert memory.final("late", model).rows_deleted == 1
+    check_model(memory, model)
+
+
+def test_an_answered_request_is_resolved_before_many_of_a_lower_partition(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others took all the room in the rebuild's version, and every result was dropped."""
+    monkeypatch.setattr(refresh_job, "RESOLVED_BYTES", 100)
+    model = next(m for m in map("a{}".format, range(99)) if partition_index(m.encode(), 2) == 1)
+    request, _ = lose_a_rebuild(memory, model)
+    for i in range(20):
+        ask_elsewhere(memory, model, f"late-{i}", f"row-{40 + i}")
+    memory.drain()
+    assert not memory.load(model).deferred
+    assert memory.final(request, model).version == 1
+    assert {receipt.rows_deleted for receipt in memory.finals(model).values()} == {20, 1}
+    check_model(memory, model)

@@ -385,7 +385,7 @@ def test_a_version_that_the_store_loses_while_the_log_is_slow_is_not_published(
     assert [version.version for version in memory.versions()] == [0]
 
 
-def lose_at_receipts(memory: Platform, before: Dump) -> None:
+def lose_at_receipts(memory: Platform, before: Dump, model: str = "m") -> None:
     """Let the store go back as soon as final receipts are out, before their version is."""
     assert isinstance(memory.log, MemoryLog)
 
@@ -397,7 +397,7 @@ def lose_at_receipts(memory: Platform, before: Dump) -> None:
         ]
         if moment.stage == "after" and finals:
             memory.log.hook = lambda _: None  # type: ignore[attr-defined]
-            restore(memory.store, "m", before)
+            restore(memory.store, model, before)
 
     memory.log.hook = slow
 
@@ -428,23 +428,23 @@ def test_a_receipt_whose_version_was_lost_stands_when_its_request_must_wait(
     check_model(memory)
 
 
-def lose_a_rebuild(memory: Platform) -> tuple[str, Deferred]:
+def lose_a_rebuild(memory: Platform, model: str = "m") -> tuple[str, Deferred]:
     """Lose the swap of a rebuild after its receipt was published; return the one that waits."""
-    memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
-    request = memory.send_index("m", *range(20))
+    memory.register(model, "benign", "linear", budget=10.0, limits=CROWDED)
+    request = memory.send_index(model, *range(20))
     worker, refresher = memory.pair
     memory.turn(worker)
-    before = dump(memory.store, "m")
-    assert list(memory.load().deferred) == [request]
-    lose_at_receipts(memory, before)
+    before = dump(memory.store, model)
+    assert list(memory.load(model).deferred) == [request]
+    lose_at_receipts(memory, before, model)
     while len(memory.records(topics.RECEIPTS)) < 2:
         refresher.run_once(0.0)
         memory.turn(worker)
-    assert [version.version for version in memory.versions()] == [0]
+    assert [version.version for version in memory.versions(model)] == [0]
     memory.raw().delete(*memory.raw().keys("lethe:watermark:*"))  # lost as well
     worker.recover()
     worker.run_once(0.0)
-    return request, memory.load().deferred[request]
+    return request, memory.load(model).deferred[request]
 
 
 def test_a_rebuilds_receipts_stand_when_its_version_is_lost(memory: Platform) -> None:

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
 
-from consumers import deletion_worker, refresh_job, refresh_worker, topics
+from consumers import deletion_worker, refresh_job, refresh_worker, takeover, topics
 from consumers.checks import check_model as check_stored
 from consumers.cli import work
 from consumers.cli.refresh import _due
 from consumers.cli.status import _document
 from consumers.deletion_worker import BatchLimits
 from consumers.drained import Drained
+from consumers.events import RefreshRequested
 from consumers.health import Health
 from consumers.log.base import Message
+from consumers.log.memory import MemoryConsumer
+from consumers.log.partitioner import partition_index
 from consumers.log.streams import StreamsLog
 from consumers.loop import TRANSIENT
 from consumers.refresh_job import run_job
 from consumers.runtime import Runtime
+from consumers.steps import Step
 from consumers.transition import job_entry
-from engine.errors import NotConverged, RefreshFailed, StoreUnavailable
+from engine.errors import (
+    InvalidData,
+    LogUnavailable,
+    NotConverged,
+    NotDurable,
+    RefreshFailed,
+    StoreUnavailable,
+)
 from engine.policy import Size
+from engine.store.jobs import write_result
 from tests.integration.test_worker_lost_corners import neighbour_of
 from tests.integration.test_worker_takeover import fork_off
 from tests.support.invariants import check_model
-from tests.support.platform import Platform
+from tests.support.platform import LogKind, Platform
 from tests.support.waiting import CROWDED, OnPlatform
 
 
@@ -96,14 +109,24 @@ def test_what_derives_from_deleted_rows_is_due_by_age_alone(memory: Platform) ->
     assert again.job_id == job.job_id, "asked again before it is done"
 
 
+def take_turns(memory: Platform, times: int) -> None:
+    """Run both workers in turn, whatever servers do."""
+    worker, refresher = memory.pair
+    for _ in range(times):
+        try:
+            refresher.run_once(0.0)
+        except TRANSIENT:
+            refresher.recover()
+        memory.turn(worker)
+
+
 def test_a_job_that_a_server_interrupted_has_not_ended_the_worker(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three broken connections used its attempts up: it failed, for want of memory it was said."""
     memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
     request = memory.send_index("m", *range(20))
-    worker, refresher = memory.pair
-    memory.turn(worker)
+    memory.turn(memory.pair[0])
     broken = iter([True] * 3)
 
     def flaky(*given: Any, **named: Any) -> object:
@@ -112,35 +135,227 @@ def test_a_job_that_a_server_interrupted_has_not_ended_the_worker(
         return run_job(*given, **named)
 
     monkeypatch.setattr(refresh_worker, "run_job", flaky)
-    for _ in range(12):
-        try:
-            refresher.run_once(0.0)
-        except TRANSIENT:
-            refresher.recover()
-        memory.turn(worker)
+    take_turns(memory, 12)
     assert memory.final(request).status == "APPLIED"
 
 
-def test_a_halted_model_does_not_stop_its_neighbours(
+def test_a_job_that_always_meets_a_broken_store_lets_others_pass_and_fails(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first request holds the watermark down: what lies behind it is read again and again."""
+    """It was begun again and again for ever, and no other model's job ever was."""
+    requests, other = dict[str, str](), neighbour_of("m")
+    for name in ("m", other):
+        memory.register(name, "benign", "linear", budget=10.0, limits=CROWDED)
+        requests[name] = memory.send_index(name, *range(20))
+        while not memory.load(name).deferred:
+            memory.turn(memory.pair[0])
+    begun: list[str] = []
+
+    def too_large(store: Any, event: RefreshRequested, **named: Any) -> object:
+        begun.append(event.model_id)
+        if event.model_id == "m":
+            raise StoreUnavailable("OOM command not allowed when used memory > 'maxmemory'")
+        return run_job(store, event, **named)
+
+    monkeypatch.setattr(refresh_worker, "run_job", too_large)
+    take_turns(memory, 4)
+    assert begun[:2] == ["m", other]
+    assert requests[other] in memory.finals(other)
+    take_turns(memory, 30)
+    assert begun.count("m") == 10
+    state = memory.load("m")
+    assert state.meta.pending_job is None
+    assert state.meta.failures is not None
+    assert memory.pair[1].idle()
+
+
+def test_a_log_that_breaks_in_the_midst_of_a_job_has_not_ended_the_worker(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its polls broke while it computed, and that counted as if the job had ended the process."""
+    memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
+    request = memory.send_index("m", *range(20))
+    worker, refresher = memory.pair
+    memory.turn(worker)
+    poll, broken = refresher._consumer.poll, iter([LogUnavailable("the connection broke")] * 4)
+
+    def breaking(timeout: float, limit: int) -> object:
+        if timeout == refresh_worker._BUSY_POLL_SECONDS:
+            for error in broken:
+                raise error
+        return poll(timeout, limit)
+
+    def slow(*given: Any, **named: Any) -> object:
+        time.sleep(0.1)
+        return run_job(*given, **named)
+
+    monkeypatch.setattr(refresher._consumer, "poll", breaking)
+    monkeypatch.setattr(refresh_worker, "run_job", slow)
+    take_turns(memory, 12)
+    assert next(broken, None) is None
+    assert memory.final(request).status == "APPLIED"
+
+
+def generations(memory: Platform) -> set[bytes]:
+    """Return the names of the generations that the store holds any key of."""
+    names: Any = memory.raw().keys("lethe:{m.m}:gen:*")
+    return {name.split(b":")[3] for name in names}
+
+
+def test_a_generation_that_cannot_be_staged_leaves_nothing_in_the_store(memory: Platform) -> None:
+    """A store that was full stayed so: each attempt left its part there for six hours."""
+    memory.register("m", "benign", "linear", budget=10.0)
+    event, before = memory.ordered("m", Size.REBUILD), generations(memory)
+    staged = []
+
+    def full(step: str) -> None:
+        if step == Step.REFRESH_STAGE:
+            staged.append(generations(memory) - before)
+            raise StoreUnavailable("OOM command not allowed when used memory > 'maxmemory'")
+
+    with pytest.raises(StoreUnavailable, match="OOM"):
+        run_job(memory.store, event, now=datetime.now(UTC), at_step=full)
+    assert [len(names) for names in staged] == [1]
+    assert generations(memory) == before
+
+
+def test_a_generation_whose_result_may_have_arrived_is_left_in_the_store(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker may tell of the result, and the deletion worker make the generation live."""
+    memory.register("m", "benign", "linear", budget=10.0)
+    event, before = memory.ordered("m", Size.REBUILD), generations(memory)
+
+    def answer_lost(*given: Any) -> None:
+        write_result(*given)
+        memory.tell_refreshed(event)
+        memory.turn(memory.pair[0])
+        raise StoreUnavailable("the connection broke")
+
+    monkeypatch.setattr(refresh_job, "write_result", answer_lost)
+    with pytest.raises(StoreUnavailable):
+        memory.compute_refresh(event)
+    memory.drain(memory.pair[0], None)
+    assert [version.version for version in memory.versions()] == [0, 1]
+    assert generations(memory).isdisjoint(before)
+    check_model(memory)
+
+
+@pytest.mark.parametrize("kind", ["memory", "streams"])
+def test_a_halted_model_does_not_stop_its_neighbours(
+    platform_on: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, kind: LogKind
+) -> None:
+    """Its first request holds the watermark down: what lies behind it is read again and again.
+
+    A poll gives fewer records than it may, although many wait: of several partitions, and as
+    Kafka's do at the end of what was fetched.
+    """
     monkeypatch.setattr(deletion_worker, "_HALT_SECONDS", 0.05)
+    poll = MemoryConsumer.poll
+    few = lambda self, wait, limit: poll(self, wait, min(limit, 1))  # noqa: E731
+    monkeypatch.setattr(MemoryConsumer, "poll", few)
+    platform = platform_on(kind, 2)
     other = neighbour_of("m")
+    for name in ("m", other):
+        platform.register(name, budget=10.0)
+    platform.drain()
+    fork_off(platform.store, "m")
+    platform.pair[0].close()
+    worker = platform.deletion_worker(limits=BatchLimits(records=8))
+    platform.send_index("m", 1)
+    requests = [platform.send(other, f"stranger {number}") for number in range(200)]
+    for _ in range(1000):  # more than 50 ms pass before all of them are read
+        worker.run_once(0.0)
+        if set(requests) <= platform.finals(other).keys():
+            break
+    assert worker._halted
+    assert set(requests) <= platform.finals(other).keys()
+
+
+def test_a_partition_that_comes_does_not_make_other_models_be_compared_again(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = next(m for m in map("a{}".format, range(99)) if partition_index(m.encode(), 2) == 0)
+    memory.register(mine, budget=10.0)
+    memory.drain()
+    first, second = memory.pair[0], memory.deletion_worker()
+    for worker in (first, second):
+        worker.run_once(0.0)
+    assert [partition.index for partition in first._consumer.assignment()] == [0]
+    second.close()
+    compared: list[str] = []
+    settle = takeover.settle_models
+
+    def counted(store: Any, reader: Any, publisher: Any, models: Any, trusted: Any) -> Any:
+        compared.extend(models)
+        return settle(store, reader, publisher, models, trusted)
+
+    monkeypatch.setattr(deletion_worker, "settle_models", counted)
+    memory.send_index(mine, 2)
+    memory.drain(first)
+    assert len(first._consumer.assignment()) == 2
+    assert mine not in compared
+
+
+def test_a_log_that_is_slow_to_sync_halts_nobody(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each model of the batch was sent by itself, and halted after it had waited as long."""
+    worker, other = memory.pair[0], neighbour_of("m")
     for name in ("m", other):
         memory.register(name, budget=10.0)
     memory.drain()
-    fork_off(memory.store, "m")
-    memory.pair[0].close()
-    worker = memory.deletion_worker(limits=BatchLimits(records=1))
-    memory.send_index("m", 1)
-    requests = [memory.send(other, f"stranger {number}") for number in range(200)]
-    for _ in range(1000):  # more than 50 ms pass before all of them are read
-        worker.run_once(0.0)
-        if set(requests) <= memory.finals(other).keys():
-            break
-    assert worker._halted
-    assert set(requests) <= memory.finals(other).keys()
+    publish, calls = worker._producer.publish, iter([NotDurable("did not sync in 10 s")] * 2)
+
+    def slow(messages: Iterable[Message], timeout: float = 30.0) -> None:
+        for error in calls:
+            raise error
+        publish(messages, timeout)
+
+    monkeypatch.setattr(worker._producer, "publish", slow)
+    requests = {name: memory.send_index(name, 1) for name in ("m", other)}
+    for _ in range(2):  # each waits for the disk once, however many models there are
+        with pytest.raises(NotDurable):
+            memory.turn_until_decided(99)
+        assert not worker._halted
+        worker.recover()
+    memory.drain()
+    for name, request in requests.items():
+        assert request in memory.finals(name)
+        check_model(memory, name)
+
+
+def test_what_cannot_be_published_is_not_erased(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, other = memory.pair[0], neighbour_of("m")
+    for name in ("m", other):
+        memory.register(name, budget=10.0)
+    memory.drain()
+    publish = worker._producer.publish
+
+    def refusing(messages: Iterable[Message], timeout: float = 30.0) -> None:
+        messages = list(messages)
+        if any(message.key == b"m" for message in messages):
+            raise InvalidData("a message is too large")
+        publish(messages, timeout)
+
+    with monkeypatch.context() as refused:
+        refused.setattr(worker._producer, "publish", refusing)
+        requests = {name: memory.send_index(name, 1) for name in ("m", other)}
+        for _ in range(2):  # by who decides, and by who takes over
+            for _ in range(5):
+                worker.run_once(0.0)
+            assert [keys.tag for keys in worker._halted] == ["m.m"]
+            assert not memory.finals("m")
+            live = {name: memory.load(name).generation_keys for name in requests}
+            waiting = {name: memory.store.eraser.waiting(keys) for name, keys in live.items()}
+            assert {name: len(rows) for name, rows in waiting.items()} == {"m": 1, other: 0}
+            worker.recover()
+    memory.drain()
+    for name, request in requests.items():
+        assert request in memory.finals(name)
+        check_model(memory, name)
 
 
 def test_a_takeover_that_takes_longer_than_a_lease_ends(

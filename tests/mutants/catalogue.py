@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 SIMULATION = "simulation"
 _LOST = "tests/integration/test_worker_lost_writes.py"
+_TWICE = "tests/integration/test_worker_two_losses.py"
 _LEFT = (
     "tests/integration/test_worker_commit.py"
     "::test_what_a_former_owner_left_is_finished_although_its_records_are_gone"
@@ -50,6 +51,7 @@ _DECIDER = "consumers/decider.py"
 _PUBLISHER = "consumers/publisher.py"
 _TAKEOVER = "consumers/takeover.py"
 _ADOPT = "consumers/adopt.py"
+_AGAIN = "consumers/decide_again.py"
 
 _COMPARE = (
     "if (held[1] or '0') ~= expected.commit_seq then return refuse('commit_seq', held[1]) end\n"
@@ -118,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "the final-receipt check of the script",
-        (Edit(_SCRIPT, "if receipt and string.sub(receipt, 1, 1) == 'F' then", "if false then"),),
+        (Edit(_SCRIPT, "if receipt and string.sub(receipt, 1, 1) == 'F' and", "if false and"),),
         _COMMIT,
     ),
     Mutant(
@@ -149,12 +151,12 @@ MUTANTS = (
                 "            self._outbox.trim(keys, [entry_id for entry_id, _ in sent])\n"
                 "        everything = [entry for entries",
             ),
-            Edit(_PUBLISHER, "waiting = self._still_there(waiting)", "pass"),
+            Edit(_PUBLISHER, "waiting = self._still_there(waiting, stage)", "pass"),
         ),
     ),
     Mutant(
         "the look at the store before each stage is sent",
-        (Edit(_PUBLISHER, "waiting = self._still_there(waiting)", "pass"),),
+        (Edit(_PUBLISHER, "waiting = self._still_there(waiting, stage)", "pass"),),
     ),
     Mutant(
         "the watermark behind publication",
@@ -191,16 +193,14 @@ MUTANTS = (
     ),
     Mutant(
         "the comparison of digests at takeover",
-        (Edit(_TAKEOVER, "if published.digest != stored.digest:", "if False:"),),
+        (Edit("consumers/branches.py", "if published.digest != stored.digest:", "if False:"),),
     ),
     Mutant(
         "the published receipts at adoption",
         (
             Edit(_ADOPT, "published = self.lost.published(receipt)", "published = None"),
             Edit(_ADOPT, "replace(origin, published=self.lost.same_decision)", "origin"),
-            Edit(
-                _ADOPT, "replace(batch.origin, published=self.lost.same_decision)", "batch.origin"
-            ),
+            Edit(_AGAIN, "replace(batch.origin, published=lost.same_decision)", "batch.origin"),
         ),
     ),
     Mutant(
@@ -245,6 +245,22 @@ MUTANTS = (
         (Edit("consumers/lost_history.py", "waits = not receipt.final and", "waits = False and"),),
         "tests/integration/test_worker_lost_writes.py"
         "::test_a_receipt_whose_version_was_lost_stands_when_its_request_must_wait",
+    ),
+    Mutant(
+        "the wait of a request that was told to wait, where it need not now",
+        (Edit(_AGAIN, "d.request_id in told for", "False for"),),
+        f"{_TWICE}::test_requests_that_a_lost_rebuild_answered_have_one_version_again",
+    ),
+    Mutant(
+        "the number of a published version, which lost answers may not take",
+        (Edit(_ADOPT, "                return state, False\n", "                pass\n"),),
+        f"{_TWICE}::test_no_request_takes_the_number_of_a_published_rebuild",
+    ),
+    Mutant(
+        "the order of what was answered and what is decided again",
+        (Edit(_ADOPT, "receipts = self.lost.answers(state, until)",
+              "receipts = () if until is not None else self.lost.answers(state)"),),
+        f"{_TWICE}::test_the_log_of_receipts_has_their_order_although_a_rebuild_was_lost",
     ),
     Mutant(
         "the erasure that a former owner left",

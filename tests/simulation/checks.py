@@ -114,6 +114,19 @@ def registered_over_loss(platform: Platform, model: str) -> bool:
     return again and any(times > 1 for times in named.values())
 
 
+def registered_over_answers(platform: Platform, model: str) -> bool:
+    """Return whether a registration has the number of a version that a receipt names.
+
+    The receipt went out, and the store lost the version: its rows are left out one version later.
+    """
+    applied = {r.version for r in platform.finals(model).values() if r.status == "APPLIED"}
+    return any(
+        version.version in applied
+        for version in platform.versions(model)
+        if version.version > 0 and version.source is None and version.refresh is None
+    )
+
+
 def forgotten(platform: Platform, model: str) -> list[Receipt]:
     """Return the receipts of deletions that the store knows nothing of."""
     ledger = ledger_of(platform, model)

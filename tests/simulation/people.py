@@ -52,6 +52,8 @@ class People:
         self._rng = world.rng
         self._configs: dict[str, ModelConfig] = {}
         self._whole: dict[str, str] = {}  # digests of models that were forked by hand
+        self._apart: dict[str, dict[bytes, tuple[int, bytes]]] = {}  # of servers that were cut off
+        self.forked: set[str] = set()  # models that were forked by hand, once
         self.excused: set[str] = set()  # models that may halt
         self.released: set[str] = set()
 
@@ -134,11 +136,47 @@ class People:
         if not whole or raw.xlen(keys.outbox):
             return
         self._whole[model] = versions[-1].digest
+        self.forked.add(model)
         self.excused.add(model)
         raw.hset(keys.head, "digest", _FORKED)
         world.disk.restart()
         world.count("history forked by hand")
         world.note(f"fork {model}")
+
+    def cut_off(self) -> None:
+        """Let the store be cut off while commits wait to be published: others go on without it."""
+        world = self._world
+        raw = world.platform.raw()
+        waiting = [m for m in self._configs if raw.xlen(ModelKeys.of_model(m).outbox)]
+        if waiting:
+            model = self._rng.choice(waiting)
+            names = raw.scan_iter(f"lethe:{{{ModelKeys.of_model(model).tag}}}:*")
+            dumps = [(name, raw.pttl(name), raw.dump(name)) for name in sorted(names)]
+            self._apart[model] = {name: (max(0, ttl), held or b"") for name, ttl, held in dumps}
+            world.note(f"cut off with commits of {model}")
+            world.fail_over()
+
+    def unite(self) -> None:
+        """Restore a model from a server that was cut off: what it holds was decided by others.
+
+        As with any store that went back, the marks are those of then: here none.
+        """
+        world = self._world
+        if not self._apart:
+            return
+        model = self._rng.choice(list(self._apart))
+        world.end_senders()
+        raw = world.platform.raw()
+        tag = ModelKeys.of_model(model).tag
+        for name in [*raw.scan_iter(f"lethe:{{{tag}}}:*"), *raw.scan_iter("lethe:mark:*")]:
+            raw.delete(name)
+        for name, (ttl, held) in self._apart.pop(model).items():
+            raw.restore(name, ttl, held)
+        self.forked.add(model)
+        self.excused.add(model)
+        world.disk.restart()
+        world.count("model restored from a server that was cut off")
+        world.note(f"unite {model}")
 
     def restore(self) -> None:
         """Restore what was forked by hand, where it is still so."""

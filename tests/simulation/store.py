@@ -138,10 +138,10 @@ class Disk:
         return ModelStore(client, SimulatedBarrier(client, self, point))
 
     def _faulty(self, point: Point) -> redis.Redis:
-        options = dict(connect(self.url).connection_pool.connection_kwargs)
+        options = self._client.connection_pool.connection_kwargs
         base = UnixDomainSocketConnection if "path" in options else Connection
-        # Looking up redis-py's own version takes 2 ms a connection, and runs make many.
-        options.update(retry=Retry(NoBackoff(), 0), driver_info=None)
+        # Saying who connects is a round trip a connection, and runs make many.
+        options = {**options, "retry": Retry(NoBackoff(), 0), "driver_info": None}
         pool = ConnectionPool(connection_class=_faulty_connection(base, self, point), **options)
         return redis.Redis(connection_pool=pool)
 

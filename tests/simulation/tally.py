@@ -29,6 +29,7 @@ FAULTS = (
     "log cut while it is read",
     "model registered during the run",
     "model replaced during the run",
+    "model restored from a server that was cut off",
     "other body under a used request id",
     "partitions added",
     "producer retries: the same append twice",

@@ -24,6 +24,7 @@ from consumers.events import Receipt
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer
 from consumers.loop import TRANSIENT
+from consumers.metrics import Metrics
 from consumers.refresh_queue import RefreshLimit
 from consumers.refresh_worker import RefreshWorker
 from engine import certified
@@ -36,6 +37,7 @@ from tests.simulation.checks import (
     check_simulated,
     contradictions,
     forgotten,
+    registered_over_answers,
     registered_over_loss,
     rows_named,
 )
@@ -132,6 +134,7 @@ class World:
         self._mark_seconds = self.rng.choice([0.0, 0.0, 3600.0])
         # Mostly no safety net: what marks say is put to the test. Or all that a net catches.
         reach.NET = self.rng.choice([0, 0, 100])
+        self._metrics = Metrics()  # of all workers: nobody looks, and making them takes its time
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
         self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
@@ -241,9 +244,10 @@ class World:
         actions: dict[Callable[[], object], float] = {
             self._send: 18, self._step: 50, self._fail: 10, self._kill: 4, self._evict: 4,
             self._start_worker: 3, self._start_refresher: 2, self._start_registrar: 0.4,
-            self._crash_store: 2, self.replicate: 2, self._fail_over: 2,
+            self._crash_store: 2, self.replicate: 2, self.fail_over: 2,
             self._overtake: 3, self._order: 3,
             self.producers.deliver: 4, self._leap: 0.3, people.fork: 0.3, people.restore: 0.8,
+            people.cut_off: 0.5, people.unite: 2,
             people.add_partitions: 0.4, people.make_again: 0.5, people.retain: 1,
         }  # fmt: skip
         self.rng.choices(list(actions), list(actions.values()))[0]()
@@ -295,6 +299,7 @@ class World:
             self.disk.store(self.point),
             limits=BatchLimits(records=self.rng.choice([1, 4, 256]), poll_seconds=0.0),
             batching=self._batching,
+            metrics=self._metrics,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
             mark_seconds=self._mark_seconds,
@@ -311,6 +316,7 @@ class World:
         worker = RefreshWorker(
             self.log,
             self.disk.store(self.point),
+            metrics=self._metrics,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
             computing=Inline(),
@@ -367,7 +373,9 @@ class World:
         if actor.at == "barrier" and chance < 0.2:
             self._crash_store()
         elif actor.at == "step: publish_versions" and chance < 0.3:
-            self._fail_over()
+            self.fail_over()
+        elif actor.at == "step: publish" and chance < 0.6:
+            self.people.cut_off()
         elif actor.at == "step: commit" and chance < 0.5:
             self._overtake(actor)
         elif actor.at == "step: refresh_write" and chance < 0.5:
@@ -440,15 +448,9 @@ class World:
         """Let a replica catch up."""
         self.replica = self.disk.image()
 
-    def _fail_over(self) -> None:
-        """Go back to the replica.
-
-        A worker that is stopped in a publication, after its last look at the store, could send
-        what is lost by then (docs/commit.md says what closes that): such workers end here.
-        """
-        for actor in self._living():
-            if actor.at in _SENDING:
-                self._turn(actor, kill=True)
+    def fail_over(self) -> None:
+        """Go back to the replica, which may lag."""
+        self.end_senders()
         if self.disk.fail_over(self.replica):
             self.count_event("failover that lost commits")
         self.count("failover to a lagging replica")
@@ -457,6 +459,15 @@ class World:
             self.people.drop_results()
         if self.rng.random() < 0.25:
             self.people.erase_lost()
+
+    def end_senders(self) -> None:
+        """End workers that are stopped in a publication, after their last look at the store.
+
+        They could send what is lost by then: docs/commit.md says what closes that.
+        """
+        for actor in self._living():
+            if actor.at in _SENDING:
+                self._turn(actor, kill=True)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -482,6 +493,7 @@ class World:
         check_answers(self.platform, self.producers)
         people = self.people
         people.released |= {m for m in people.excused if registered_over_loss(self.platform, m)}
+        people.released |= {m for m in people.excused if registered_over_answers(self.platform, m)}
         for model in sorted(people.released):
             self.producers.send_again_as(forgotten(self.platform, model))
         self.producers.deliver(everything=True)
@@ -491,10 +503,18 @@ class World:
         """Let fresh workers finish, without faults; return the models that are halted."""
         self._elapsed += self._batching.seconds  # nothing has to wait for company any longer
         fresh = DeletionWorker(
-            self.log, self.disk.store(lambda _: None), batching=self._batching, now=self.now
+            self.log,
+            self.disk.store(lambda _: None),
+            batching=self._batching,
+            metrics=self._metrics,
+            now=self.now,
         )
         helper = RefreshWorker(
-            self.log, self.disk.store(lambda _: None), now=self.now, computing=Inline()
+            self.log,
+            self.disk.store(lambda _: None),
+            metrics=self._metrics,
+            now=self.now,
+            computing=Inline(),
         )
         try:
             self.platform.drain(fresh, helper)
@@ -505,17 +525,18 @@ class World:
 
     def _check(self) -> None:
         check_answers(self.platform, self.producers)
+        people = self.people
         whole = not self.report.faults["retention removes old receipts"]
         for model in (*self.models, LATE):
-            released = model in self.people.released
+            released = model in people.released
             numbers, contradicted = contradictions(self.platform, model)
             self.report.versions += numbers
             self.report.contradicted += contradicted
             if numbers or model in self.models:
                 check_simulated(self.platform, model, released=released)
-                if not released:
+                if not released and model not in people.forked:  # else two have decided
                     check_company(self.platform, model, self._batching)
-                if whole and model not in self.people.excused:
+                if whole and model not in people.excused:
                     self._audit(model)
         letters = {record.value for record in self.platform.records(topics.DEAD_LETTERS)}
         assert letters == self.producers.garbage, "dead letters are not the garbage that was sent"

@@ -108,19 +108,24 @@ def check_rows(platform: Platform, model_id: str) -> None:
     """Deleted rows have no record; live ones have; nothing but the live generation stays."""
     state, raw = platform.load(model_id), platform.raw()
     live = state.generation_keys
-    held = {text(row) for shard in range(SHARDS) for row in raw.hkeys(live.rows(shard))}
+    pipeline = raw.pipeline(transaction=False)
+    for shard in range(SHARDS):
+        pipeline.hkeys(live.rows(shard))
+    held = {text(row) for rows in pipeline.execute() for row in rows}
     ledger = ledger_of(platform, model_id)
     assert not held & ledger.keys(), "records of deleted rows are left"
     assert len(held) == state.meta.rows_live
     deletions = [text(row) for row in raw.lrange(state.keys.deletions, 0, -1)]
     assert len(deletions) == len(set(deletions)) == len(ledger) == state.meta.deletions_logged
-    for key in raw.scan_iter(match=f"lethe:{{{state.keys.tag}}}:*"):
-        name = text(key)
+    names = [text(key) for key in raw.scan_iter(f"lethe:{{{state.keys.tag}}}:*", count=1000)]
+    for name in names:
+        pipeline.ttl(name)
+    for name, seconds in zip(names, pipeline.execute(), strict=True):
         stays = f":gen:{live.name}:" in name or f":data:{state.meta.dataset_key}:" in name
         if stays:
-            assert raw.ttl(name) == -1, f"{name} would expire"
+            assert seconds == -1, f"{name} would expire"
         elif ":gen:" in name or ":data:" in name or ":job:" in name:
-            assert raw.ttl(name) > 0, f"{name} stays for ever"
+            assert seconds > 0, f"{name} stays for ever"
 
 
 def check_theta(platform: Platform, model_id: str, exact_to: float) -> None:

@@ -255,6 +255,17 @@ def test_only_the_offender_waits_and_who_shares_its_rows() -> None:
     assert isinstance(fresh, Accepted)
 
 
+def test_who_was_told_to_wait_waits_and_so_does_who_was_told_so_for_its_rows(bench: Bench) -> None:
+    """Not who names one of its rows and was never told: that one had it, and has it again."""
+    bench.ask("told", "row-0", "row-1").ask("shares", "row-1").ask("never told", "row-0")
+    bench.ask("told as well", "row-2")
+    lookup = bench.lookup({})
+    told, *others = decide(bench.state, bench.items, lookup, {}, {"told", "told as well", "shares"})
+    assert isinstance(told, Deferral)
+    assert (told.accepted.rows, told.code) == (("row-0", "row-1"), "AWAITING_REBUILD")
+    assert [type(one) for one in others] == [Deferral, Accepted, Deferral]
+
+
 def test_a_full_generation_defers(bench: Bench) -> None:
     limit = bench.state.meta.config.limits.limits().hard_rows(bench.state.meta.config.d)
     names = row_ids(bench.started.data)

@@ -48,3 +48,28 @@ def test_a_published_receipt_stands_for_what_is_made_again(
 ) -> None:
     lost = Lost(5, (), {}, (published,), None)
     assert lost.same_decision(made) == (published if stands else None)
+
+
+def of(request_id: str, *receipts: Receipt) -> list[Receipt]:
+    return [one.model_copy(update={"request_id": request_id}) for one in receipts]
+
+
+@pytest.mark.parametrize(
+    ("published", "waited"),
+    [
+        ([], False),
+        ([receipt("APPLIED", 6)], False),
+        ([receipt("DEFERRED", 5, **WAITS)], True),
+        ([receipt("DEFERRED", 5, **WAITS), receipt("APPLIED", 6)], True),
+        # the state has the version: the model was registered again since
+        ([receipt("DEFERRED", 4, **WAITS), receipt("APPLIED", 5)], False),
+        # a rebuild that is lost made its version, or another one did
+        ([*of("s", receipt("DEFERRED", 5), receipt("APPLIED", 6)), receipt("APPLIED", 6)], True),
+        ([*of("s", receipt("DEFERRED", 5), receipt("APPLIED", 7)), receipt("APPLIED", 6)], False),
+    ],
+)
+def test_who_had_to_wait_is_told_by_what_was_published(
+    published: list[Receipt], waited: bool
+) -> None:
+    lost = Lost(5, (), {}, tuple(published), None)
+    assert lost.had_to_wait("r", receipt("APPLIED", 6).source) == waited

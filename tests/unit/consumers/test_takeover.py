@@ -7,13 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from consumers import topics
+from consumers.branches import Answered, Place, check_history
 from consumers.events import Version
 from consumers.log.base import Bounds, Message, Partition
 from consumers.log.memory import MemoryLog
 from consumers.takeover import (
-    Answered,
-    Place,
-    check_history,
     is_behind,
     models_of,
     newest_parameters,
@@ -111,8 +109,11 @@ def test_a_state_is_behind_versions_and_receipts_that_it_does_not_know(
 
 def test_a_state_is_behind_a_final_receipt_of_a_request_that_it_defers(log: MemoryLog) -> None:
     stored = replace(state(3), deferred=frozenset({"waits"}))
-    assert is_behind(stored, None, Answered(finals={"another", "waits"}), log.reader())
-    assert not is_behind(stored, None, Answered(finals={"another"}), log.reader())
+    both, another = (
+        dict.fromkeys(names, (0, b"")) for names in (("another", "waits"), ("another",))
+    )
+    assert is_behind(stored, None, Answered(finals=both), log.reader())
+    assert not is_behind(stored, None, Answered(finals=another), log.reader())
 
 
 def test_tails_are_the_newest_version_and_the_last_parameters(log: MemoryLog) -> None:

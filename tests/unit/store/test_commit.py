@@ -13,7 +13,7 @@ from redis.crc import key_slot
 from engine.errors import CommitConflict, CorruptState, StoreUnavailable
 from engine.store import commit as commit_module, staging
 from engine.store.commit import Commit, Expected
-from engine.store.connection import Barrier, connect
+from engine.store.connection import Barrier, connect, text
 from engine.store.keys import ModelKeys
 from engine.store.outbox import Entry, Outbox, Stage, encode
 from engine.store.store import ModelStore
@@ -188,8 +188,54 @@ def test_a_log_of_receipts_that_the_head_does_not_know_is_refused(
     with pytest.raises(CorruptState, match="receipt-log is 1"):
         store.commit(whole(expected=known))
     assert dump(redis_client) == before
-    assert store.commit(whole(expected=replace(STANDS, receipts=1), clear_log=True)) == 2
+    assert store.commit(whole(expected=replace(STANDS, receipts=1), log_kept=0)) == 2
     assert redis_client.lrange(KEYS.receipt_log, 0, -1) == [b"leaf 1", b"\x00\xff"]
+
+
+def waiting(client: redis.Redis) -> list[str]:
+    """The ids of what waits in the outbox."""
+    found: Any = client.xrange(KEYS.outbox)
+    return [text(entry) for entry, _ in found]
+
+
+def test_what_is_withdrawn_from_the_outbox_must_be_there(
+    store: ModelStore, redis_client: redis.Redis
+) -> None:
+    """Another worker has published it otherwise, and who withdraws it has to look again."""
+    assert store.commit(whole()) == 2
+    entries = waiting(redis_client)
+    after = replace(STANDS, commit_seq=2, version=1, digest="digest-1", next_offset=9)
+    next_one = Commit(
+        keys=KEYS, generation=LIVE, expected=after, v_before=3, q_before=2, withdrawn=entries,
+        outbox=[b"new"],
+    )  # fmt: skip
+    redis_client.xdel(KEYS.outbox, entries[1])
+    before = dump(redis_client)
+    with pytest.raises(CommitConflict, match="outbox"):
+        store.commit(next_one)
+    assert dump(redis_client) == before
+    assert store.commit(replace(next_one, withdrawn=entries[:1])) == 3
+    assert waiting(redis_client) == ["3-1"]
+
+
+def test_a_final_receipt_is_replaced_only_where_that_is_asked_for(
+    store: ModelStore, redis_client: redis.Redis
+) -> None:
+    again = whole(requests={"done": "F{}"})
+    with pytest.raises(CommitConflict, match="receipt"):
+        store.commit(again)
+    assert store.commit(replace(again, replaces_finals=True)) == 2
+    assert redis_client.hget(KEYS.requests, "done") == b"F{}"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, None])
+def test_the_log_of_receipts_keeps_its_first_entries(
+    store: ModelStore, redis_client: redis.Redis, kept: int | None
+) -> None:
+    redis_client.rpush(KEYS.receipt_log, "one", "two", "three")
+    assert store.commit(whole(log_kept=kept)) == 2
+    stands = [b"one", b"two", b"three"][:kept]
+    assert redis_client.lrange(KEYS.receipt_log, 0, -1) == [*stands, b"leaf 1", b"\x00\xff"]
 
 
 @pytest.mark.parametrize("more", [-1, 1])
