@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -107,6 +109,11 @@ def run_lane(
     )  # fmt: skip
 
 
+def deleted(platform: Platform, rows: int, model_id: str = "m") -> bool:
+    """Return whether so many rows of a model are deleted."""
+    return len(ledger_of(platform, model_id)) >= rows
+
+
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
 def test_two_processes_in_one_group_and_one_is_killed(
@@ -122,11 +129,8 @@ def test_two_processes_in_one_group_and_one_is_killed(
             for name in ("m", "n", "o", "p"):
                 platform.send_index(name, i)
             time.sleep(0.1)
-        deadline = time.monotonic() + SECONDS
-        while any(len(ledger_of(platform, name)) < 12 for name in ("m", "n", "o", "p")):
-            other.check_alive()
-            assert time.monotonic() < deadline, "the other did not take over"
-            time.sleep(0.1)
+        for name in ("m", "n", "o", "p"):
+            other.wait_until(partial(deleted, platform, 12, name))
         doomed.check()
     finally:
         doomed.stop()
@@ -144,25 +148,21 @@ def test_the_broker_is_killed_and_restarted(
     del redis_client
     broker = private_kafka()
     log = log_of("kafka", redis_url, broker.bootstrap)
-    platform = Platform(log, redis_url, 1, broker.bootstrap)
-    platform.register("m", "benign", "linear", budget=10.0)
-    process = WorkerProcess(platform, names, session_seconds=6.0)
-    try:
-        for i in range(10):
-            platform.send_index("m", i)
-        broker.kill()
-        broker.start()
-        for i in range(10, 20):
-            platform.send_index("m", i)
-        deadline = time.monotonic() + SECONDS
-        while len(ledger_of(platform)) < 20:
-            process.check_alive()
-            assert time.monotonic() < deadline, "the worker did not go on"
-            time.sleep(0.1)
-    finally:
-        process.stop()
-    finish(platform)
-    platform.close()
+    with closing(Platform(log, redis_url, 1, broker.bootstrap)) as platform:
+        platform.register("m", "benign", "linear", budget=10.0)
+        process = WorkerProcess(platform, names, session_seconds=6.0)
+        try:
+            for i in range(10):
+                platform.send_index("m", i)
+            process.wait_until(partial(deleted, platform, 1))  # it has begun
+            broker.kill()
+            broker.start()
+            for i in range(10, 20):
+                platform.send_index("m", i)
+            process.wait_until(partial(deleted, platform, 20))
+        finally:
+            process.stop()
+        finish(platform)
 
 
 def test_the_store_is_killed_and_restarted(
@@ -170,25 +170,22 @@ def test_the_store_is_killed_and_restarted(
 ) -> None:
     """In single-node mode the log goes with it: state and log are recovered together."""
     server = private_valkey()
-    platform = Platform(log_of("streams", server.url), server.url, 1)
-    platform.register("m", "benign", "logistic", budget=0.05)
-    process = WorkerProcess(platform, names)
-    try:
-        for i in range(60):
-            platform.send_index("m", i)
-            if i in (20, 40):
-                server.kill()
-                server.start()
-        deadline = time.monotonic() + SECONDS
-        while len(ledger_of(platform)) < 60:
-            process.check_alive()
-            assert time.monotonic() < deadline, "the worker did not go on"
-            time.sleep(0.1)
-    finally:
-        process.stop()
-    platform.reconnect()
-    finish(platform)
-    platform.close()
+    with closing(Platform(log_of("streams", server.url), server.url, 1)) as platform:
+        platform.register("m", "benign", "logistic", budget=0.05)
+        process = WorkerProcess(platform, names)
+        try:
+            for i in range(60):
+                if i in (20, 40):
+                    process.wait_until(partial(deleted, platform, i - 15))
+                    server.kill()
+                    server.start()
+                    platform.reconnect()
+                platform.send_index("m", i)
+            process.wait_until(partial(deleted, platform, 60))
+        finally:
+            process.stop()
+        platform.reconnect()
+        finish(platform)
 
 
 def test_a_cold_refresh_process_rebuilds_while_deletions_flow(

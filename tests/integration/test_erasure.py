@@ -16,6 +16,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -323,18 +324,19 @@ def test_a_store_that_cannot_rewrite_its_files_is_told_of(
     with redis.Redis.from_url(server.url) as client:
         client.acl_setuser("weak", enabled=True, nopass=True, commands=["+@all", "-bgrewriteaof"],
                            keys=["*"], channels=["*"])  # fmt: skip
-    platform = Platform(MemoryLog(), server.url.replace("redis://", "redis://weak:any@"))
-    platform.register("m", "benign", "linear", budget=10.0)
-    ahead = timedelta()
-    worker = platform.deletion_worker(now=lambda: datetime.now(UTC) + ahead)
-    platform.send_index("m", 1)
-    platform.drain(worker, None)
-    ahead = timedelta(days=2)
-    worker.run_once(0.0)
-    assert "does not let this user rewrite its files" in "".join(capfd.readouterr())
-    moment = (datetime.now(UTC) + ahead).timestamp()
-    assert read_erasures(platform.raw()).overdue(moment)
-    platform.close()
+    with closing(
+        Platform(MemoryLog(), server.url.replace("redis://", "redis://weak:any@"))
+    ) as platform:
+        platform.register("m", "benign", "linear", budget=10.0)
+        ahead = timedelta()
+        worker = platform.deletion_worker(now=lambda: datetime.now(UTC) + ahead)
+        platform.send_index("m", 1)
+        platform.drain(worker, None)
+        ahead = timedelta(days=2)
+        worker.run_once(0.0)
+        assert "does not let this user rewrite its files" in "".join(capfd.readouterr())
+        moment = (datetime.now(UTC) + ahead).timestamp()
+        assert read_erasures(platform.raw()).overdue(moment)
 
 
 def test_a_damaged_note_of_erasures_does_not_stop_the_worker(memory: Platform) -> None:

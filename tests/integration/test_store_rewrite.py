@@ -35,8 +35,10 @@ def files_with(directory: Path, content: bytes) -> list[str]:
 
 
 def test_the_features_of_an_erased_row_leave_the_file_with_the_rewrite(tmp_path: Path) -> None:
-    with EmbeddedValkey(tmp_path) as server:
-        platform = Platform(MemoryLog(), server.url)
+    with (
+        EmbeddedValkey(tmp_path) as server,
+        contextlib.closing(Platform(MemoryLog(), server.url)) as platform,
+    ):
         platform.register("m", kind="logistic")
         features = struct.pack("<2d", *platform.data["m"].X[3][:2])
         platform.send_index("m", 3)
@@ -47,7 +49,6 @@ def test_the_features_of_an_erased_row_leave_the_file_with_the_rewrite(tmp_path:
         while files_with(tmp_path, features):
             assert time.monotonic() < end
             time.sleep(0.05)
-        platform.close()
 
 
 def test_a_server_that_does_not_let_it_is_no_error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -297,14 +298,11 @@ class Platform:
             return 1
 
     def close(self) -> None:
-        """Close the workers and the connections."""
-        for worker in self._workers:
-            worker.close()
-        self.producer.close()
-        self.reader.close()
-        self._raw.close()
-        self.store.close()
-        self.log.close()
+        """Close the workers and the connections, each even if another one cannot be closed."""
+        ends = [self.log, self.store, self._raw, self.reader, self.producer, *self._workers[::-1]]
+        with ExitStack() as stack:
+            for end in ends:  # the last one first
+                stack.callback(end.close)
 
     def reconnect(self) -> None:
         """Connect anew to a store that was restarted: a connection that broke says so once."""

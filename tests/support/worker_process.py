@@ -22,8 +22,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -97,6 +98,14 @@ class WorkerProcess:
         assert self._process.stderr is not None
         if not self.running():
             raise AssertionError(f"the workers stopped: {self._process.stderr.read()[-4000:]}")
+
+    def wait_until(self, true: Callable[[], bool], seconds: float = 40.0) -> None:
+        """Wait for what it does; assert that it lives meanwhile, and does it."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            self.check_alive()
+            assert time.monotonic() < deadline, f"the workers did not get there in {seconds:g} s"
+            time.sleep(0.1)
 
     def stop(self) -> None:
         """Kill it and what it runs."""
