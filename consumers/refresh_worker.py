@@ -75,6 +75,7 @@ class RefreshWorker:
         self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
         self._producer = log.producer()
         self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
+        self._job: Future[JobResult] | None = None  # the last one
         self._queue = JobQueue(store, limit or RefreshLimit(), now, self._logger, self._metrics)
         self._positions: dict[Partition, int] = {}
         self._broken_off: set[str] = set()
@@ -125,7 +126,8 @@ class RefreshWorker:
 
     def close(self) -> None:
         """Leave the group; a job under way is abandoned with the process."""
-        self._computing.shutdown(wait=False, cancel_futures=True)
+        at_rest = self._job is None or self._job.done()
+        self._computing.shutdown(wait=at_rest, cancel_futures=True)
         self._consumer.close()
         self._producer.close()
 
@@ -219,7 +221,7 @@ class RefreshWorker:
 
     def _compute(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
         """Compute a job on the other thread, and keep polling; return None when stopped."""
-        future: Future[JobResult] = self._computing.submit(
+        future = self._job = self._computing.submit(
             run_job,
             self._store,
             event,

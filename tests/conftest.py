@@ -12,14 +12,30 @@ from typing import NoReturn
 import pytest
 import redis
 import structlog
+from hypothesis import HealthCheck, settings
 
 from tests.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let kafka-python 3.0 be imported on Python 3.11, although it warns of itself there."""
+    """Make warnings and draws the same on every machine.
+
+    kafka-python 3.0 can be imported on Python 3.11, although it warns of itself there.
+    """
     warned = r"(read_text|open_text) is deprecated:DeprecationWarning:(kafka|importlib)\..*"
     config.addinivalue_line("filterwarnings", f"ignore:{warned}")
+    # The thread of a Kafka client draws its pauses from `random` while Hypothesis looks on.
+    shared = "hypothesis.errors.HypothesisDeprecationWarning"
+    config.addinivalue_line("filterwarnings", f"ignore:Do not use the `random` module:{shared}")
+    # The same draws everywhere and on every machine: to find new ones is for `make fuzz`.
+    settings.register_profile(
+        "lethe",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("lethe")
 
 
 @pytest.hookimpl(trylast=True)

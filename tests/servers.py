@@ -36,7 +36,8 @@ GUARD = Path(__file__).with_name("guard.py")
 # testcontainers drives Confluent's image; 7.9 is Apache Kafka 3.9, the oldest that we support.
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.5"
 VALKEY_IMAGE = "valkey/valkey:9.1.0"
-VALKEY_SECONDS = 10.0  # starts in 0.1 s; replaying a test's append-only file takes little more
+KILL_SECONDS = 60.0  # until the last thread of a killed broker is gone
+VALKEY_SECONDS = 60.0  # starts in 0.1 s, on an idle machine
 
 HOW_TO_KAFKA = (
     "no Kafka to test with: set LETHE_TEST_KAFKA=HOST:PORT, or start Docker, or let scripts/kafka "
@@ -60,6 +61,9 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+_PORTS: set[int] = set()  # that were given out: their servers may not listen yet
+
+
 def free_port() -> int:
     """Return a free loopback port below the range of outgoing connections.
 
@@ -70,7 +74,9 @@ def free_port() -> int:
         port = random.randint(20_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _PORTS:
+                _PORTS.add(port)
+                return port
 
 
 class Lifeline:
@@ -173,8 +179,20 @@ class KafkaProcess:
         kafka_script("stop", "--data", str(self.data))
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, as a power cut would."""
+        """Kill it with SIGKILL, as a power cut would; return when its port is free."""
         os.kill(int((self.data / "broker.pid").read_text()), signal.SIGKILL)
+        deadline = time.monotonic() + KILL_SECONDS
+        while not self._port_is_free():  # its last threads hold it for a moment longer
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the killed broker holds its port for {KILL_SECONDS:g} s")
+            time.sleep(0.02)
+
+    def _port_is_free(self) -> bool:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", int(self.bootstrap.rpartition(":")[2])))
+            return True
+        return False
 
     def close(self) -> None:
         """Stop it for good."""

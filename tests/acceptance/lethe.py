@@ -9,6 +9,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import structlog
 from consumers.cli.main import run
 
 PROGRAM = Path(sys.executable).with_name("lethe")
-_SECONDS = 60
+_SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,17 @@ class Lethe:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    @contextlib.contextmanager
+    def working(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Have ``lethe work`` run beside the test; it ends with the block."""
+        process = self.start("work", *arguments)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
 
 
 class Within(Lethe):

@@ -23,13 +23,14 @@ def test_the_flags_and_the_settings_reach_the_worker(tmp_path: Path) -> None:
         lethe("register", "m", "--data", str(data), "--id", "id", "--target", "y", "--features",
               "a,b", "--kind", "linear", "--ridge", "1", "--error-budget", "100")  # fmt: skip
         refused = lethe("work", "--until-idle", "--max-wait", "2h", code=2)
-        worker = lethe.start("work", "deletions", "--max-wait", "1h", "--log-format", "json")
-        assert worker.stderr is not None
-        lethe("delete", "m", "--row", "u1")
-        held = next(json.loads(line) for line in worker.stderr if '"hold"' in line)
-        lethe("delete", "m", "--row", "u2", "--wait", "30")
-        worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=30)
+        flags = ("deletions", "--max-wait", "1h", "--log-format", "json")
+        with lethe.working(*flags) as worker:
+            assert worker.stderr is not None
+            lethe("delete", "m", "--row", "u1")
+            held = next(json.loads(line) for line in worker.stderr if '"hold"' in line)
+            lethe("delete", "m", "--row", "u2", "--wait", "120")
+            worker.send_signal(signal.SIGTERM)
+            worker.communicate(timeout=60)
         versions = lethe("versions", "m", "--json").document["versions"]
 
     assert held["rows"] == 1

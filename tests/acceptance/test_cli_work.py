@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,33 +15,16 @@ import pytest
 from consumers.embedded import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 from tests.acceptance.training import write
+from tests.servers import free_port
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_work")]
 
 
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def running(lethe: Lethe, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = lethe.start("work", *arguments)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
 def stopped(process: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
     """Send a signal; return what the process said when it had left with exit code 0."""
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "Traceback" not in err
     return out, err
@@ -61,10 +42,10 @@ def lethe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lethe]:
 
 def test_a_worker_answers_those_who_wait_and_leaves_on_sigterm(lethe: Lethe) -> None:
     port = free_port()
-    with running(lethe, "--http-port", str(port), "--log-format", "json", "--json") as worker:
-        applied = lethe("delete", "m", "--subject", "h1", "--wait", "30", "--json").document
-        rejected = lethe("delete", "m", "--row", "nobody", "--wait", "30", "--json", code=1)
-        version = lethe("refresh", "m", "--size", "rebuild", "--wait", "30", "--json").document
+    with lethe.working("--http-port", str(port), "--log-format", "json", "--json") as worker:
+        applied = lethe("delete", "m", "--subject", "h1", "--wait", "120", "--json").document
+        rejected = lethe("delete", "m", "--row", "nobody", "--wait", "120", "--json", code=1)
+        version = lethe("refresh", "m", "--size", "rebuild", "--wait", "120", "--json").document
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
             ready = json.load(answer)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
@@ -85,8 +66,8 @@ def test_a_worker_answers_those_who_wait_and_leaves_on_sigterm(lethe: Lethe) -> 
 
 
 def test_the_same_request_again_brings_the_same_receipt(lethe: Lethe) -> None:
-    with running(lethe, "deletions") as worker:
-        request = ("delete", "m", "--row", "u40", "--request-id", "r1", "--wait", "30", "--json")
+    with lethe.working("deletions") as worker:
+        request = ("delete", "m", "--row", "u40", "--request-id", "r1", "--wait", "120", "--json")
         first, second = lethe(*request), lethe(*request)
         stopped(worker, signal.SIGINT)
 
@@ -106,7 +87,7 @@ def test_a_server_that_is_down_is_waited_for(tmp_path: Path) -> None:
         raise AssertionError(f"the worker has left without {action}")
 
     impatient = late("work", "--until-idle", code=3)
-    with running(late) as worker:
+    with late.working() as worker:
         waiting = reads(worker, "retry")
         with EmbeddedValkey(tmp_path):
             reads(worker, "take_over")
@@ -124,7 +105,7 @@ def test_following_prints_a_document_a_line(lethe: Lethe) -> None:
         first = json.loads(follower.stdout.readline())
     finally:
         os.kill(follower.pid, signal.SIGINT)
-        follower.communicate(timeout=30)
+        follower.communicate(timeout=120)
 
     assert (first["model_id"], first["version"]) == ("m", 0)
     assert follower.returncode == 130

@@ -132,6 +132,11 @@ class Crew:
             for line in self._diary(member, newest=1 << 16)
         )
 
+    def sending(self, member: Member) -> bool:
+        """Return whether a worker is sending versions, as it wrote down itself."""
+        told = [line["what"] for line in self._diary(member, newest=1 << 16)]
+        return [what for what in told if what in ("sending", "sent", "unsent")][-1:] == ["sending"]
+
     def _diary(self, member: Member, newest: int = 0) -> Iterator[dict[str, Any]]:
         path = self.diaries / f"{member.name}.jsonl"
         if not path.exists():
@@ -176,7 +181,7 @@ class Crew:
         assert self._nursery.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._nursery.stdin.close()
-        self._nursery.wait(10)
+        self._nursery.wait(60)
         self._nursery.stdout.close()
 
 

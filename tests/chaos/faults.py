@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 import threading
 import time
 from collections import Counter
@@ -44,6 +43,7 @@ WEIGHTS = {
 }
 
 _PATIENCE = 4.0  # times the pause
+_SENDING_SECONDS = 60.0
 LOSSES = ("redis: tail of its file lost", "redis: failover to a lagging replica")
 STOPPED = "worker: SIGSTOP past its session"
 IN_PEACE = "worker: SIGKILL, and nothing else"
@@ -171,7 +171,6 @@ class Faults:
                 self.store.fill_disk(rng.uniform(0.3, 1.5), rng.randrange(20_000))
             case "kafka: SIGKILL":
                 self.broker.kill()
-                self._wait_for_its_port()
                 self.broker.start()
             case "kafka: restart":
                 self.broker.stop()
@@ -179,19 +178,6 @@ class Faults:
             case _:
                 self._on_the_way(server, what, rng)
         return server
-
-    def _wait_for_its_port(self) -> None:
-        """Wait until a killed broker is gone: its port is taken for a moment longer."""
-
-        def free() -> bool:
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                with contextlib.suppress(OSError):
-                    probe.bind(("127.0.0.1", int(self.broker.bootstrap.rpartition(":")[2])))
-                    return True
-            return False
-
-        wait_until(free, 30.0, "the killed broker's port")
 
     def _on_the_way(self, route: str, what: str, rng: random.Random) -> None:
         """Disturb the connections to a server."""
@@ -230,4 +216,9 @@ class Faults:
         time.sleep(SESSION_SECONDS + rng.uniform(0.3, 2.0))
         self.crew.go_on(member)
         if self.apart:
-            time.sleep(1.0)  # what it was about to send is sent
+            time.sleep(1.0)  # what it was about to send is on its way
+            wait_until(
+                lambda: not (member.alive() and self.crew.sending(member)),
+                _SENDING_SECONDS,
+                "a worker that was stopped has sent what it was about to",
+            )

@@ -97,11 +97,16 @@ class RecordedProducer:
             if message.topic == topics.VERSIONS
             for said in [json.loads(message.value or b"{}")]
         ]
-        if named:
-            self._diary.write("sending", versions=named)
-        self._producer.publish(batch, timeout)
-        if named:
-            self._diary.write("sent", versions=named)
+        if not named:
+            self._producer.publish(batch, timeout)
+            return
+        self._diary.write("sending", versions=named)
+        came = "unsent"
+        try:
+            self._producer.publish(batch, timeout)
+            came = "sent"
+        finally:
+            self._diary.write(came, versions=named)
 
     def close(self) -> None:
         """Release the connection."""

@@ -85,10 +85,10 @@ class StorePair:
 
     def start(self) -> None:
         """Start both, and the proxy before them."""
-        self.primary.start()
-        self.replica.start()
         self.proxies.tell("listen", "redis", port=self.port, target=self.primary.port)
         self.proxies.tell("listen", "replication", port=self._replication, target=self.primary.port)
+        self.primary.start()
+        self.replica.start()
         self._new_lineage(self.primary)
         self._follow()
 
@@ -128,14 +128,21 @@ class StorePair:
                     self.primary.start()
                     self._limit(self._newest_file(self.primary).stat().st_size)
                 time.sleep(0.05)
-            if self.primary.pid:
-                self._limit(resource.RLIM_INFINITY)
-            if self.primary.pid == 0:
+            self._limit(resource.RLIM_INFINITY)
+            if not self._answers(self.primary):
                 ended += 1
                 self.primary.kill()
                 self.primary.start()
             self._follow()
         return ended
+
+    def _answers(self, server: ValkeyProcess) -> bool:
+        """Return whether a server lives on: one that met a full disk may be about to end."""
+        with self._client(server) as client:
+            try:
+                return bool(client.ping())
+            except redis.ConnectionError:
+                return False
 
     def _limit(self, size: int) -> None:
         if self.primary.pid:
@@ -234,13 +241,26 @@ class StorePair:
 
         wait_until(in_sync, _SYNC_SECONDS, "the replica follows")
 
+    def _caught_up(self) -> None:
+        """Wait until the replica has all that the primary has now."""
+        with self._client(self.primary) as client:
+            now: Any = client.info("replication")
+
+        def has_it() -> bool:
+            with self._client(self.replica) as client:
+                there: Any = client.info("replication")
+            up = there.get("master_link_status") == "up"
+            return up and int(there["slave_repl_offset"]) >= int(now["master_repl_offset"])
+
+        wait_until(has_it, _SYNC_SECONDS, "the replica has everything")
+
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
         """Keep faults away; at the end what was written can not be lost by those to come."""
         with self.busy:
             yield
             self.rewrite(self.primary)
-            self._in_sync()
+            self._caught_up()
             self.rewrite(self.replica)
 
     def rewrite(self, server: ValkeyProcess) -> None:
@@ -260,7 +280,7 @@ class StorePair:
     def settle(self) -> None:
         """Wait until the replica has everything."""
         with self.busy:
-            self._in_sync()
+            self._caught_up()
 
     @staticmethod
     def _newest_file(server: ValkeyProcess) -> Path:

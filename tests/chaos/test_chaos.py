@@ -25,7 +25,7 @@ MISSING = 2
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.redis
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_minute_of_faults_breaks_no_promise() -> None:
     """Given real servers and every kind of fault, when it is over, then every promise holds."""
     command = [

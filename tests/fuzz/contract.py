@@ -19,6 +19,8 @@ object is two bytes and a comma, and 80 bytes in Python), and something is made 
 FIXED = 1 << 20
 """And for any input, however short: errors, caches, arrays of the model's own size."""
 
+_AGAIN = 2  # times that an input which passes a cap is tried again
+
 SEPARATOR = b"\n--\n"
 """Between the parts of an input that has several, such as the fields of a hash."""
 
@@ -66,6 +68,24 @@ def check(harness: Harness, data: bytes) -> bool:
     Broken
         Another error than those documented, or a cap was passed.
     """
+    cap = harness.factor * len(data) + harness.fixed
+    taken, seconds, peak = _measure(harness, data)
+    for _ in range(_AGAIN):
+        if seconds <= SECONDS and peak <= cap:
+            return taken
+        # Modules loaded on first use and a collection of all that the process holds are no part
+        # of what a decoder takes; what it takes itself, it takes every time.
+        _, again, peak_again = _measure(harness, data)
+        seconds, peak = min(seconds, again), min(peak, peak_again)
+    if seconds > SECONDS:
+        raise Broken(f"{harness.name}: {len(data)} bytes took {seconds:.1f} s")
+    if peak > cap:
+        raise Broken(f"{harness.name}: {len(data)} bytes took {peak} bytes of memory")
+    return taken
+
+
+def _measure(harness: Harness, data: bytes) -> tuple[bool, float, int]:
+    """Return whether an input was taken, and the seconds and bytes that this took."""
     if not tracemalloc.is_tracing():
         tracemalloc.start()
     tracemalloc.reset_peak()
@@ -81,12 +101,7 @@ def check(harness: Harness, data: bytes) -> bool:
         place = f"{frame.filename}:{frame.lineno}"
         raise Broken(f"{harness.name}: {type(error).__name__}: {error} ({place})") from error
     seconds = time.thread_time() - started
-    peak = tracemalloc.get_traced_memory()[1] - before
-    if seconds > SECONDS:
-        raise Broken(f"{harness.name}: {len(data)} bytes took {seconds:.1f} s")
-    if peak > harness.factor * len(data) + harness.fixed:
-        raise Broken(f"{harness.name}: {len(data)} bytes took {peak} bytes of memory")
-    return taken
+    return taken, seconds, tracemalloc.get_traced_memory()[1] - before
 
 
 def parts(data: bytes, count: int) -> list[bytes | None]:

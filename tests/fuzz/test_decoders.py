@@ -78,6 +78,7 @@ def test_a_request_as_large_as_a_topic_takes_costs_no_more_than_its_share() -> N
 @pytest.mark.parametrize("fault", ["error", "memory", "time"])
 def test_a_decoder_that_breaks_its_promise_is_caught(fault: str) -> None:
     def decode(data: bytes) -> None:
+        began = time.thread_time()
         if fault == "error":
             data.decode("ascii")
             raise KeyError(data)
@@ -86,7 +87,6 @@ def test_a_decoder_that_breaks_its_promise_is_caught(fault: str) -> None:
         while fault == "time" and time.thread_time() < began + SECONDS + 0.1:
             pass
 
-    began = time.thread_time()
     harness = Harness("broken", decode, (UnicodeError,), lambda: [b""])
     with pytest.raises(
         Broken, match={"error": "KeyError", "memory": "memory", "time": "took"}[fault]

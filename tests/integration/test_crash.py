@@ -20,7 +20,7 @@ import pytest
 from consumers.steps import Step
 from engine.policy import Size
 from tests.servers import KafkaProcess, ValkeyProcess
-from tests.support.crash_lane import finish
+from tests.support.crash_lane import finish, many_rows
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
 from tests.support.worker_process import EVERY, REGISTERING, ROOT, WAYS, Way, WorkerProcess
@@ -39,8 +39,8 @@ DELETION_STEPS = [
     Step.ADVANCE,
 ]
 REFRESH_STEPS = [Step.REFRESH_SNAPSHOT, Step.REFRESH_WRITE]
-SECONDS = 40.0
-LANE_SECONDS = 300.0
+SECONDS = 120.0
+LANE_SECONDS = 700.0
 LANES = 5
 
 
@@ -81,7 +81,12 @@ def test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing(
         run_lane(f"{topic_prefix}{i}.", f"{url}/{i}", bootstrap, deaths)
         for i, deaths in enumerate(lanes)
     ]
-    said = [lane.communicate(timeout=LANE_SECONDS)[1] for lane in running]
+    try:
+        said = [lane.communicate(timeout=LANE_SECONDS)[1] for lane in running]
+    finally:
+        for lane in running:
+            lane.kill()  # its workers end with it
+            lane.communicate()
     # Then each lane ends as it should: every death was died, and all is as retraining says
     for lane, words in zip(running, said, strict=True):
         assert lane.returncode == 0, words[-6000:]
@@ -119,24 +124,29 @@ def deleted(platform: Platform, rows: int, model_id: str = "m") -> bool:
 def test_two_processes_in_one_group_and_one_is_killed(
     platform_on: Callable[..., Platform], names: str
 ) -> None:
-    platform = platform_on("kafka", partitions=2)
-    for name in ("m", "n", "o", "p"):
-        platform.register(name, "benign", "linear", budget=10.0)
+    platform, models = platform_on("kafka", partitions=2), ("m", "n", "o", "p")
+    for name in models:
+        platform.register(name, many_rows(), budget=10.0)
     doomed = WorkerProcess(platform, names, [("durable", 4)])
     other = WorkerProcess(platform, names)
     try:
-        for i in range(12):
-            for name in ("m", "n", "o", "p"):
-                platform.send_index(name, i)
+        sent = 0
+        deadline = time.monotonic() + SECONDS
+        while sent < 12 or doomed.running():  # the other may have come first, and have it all
+            other.check_alive()
+            assert time.monotonic() < deadline, "it did not die"
+            for name in models:
+                platform.send_index(name, sent)
+            sent += 1
             time.sleep(0.1)
-        for name in ("m", "n", "o", "p"):
-            other.wait_until(partial(deleted, platform, 12, name))
         doomed.check()
+        for name in models:
+            other.wait_until(partial(deleted, platform, sent, name))
     finally:
         doomed.stop()
         other.stop()
     platform.drain()
-    for name in ("m", "n", "o", "p"):
+    for name in models:
         check_model(platform, name)
 
 
@@ -199,18 +209,21 @@ def test_a_cold_refresh_process_rebuilds_while_deletions_flow(
         for i in range(10):
             platform.send_index("m", i)
         # It starts with nothing but the store, and finds the job
+        ordered = platform.load().meta.generation
         platform.order("m", Size.REBUILD)
         refreshing = WorkerProcess(platform, names, roles="refresh")
         deadline = time.monotonic() + SECONDS
         sent = 10
-        while platform.load().meta.generation < 3:
+        while ordered < 3:
             deleting.check_alive()
             refreshing.check_alive()
             assert time.monotonic() < deadline, "no rebuild came"
             if sent < 100:
                 platform.send_index("m", sent)
                 sent += 1
-            if sent % 10 == 0:
+            generation = platform.load().meta.generation
+            if generation > ordered:
+                ordered = generation
                 platform.order("m", Size.REBUILD)
             time.sleep(0.03)
     finally:

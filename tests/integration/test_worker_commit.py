@@ -154,18 +154,21 @@ def test_two_workers_in_one_group_and_one_vanishes(
     for thread in threads:
         thread.start()
     # When one stops in the middle without a word, and requests go on
-    for i in range(24):
-        for name in names:
-            platform.send_index(name, i)
-        if i == 12:
-            stops[0].set()
-            threads[0].join()
-    if kind == "memory":
-        assert isinstance(platform.log, MemoryLog)
-        platform.log.evict(workers[0]._consumer)  # type: ignore[arg-type]  # of the memory log
-    wait_until(lambda: all(len(ledger_of(platform, name)) == 24 for name in names))
-    stops[1].set()
-    threads[1].join()
+    try:
+        for i in range(24):
+            for name in names:
+                platform.send_index(name, i)
+            if i == 12:
+                stops[0].set()
+                threads[0].join()
+        if kind == "memory":
+            assert isinstance(platform.log, MemoryLog)
+            platform.log.evict(workers[0]._consumer)  # type: ignore[arg-type]  # of the memory log
+        wait_until(lambda: all(len(ledger_of(platform, name)) == 24 for name in names))
+    finally:
+        for stop, thread in zip(stops, threads, strict=True):
+            stop.set()
+            thread.join()
     platform.drain(workers[1])
     # Then every model is whole
     assert not failures

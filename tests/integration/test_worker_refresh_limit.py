@@ -147,6 +147,7 @@ def failing(*_: object, **__: object) -> None:
 def test_a_rebuild_that_fails_is_ordered_again_later_and_later(
     memory: Platform, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock.stop()
     memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
     worker, refresher = memory.deletion_worker(now=clock), memory.refresh_worker(now=clock)
     with monkeypatch.context() as broken:

@@ -149,7 +149,7 @@ def test_no_secret_is_in_what_a_worker_shows(secure: Secure, tmp_path: Path) -> 
     lethe = Lethe(tmp_path / "data", **settings)
     process = lethe.start("work", "refresh", "--log-format", "json")
     try:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         while True:
             try:
                 pages = [_get(port, path) for path in ("/metrics", "/healthz", "/readyz")]

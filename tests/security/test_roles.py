@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -84,23 +85,22 @@ def test_every_role_does_its_work_over_tls(
         # When the platform asks for a deletion, with nothing but Kafka
         request = {"request_id": "q1", "model_id": "scores", "row_ids": ["r5"]}
         log = secure.log("platform")
-        producer, reader = log.producer(), log.reader()
-        producer.publish([Message(topics.DELETIONS, b"scores", json.dumps(request).encode())])
-        producer.close()
+        with closing(log.producer()) as producer:
+            producer.publish([Message(topics.DELETIONS, b"scores", json.dumps(request).encode())])
         # Then it reads the receipt
-        partition = reader.partition_for(topics.RECEIPTS, b"scores")
-        records, _ = reader.read(partition, 0, 30.0, 10)
-        reader.close()
+        with closing(log.reader()) as reader:
+            partition = reader.partition_for(topics.RECEIPTS, b"scores")
+            records, _ = reader.read(partition, 0, 120.0, 10)
         assert [json.loads(record.value or b"")["status"] for record in records] == ["APPLIED"]
         # And the refresh worker rebuilds what the operator orders
-        operator("refresh", "scores", "--size", "rebuild", "--wait=50")
+        operator("refresh", "scores", "--size", "rebuild", "--wait=120")
         # And a subscriber reads the versions, with rights to read alone
         for name, value in (
             secure.kafka_settings("subscriber") | secure.store_settings("subscriber")
         ).items():
             monkeypatch.setenv(name, value)
         with ModelSubscriber.connect() as models:
-            assert next(models.follow("scores", timeout=30)).version == 2
+            assert next(models.follow("scores", timeout=120)).version == 2
     # And the command looks at all of it: as the operator, and as one who may only look
     assert operator("verify", "scores").code == 0
     assert operator("check", "--json").document["ok"]
@@ -127,16 +127,15 @@ def test_single_node_mode_works_over_tls_as_the_worker(
 @pytest.mark.parametrize("role", WRITES)
 def test_a_role_writes_only_its_topics(secure: Secure, role: str) -> None:
     for topic in TOPICS:
-        producer = secure.log(role).producer()
         # A key of its own and no value that a worker could read: it is decided as garbage.
         message = [Message(topic, f"from-{role}".encode(), b"not for anybody")]
-        if topic in WRITES[role]:
-            producer.publish(message, timeout=10.0)
-        else:
+        with closing(secure.log(role).producer()) as producer:
+            if topic in WRITES[role]:
+                producer.publish(message, timeout=60.0)
+                continue
             with pytest.raises(LogUnavailable, match=f"does not let user lethe-{role}") as caught:
-                producer.publish(message, timeout=10.0)
+                producer.publish(message, timeout=60.0)
             assert secure.password(f"lethe-{role}") not in str(caught.value)
-        producer.close()
 
 
 @pytest.mark.parametrize(
@@ -150,11 +149,13 @@ def test_a_role_writes_only_its_topics(secure: Secure, role: str) -> None:
     ],
 )
 def test_a_role_reads_only_its_topics(secure: Secure, role: str, topic: str) -> None:
-    partition = secure.log("operator").reader().partitions(topic)[0]
-    reader = secure.log(role).reader()
-    with pytest.raises(LogUnavailable, match="grant the rights of its role"):
-        reader.read(partition, 0, 5.0, 10)
-    reader.close()
+    with closing(secure.log("operator").reader()) as reader:
+        partition = reader.partitions(topic)[0]
+    with (
+        closing(secure.log(role).reader()) as reader,
+        pytest.raises(LogUnavailable, match="grant the rights of its role"),
+    ):
+        reader.read(partition, 0, 60.0, 10)
 
 
 def _refused(client: redis.Redis, *command: str | bytes | int) -> bool:

@@ -17,7 +17,7 @@ JOBS = 3
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("half", [0, 1])
 def test_no_seed_breaks_a_promise(half: int) -> None:
     """Given faults of every kind, when a run heals, then every promise holds.

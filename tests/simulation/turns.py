@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 Fault = Callable[[str], None]
 """Called at a point with its name; it may raise what would be raised there."""
 
-_SECONDS = 30.0  # a turn that takes longer waits for something that will never come
+_SECONDS = 300.0  # a turn that takes longer waits for something that will never come
 
 
 class Killed(BaseException):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from consumers import reach, topics
+from consumers import deletion_worker, lag, reach, topics
 from consumers.audit.auditing import audit_model
 from consumers.audit.finding import Result
 from consumers.batching import Batching
@@ -134,6 +135,8 @@ class World:
         self._mark_seconds = self.rng.choice([0.0, 0.0, 3600.0])
         # Mostly no safety net: what marks say is put to the test. Or all that a net catches.
         reach.NET = self.rng.choice([0, 0, 100])
+        # Not by the wall's time: on a slow machine the same seed would be another run.
+        lag._PERIOD_SECONDS = deletion_worker._HALT_SECONDS = math.inf
         self._metrics = Metrics()  # of all workers: nobody looks, and making them takes its time
         self.disk = Disk(url)
         self.log = SimulatedLog(self)

@@ -24,7 +24,7 @@ from tests.support.names import use_prefix
 from tests.support.platform import Platform
 from tests.support.worker_process import WorkerProcess
 
-SECONDS = 240.0
+SECONDS = 600.0
 _AHEAD = 6  # requests sent and not decided: there is always something to decide, never much
 _ROWS = 3000
 
@@ -34,7 +34,7 @@ def feed(
     true: Callable[[], bool],
     *,
     pause: float = 0.05,
-    seconds: float = 40.0,
+    seconds: float = 200.0,
     garbage: bool = False,
 ) -> int:
     """Send requests, repeats and refresh orders while ``true``; return how many requests."""

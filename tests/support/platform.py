@@ -40,7 +40,7 @@ from engine.store.state import ModelState
 from engine.store.store import ModelStore
 from tests.families import Data, make
 
-DRAIN_SECONDS = 30.0
+DRAIN_SECONDS = 120.0
 
 __all__ = ["Clock", "Platform", "config_of", "row_ids", "store_at", "training_data"]
 

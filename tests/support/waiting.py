@@ -18,9 +18,14 @@ class Clock:
 
     def __init__(self) -> None:
         self.ahead = 0.0
+        self._stopped: datetime | None = None
+
+    def stop(self) -> None:
+        """Stand still from now on, but for what a test moves."""
+        self._stopped = datetime.now(UTC)
 
     def __call__(self) -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=self.ahead)
+        return (self._stopped or datetime.now(UTC)) + timedelta(seconds=self.ahead)
 
 
 class OnPlatform:

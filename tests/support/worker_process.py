@@ -99,7 +99,7 @@ class WorkerProcess:
         if not self.running():
             raise AssertionError(f"the workers stopped: {self._process.stderr.read()[-4000:]}")
 
-    def wait_until(self, true: Callable[[], bool], seconds: float = 40.0) -> None:
+    def wait_until(self, true: Callable[[], bool], seconds: float = 120.0) -> None:
         """Wait for what it does; assert that it lives meanwhile, and does it."""
         deadline = time.monotonic() + seconds
         while not true():

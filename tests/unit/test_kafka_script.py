@@ -30,7 +30,10 @@ except module.Problem as problem:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with scripts/kafka, its pom, and a Maven that takes a while for one small jar."""
+    """A checkout with scripts/kafka, its pom, and a Maven that takes a while for one small jar.
+
+    It is not done with it while there is a file ``hold``.
+    """
     (tmp_path / "scripts").mkdir()
     (tmp_path / "deploy" / "kafka").mkdir(parents=True)
     shutil.copy(KAFKA_SCRIPT, tmp_path / "scripts" / "kafka")
@@ -46,6 +49,7 @@ def checkout(tmp_path: Path) -> Path:
 echo call >> {tmp_path}/calls
 for argument; do target=${{argument#-DoutputDirectory=}}; done
 mkdir -p "$target"; printf 'not ' > "$target/a.jar"; sleep 0.5
+while test -e {tmp_path}/hold; do sleep 0.05; done
 test ! -e {tmp_path}/broken || exit 1
 printf 'really a jar' >> "$target/a.jar"
 """
@@ -67,7 +71,7 @@ def _start(checkout: Path) -> subprocess.Popen[str]:
 
 
 def _outcome(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out.strip(), err
 
 
@@ -101,10 +105,12 @@ def test_jars_with_another_digest_are_not_used(checkout: Path) -> None:
 
 
 def test_a_resolution_killed_halfway_leaves_no_part_under_the_name(checkout: Path) -> None:
+    (checkout / "hold").touch()
     process = _start(checkout)
     while not (checkout / "calls").exists():
         assert process.poll() is None
     process.kill()
+    (checkout / "hold").unlink()  # its Maven lives on for a moment
     process.communicate()
     assert list((checkout / "deploy" / "kafka" / "run" / "libs").iterdir()) == []
     code, libs, _ = _outcome(_start(checkout))
