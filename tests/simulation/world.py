@@ -52,6 +52,7 @@ from tests.simulation.turns import Actor, Killed
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = (25, 90)
 _HEAL_TURNS = 200
+_DRAIN_TURNS = 500  # it takes some ten
 _POINTS = (
     "step: taken_over", "step: load", "step: compute", "step: commit", "step: barrier", "barrier",
     "step: durable", "step: publish", "step: publish_receipts", "step: publish_versions",
@@ -143,7 +144,7 @@ class World:
         self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
         self._batching = Batching(self.rng.choice([1, 1, 1, 2, 6]), self.rng.choice([5.0, 40.0]))
         self.platform = SimulatedPlatform(
-            self.log, url, partitions=self.rng.choice([1, 2]), relaxed=True
+            self.log, url, self.rng.choice([1, 2]), relaxed=True, most_turns=_DRAIN_TURNS
         )
         self.models = [f"m{number}" for number in range(self.rng.choice([1, 1, 2]))]
         self.people = People(self)

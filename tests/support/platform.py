@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -135,6 +136,8 @@ class Platform:
         Whether the store may lose acknowledged writes.
     keys_url
         Where the keys of row records are, if these are encrypted.
+    most_turns
+        How many turns it may take to drain the log; 0 for as many as there is time for.
     data
         By model id: what it was registered with last.
     asked
@@ -147,6 +150,7 @@ class Platform:
     bootstrap: str = ""
     relaxed: bool = False
     keys_url: str = ""
+    most_turns: int = 0
     data: dict[str, Data] = field(default_factory=dict)
     asked: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
@@ -270,7 +274,7 @@ class Platform:
         if worker is None:
             worker, refresher = self.pair
         deadline = time.monotonic() + DRAIN_SECONDS
-        while True:
+        for turns in itertools.count(1):
             done = self.turn(worker)
             done += 0 if refresher is None else refresher.run_once(0.0)
             rest = refresher is None or refresher.idle()
@@ -278,6 +282,8 @@ class Platform:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not drained after {DRAIN_SECONDS:g} s")
+            if turns == self.most_turns:
+                raise TimeoutError(f"not drained after {turns} turns")
 
     def turn_until_decided(self, records: int) -> None:
         """Run the deletion worker alone until it has taken this many records."""
