@@ -53,6 +53,7 @@ from engine.store.commit import Commit
 from engine.store.outbox import Stage, decode
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
+from engine.stream import rounding
 
 _TO_THE_END = sys.maxsize
 
@@ -330,7 +331,8 @@ class _Adoption:
             return computed
         published = chain.theta_of(parameters)
         chain.check_parameters(parameters, version, published)
-        allowed = _TOLERANCE * max(norm(published), norm(computed)) + after.stream.rounding
+        allowed = _TOLERANCE * max(norm(published), norm(computed))
+        allowed += rounding(after.generation, after.stream)
         if norm(published - computed) > allowed:
             raise fork(after, version, "other parameters come out again")
         return published

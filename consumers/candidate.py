@@ -125,7 +125,7 @@ def stage(
     objective, rows, made, status = _precompute(config, data)
     keys, name = ModelKeys.of_model(config.model_id), uuid.uuid4().hex
     where, dataset = keys.generation(name), keys.dataset(name)
-    generation, stream = begin(number, objective, made.theta, made.factor, made.certificate)
+    generation, stream = begin(number, objective, made)
     check_fit(config, generation, stream)
     ledger = first_ledger(config, objective, rows, made)
     check_first(config, ledger, generation, stream)

@@ -197,7 +197,7 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         left=polished.left,
         reference=reference,
         residual=polished.residual,
-        allowance=polished.allowance,
+        refuted=polished.refuted,
     )
     arrays = {"theta": polished.theta, "theta_snapshot": polished.theta_snapshot}
     return _store(job, result, arrays)
@@ -224,7 +224,10 @@ def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     job.progress("folding deletions into the factor", 0, 0)
     factor = load_factor(job.store, state)
-    made = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
+    try:
+        made = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
+    except IllConditioned as error:
+        return _rebuild(job, snapshot, Choice(Size.REBUILD, f"{choice.reason}; {error}"))
     ledger = state.meta.ledger  # nothing is refitted: theta and A_t are as they were
     return _stage(job, snapshot, made, choice, status=state.meta.status, ledger=ledger)
 

@@ -140,7 +140,7 @@ def _polished(
         result.certified,
         result.passes,
         result.left,
-        result.allowance,
+        result.refuted,
         result.residual,
     )
     concurrent = before.meta.deletions_logged - result.sealed

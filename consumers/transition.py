@@ -292,7 +292,7 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "K": len(stream.V),
         "r": len(stream.Q),
         "v_trace": stream.v_trace,
-        "rounding": stream.rounding,
+        "residual": stream.residual,
         "carried": stream.carried,
         "completions": stream.completions,
         "v_seconds": stream.v_seconds,

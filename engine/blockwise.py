@@ -19,7 +19,7 @@ from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.objective import Array, Objective, Rows
 from engine.polish import Polish, polish
-from engine.precompute import Precomputation, precompute
+from engine.precompute import Precomputation, dual_error, precompute
 from engine.stream import Generation, Stream
 
 
@@ -77,7 +77,7 @@ def precompute_blocks(
         return precompute(objective, rows, start)
     d = objective.d
     W = np.empty((len(rows), h * d))
-    thetas, factors, certificates = [], [], []
+    thetas, factors, certificates, errors = [], [], [], []
     for c in range(h):
         begin = None if start is None else blocks.outputs(start, c, h)
         made = precompute(objective.of_block(c, h), rows_of(rows, c, h), begin)
@@ -85,7 +85,9 @@ def precompute_blocks(
         thetas.append(made.theta)
         factors.append(made.factor)
         certificates.append(made.certificate)
-    return Precomputation(np.hstack(thetas), stacked(factors), W, together(certificates))
+        errors.append(made.dual_error)
+    theta = np.hstack(thetas)
+    return Precomputation(theta, stacked(factors), W, together(certificates), max(errors))
 
 
 def polish_blocks(
@@ -98,6 +100,7 @@ def polish_blocks(
     theta: Array,
     theta_b: Array,
     target: float,
+    smallest: float | None = None,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polish:
     """Polish every block to its share of the target, target / sqrt(h); see `engine.polish`.
@@ -117,6 +120,7 @@ def polish_blocks(
                 theta=blocks.outputs(theta, c, h),
                 theta_b=blocks.outputs(theta_b, c, h),
                 target=target / math.sqrt(h),
+                smallest=smallest,
                 on_pass=_counted_on(on_pass, sum(one.passes for one in done)),
             )
         )
@@ -126,6 +130,7 @@ def polish_blocks(
         np.hstack([one.theta for one in done]),
         together([one.certificate for one in done]),
         sum(one.passes for one in done),
+        math.hypot(*(one.audited for one in done)),
     )
 
 
@@ -154,6 +159,15 @@ def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
         now = compact.compacted_dual_rows(stream_of(stream, c, d), X, blocks.part(W, c, d))
         blocks.part(compacted, c, d)[:] = now
     return compacted
+
+
+def dual_error_of_blocks(objective: Objective, rows: Rows, theta: Array, W: Array) -> float:
+    """Return the largest `engine.precompute.dual_error` of a block. Cost that of each."""
+    h, d = objective.blocks(theta.shape[1]), objective.d
+    return max(
+        dual_error(objective, rows, blocks.outputs(theta, c, h), blocks.part(W, c, d))
+        for c in range(h)
+    )
 
 
 def audit_blocks(

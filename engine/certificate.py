@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.factor import EPS, Factor
-from engine.objective import Array, Kind, Objective, norm
+from engine.objective import Array, Kind, Objective, Rows, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
@@ -49,8 +49,9 @@ class Certificate:
     estimate
         The length of the Newton step, rounding included: what is left where there is no bound.
     residual
-        |g|, the measured residual: the length of the live loss's gradient at the point. It is
-        neither a bound nor an estimate of the distance, but what both are made from.
+        A bound of |g|, the length of the live loss's gradient at the point: as it was measured, and
+        `gradient_allowance`. It bounds no distance; but what rounding and deletions do to it is
+        known (`engine.stream`).
     """
 
     bound: float | None
@@ -62,6 +63,11 @@ class Certificate:
     def left(self) -> float:
         """The bound, or the estimate where there is none."""
         return self.estimate if self.bound is None else self.bound
+
+
+def gradient_allowance(gradient_scale: float) -> float:
+    """Return what rounding may have done to a measured gradient: `ROUNDOFF` eps gradient_scale."""
+    return ROUNDOFF * EPS * gradient_scale
 
 
 def roundoff_allowance(gradient_scale: float, smallest: float, theta: Array) -> float:
@@ -112,16 +118,31 @@ def certify_at_hessian(
     -----
     Cost O(d^2 m).
     """
+    residual = norm(gradient) + gradient_allowance(gradient_scale)
     rounding = roundoff_allowance(gradient_scale, factor.smallest, theta)
     newton = factor.solve(gradient)
     estimate = norm(newton) + rounding
     if objective.kind is Kind.LINEAR:
-        return Certificate(estimate, "quadratic", estimate, norm(gradient))
+        return Certificate(estimate, "quadratic", estimate, residual)
     nu = math.sqrt(max(float((gradient * newton).sum()), 0.0))
     tail = _self_concordant_tail(nu, reach, factor.smallest)
     if tail is not None:
-        return Certificate(estimate + tail, "self-concordant", estimate, norm(gradient))
-    return _strong_convexity(objective, gradient, rounding, estimate)
+        return Certificate(estimate + tail, "self-concordant", estimate, residual)
+    return _strong_convexity(objective, residual, estimate)
+
+
+def certify_by_residual(
+    objective: Objective, rows: Rows, theta: Array, smallest: float
+) -> Certificate:
+    """Certify a linear model's theta (d x m) by |g| / mu, measured over ``rows``. Cost O(n d m).
+
+    |H^-1 g| is shorter (`certify_at_hessian`), but says nothing of what comes after: g stays when
+    rows leave, and H gets smaller.
+    """
+    gradient = objective.gradient(rows, theta)
+    residual = norm(gradient) + gradient_allowance(objective.gradient_scale(rows, theta))
+    bound = residual / smallest
+    return Certificate(bound, "quadratic", bound, residual)
 
 
 def certify_with_stale_factor(
@@ -160,10 +181,9 @@ def certify_with_stale_factor(
     -----
     Cost O(d m).
     """
+    residual = norm(gradient) + gradient_allowance(gradient_scale)
     rounding = roundoff_allowance(gradient_scale, smallest, theta)
     estimate = norm(newton) + rounding
-    if objective.kind is Kind.LINEAR:
-        return Certificate(estimate, "quadratic", estimate, norm(gradient))
     nu_t = math.sqrt(max(float((gradient * newton).sum()), 0.0))
     if margin_change <= _MARGIN_LIMIT:
         stretch = math.exp(margin_change)
@@ -174,8 +194,8 @@ def certify_with_stale_factor(
             # Rounding, too, is pulled back by H^-1 <= e^m A_t^-1.
             lead = norm(newton) + math.expm1(margin_change) * nu_t / math.sqrt(smallest)
             bound = lead + tail + stretch * rounding
-            return Certificate(bound, "stale-factor", estimate, norm(gradient))
-    return _strong_convexity(objective, gradient, rounding, estimate)
+            return Certificate(bound, "stale-factor", estimate, residual)
+    return _strong_convexity(objective, residual, estimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +275,7 @@ def certify_with_residual(
     gradient: Array,
     gradient_scale: float,
     step: Array,
-    residual: Array,
+    unsolved: Array,
     energy: float,
     theta: Array,
     reach: float,
@@ -271,7 +291,7 @@ def certify_with_residual(
         Measured gradient g of the live loss at ``theta``, d x 1.
     gradient_scale
         What its rounding is relative to (`Objective.gradient_scale`).
-    step, residual
+    step, unsolved
         Any x, and r = g - H x, d x 1.
     energy
         An upper bound of r^T H^-1 r.
@@ -285,14 +305,15 @@ def certify_with_residual(
     H^-1 g = x + H^-1 r, so |H^-1 g| <= |x| + sqrt(energy / smallest), and nu^2 = x.g + x.r +
     r^T H^-1 r. Cost O(d).
     """
+    residual = norm(gradient) + gradient_allowance(gradient_scale)
     rounding = roundoff_allowance(gradient_scale, smallest, theta)
     left = math.sqrt(energy / smallest)
     estimate = norm(step) + left + rounding
-    nu = math.sqrt(max(float((step * (gradient + residual)).sum()), 0.0) + energy)
+    nu = math.sqrt(max(float((step * (gradient + unsolved)).sum()), 0.0) + energy)
     tail = _self_concordant_tail(nu, reach, smallest)
     if tail is not None:
-        return Certificate(estimate + tail, "solved", estimate, norm(gradient))
-    return _strong_convexity(objective, gradient, rounding, estimate)
+        return Certificate(estimate + tail, "solved", estimate, residual)
+    return _strong_convexity(objective, residual, estimate)
 
 
 def _self_concordant_tail(nu: float, rho: float, mu: float) -> float | None:
@@ -307,11 +328,8 @@ def _self_concordant_tail(nu: float, rho: float, mu: float) -> float | None:
     return remainder * a / math.sqrt(mu)
 
 
-def _strong_convexity(
-    objective: Objective, gradient: Array, rounding: float, estimate: float
-) -> Certificate:
-    weakest, residual = float(objective.penalty.min()), norm(gradient)
+def _strong_convexity(objective: Objective, residual: float, estimate: float) -> Certificate:
+    weakest = float(objective.penalty.min())
     if weakest > 0:
-        bound = residual / weakest + rounding
-        return Certificate(bound, "strong-convexity", estimate, residual)
+        return Certificate(residual / weakest, "strong-convexity", estimate, residual)
     return Certificate(None, "none", estimate, residual)

@@ -32,7 +32,7 @@ from scipy.special import ndtri
 
 from engine import blocks
 from engine.blockwise import factor_of
-from engine.certificate import ROUNDOFF
+from engine.certificate import gradient_allowance
 from engine.errors import InvalidData
 from engine.factor import EPS, Factor
 from engine.objective import Array, Kind, Objective, Rows, norm
@@ -97,7 +97,7 @@ class Ledger:
         |gradient| at theta_r, as a pass over the rows live then gave it, with its allowance for
         rounding, and what deletions that a polish could not see have added.
     rounding
-        Allowances for rounding of the steps since, as A_t times the error of theta_exact.
+        What the steps since have added to `Stream.residual`.
     energy
         D^T A_t D for D = theta_exact - theta_r.
     reach
@@ -190,7 +190,7 @@ def measure(
     Cost O(n d m).
     """
     gradient = objective.gradient(rows, theta)
-    measured = norm(gradient) + ROUNDOFF * EPS * objective.gradient_scale(rows, theta)
+    measured = norm(gradient) + gradient_allowance(objective.gradient_scale(rows, theta))
     if objective.kind is Kind.LINEAR:
         return Ledger(measured, 0.0)
     return replace(
@@ -261,10 +261,10 @@ def after_deletion(
     """
     objective = generation.objective
     step = after.theta_exact - before.theta_exact
-    error, at_reference = linearised_error(generation, before, rows)
-    rounding = ledger.rounding + _rounding_of_step(generation, before, after, rows, at_reference)
+    rounding = ledger.rounding + after.residual - before.residual
     if objective.kind is Kind.LINEAR:
         return replace(ledger, rounding=rounding)
+    error, _ = linearised_error(generation, before, rows)
     s = objective.curvatures(rows, generation.theta_b)
     z, moved = rows.X @ (before.theta_exact - before.theta_r), rows.X @ step
     energy = ledger.energy + float(np.sum((2 * z + moved) * error - s * z * z))
@@ -275,24 +275,6 @@ def after_deletion(
         energy=max(energy, 0.0),
         reach=ledger.reach + ledger.longest**2 * float(np.sum(new**2)),
     )
-
-
-def _rounding_of_step(
-    generation: Generation, before: Stream, after: Stream, rows: Rows, at_reference: Array
-) -> float:
-    """Return the allowance for one batch, in the norm of the gradient.
-
-    Three parts: storing theta (eps |A| |theta|), the step from stored dual rows (eps |A| |delta|),
-    and the rows' own terms x_i q_i of it, q_i their errors once they are out.
-    """
-    objective = generation.objective
-    sizes = norm(after.theta_exact) + norm(after.theta_exact - before.theta_exact)
-    s = objective.curvatures(rows, generation.theta_b)
-    lengths = np.linalg.norm(rows.X, axis=1)[:, None]
-    reached = lengths * (np.linalg.norm(after.theta_exact) + np.linalg.norm(before.theta_r))
-    own = float(np.sum(lengths * (np.abs(at_reference) + s * reached)))
-    own += objective.error_scale(rows, after.theta_exact)
-    return ROUNDOFF * EPS * (generation.largest * sizes + own)
 
 
 def spent(ledger: Ledger, generation: Generation, stream: Stream) -> float:

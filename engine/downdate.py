@@ -46,7 +46,9 @@ class Downdate:
     Attributes
     ----------
     delta
-        The step of theta, d x m.
+        The step of theta, d x m: W^T q.
+    q
+        k x m, the errors that the rows have once they are out.
     V
         k x d: A'^-1 = A^-1 + V^T V.
     smallest_pivot
@@ -55,6 +57,7 @@ class Downdate:
     """
 
     delta: Array
+    q: Array
     V: Array
     smallest_pivot: float
 
@@ -80,7 +83,8 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     """
     k = len(U)
     if k == 0:
-        return Downdate(np.zeros((U.shape[1], error.shape[1])), np.zeros_like(W), 1.0)
+        nothing = np.zeros((U.shape[1], error.shape[1]))
+        return Downdate(nothing, np.zeros_like(error), np.zeros_like(W), 1.0)
     root = np.sqrt(curvature)[:, None]
     B = U @ W.T
     M = (B + B.T) * (-0.5 * root * root.T)
@@ -104,4 +108,4 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     # true V up to the gate (within a factor of 4, against extended precision).
     inverse, _ = dtrtri(C, lower=True, overwrite_c=True)
     V = (inverse * root.T) @ W
-    return Downdate(W.T @ q, V, smallest)
+    return Downdate(W.T @ q, q, V, smallest)

@@ -24,7 +24,7 @@ from engine.certificate import roundoff_allowance
 from engine.error import remainder
 from engine.factor import Factor
 from engine.objective import Array, Kind, Rows, norm
-from engine.stream import Generation, Stream, smallest_eigenvalue
+from engine.stream import Generation, Stream, rounding, smallest_eigenvalue
 
 PROBES = 8
 """Rows whose dual rows are multiplied back, and random vectors through the inverse."""
@@ -122,7 +122,7 @@ def audit(
         dual,
         relative_residual(factor, u, back, z),
         norm(factor.solve(gradient) + V.T @ (V @ gradient)),
-        stream.rounding + carried + own,
+        rounding(generation, stream) + carried + own,
     )
 
 

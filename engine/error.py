@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from engine import blocks
 from engine.objective import Array, Kind, Rows, norm
-from engine.stream import Generation, Stream, distance_to_exact
+from engine.stream import Generation, Stream, distance_to_exact, rounding
 
 SENTINELS = 256
 """Live rows that are sampled, at most."""
@@ -265,12 +265,12 @@ def published_error(
     """
     distance = distance_to_exact(stream)
     if generation.objective.kind is Kind.LINEAR:
-        bound = distance + stream.rounding + stream.carried
+        bound = distance + rounding(generation, stream) + stream.carried
         return _error(generation, stream, bound, ErrorKind.EXACT, bound)
     if certified is not None:
         bound = distance + certified
         return _error(generation, stream, bound, ErrorKind.CERTIFICATE, bound)
-    value = distance + stream.rounding + stream.carried
+    value = distance + rounding(generation, stream) + stream.carried
     value += remainder_estimate(generation, stream, sentinels, rows_live)
     return _error(generation, stream, value, ErrorKind.ESTIMATE, None)
 

@@ -24,7 +24,7 @@ from engine.error import (
     published_error,
     remainder_estimate,
 )
-from engine.errors import InvalidData
+from engine.errors import IllConditioned, InvalidData
 from engine.factor import Factor
 from engine.membership import Membership, checked_rows, numbers
 from engine.methods import method_named
@@ -121,7 +121,7 @@ class _Model:
         )
         objective = Objective(self.kind, penalty)
         made = precompute_blocks(objective, rows)
-        generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+        generation, stream = begin(0, objective, made)
         members = Membership.of(names, rows, made.dual_rows)
         self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
         self._state = _Fitted(
@@ -245,8 +245,13 @@ class _Model:
         elif choice.size is Size.COMPACT:
             live = state.members.live
             rows, W = state.members.rows.take(live), state.members.W[live]
-            made = compact(state.generation, state.stream, state.factor, rows, W)
-            self._take_generation(state, made)
+            try:
+                made = compact(state.generation, state.stream, state.factor, rows, W)
+            except IllConditioned as error:
+                choice = Choice(Size.REBUILD, f"a compact cannot be had: {error}")
+                self._rebuild(state, ())
+            else:
+                self._take_generation(state, made)
         else:
             target = self.limits.far_under * facts.budget
             if self._polish(state, target) > target and ordered is None:

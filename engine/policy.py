@@ -18,7 +18,7 @@ from engine.crossover import (
 )
 from engine.error import scale
 from engine.objective import Kind
-from engine.stream import Generation, Stream, condition
+from engine.stream import Generation, Stream, condition, rounding
 
 _WORSE = 2.0  # times the condition number of the fresh precomputation
 
@@ -179,7 +179,7 @@ def facts_of(
         condition=condition(generation, stream),
         v_age_seconds=v_age_seconds,
         v_seconds=stream.v_seconds,
-        remaining=estimate + stream.rounding + stream.carried,
+        remaining=estimate + rounding(generation, stream) + stream.carried,
         budget=budget_relative * scale(generation, stream),
         deferred=deferred,
         fresh_condition=generation.largest / generation.smallest,

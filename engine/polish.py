@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.certificate import Certificate, certify_with_stale_factor
+from engine.certificate import Certificate, certify_by_residual
 from engine.factor import EPS, Factor
 from engine.live import Live, Point, survey
 from engine.objective import Array, Kind, Objective, Rows, norm
@@ -52,11 +52,14 @@ class Polish:
         Bound of its distance to the minimiser over the live rows.
     passes
         Passes over the live rows: each product X v with its X^T v is one.
+    audited
+        `Certificate.residual` of the first pass, where it began.
     """
 
     theta: Array
     certificate: Certificate
     passes: int
+    audited: float
 
 
 def stale_inverse(factor: Factor, V: Array) -> Operator:
@@ -74,6 +77,7 @@ def polish(
     theta: Array,
     theta_b: Array,
     target: float,
+    smallest: float | None = None,
     limit: int = PASS_LIMIT,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polish:
@@ -94,6 +98,8 @@ def polish(
         Where to start, and where the factor's curvatures were taken; d x m (logistic: m = 1).
     target
         Absolute bound to reach.
+    smallest
+        A lower bound of lam_min(A_t), or None to have it worked out from V.
     limit
         Passes at most (one more may be taken to certify). The best point is returned when it is
         used up.
@@ -106,7 +112,8 @@ def polish(
     once if a certificate needs the leverages (`engine.live`).
     """
     told = _Passes(limit, on_pass)
-    smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V))
+    if smallest is None:
+        smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V))
     stale = stale_inverse(factor, V)
     if objective.kind is Kind.LINEAR:
         return _refine(objective, rows, stale, smallest, theta, target, told)
@@ -139,7 +146,7 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
     z = live.stale(point.gradient)
     audited = audit(live, point, z, math.inf if told.over else target)
     if told.over or (audited.bound is not None and audited.bound <= target):
-        return Polish(point.theta, audited, told.count)
+        return Polish(point.theta, audited, told.count, audited.residual)
     weights = Reweighted(live.stale, live.curvature_b, live.curvature_b)
     directions: list[tuple[Array, Array]] = []
     since, trigger, length, last = _REWEIGHT_EVERY, _TRIGGER * target, math.inf, 0.0
@@ -159,7 +166,7 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
             certificate, z, Xz = certify(live, weights, point, z, most, told.take, over=told.over)
             reached = certificate.bound is not None and certificate.bound <= target
             if reached or stalled or told.over or (certificate.bound is None and norm(z) <= target):
-                return Polish(point.theta, certificate, told.count)
+                return Polish(point.theta, certificate, told.count, audited.residual)
             trigger *= (
                 0.5 if certificate.bound is None else max(0.1, 0.9 * target / certificate.bound)
             )
@@ -169,7 +176,7 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
         moved = search(live.objective, live.rows, point.theta, point.margin, directions)
         if moved is None:  # rounding hides every descent
             certificate, _, _ = certify(live, weights, point, z, target, told.take, over=told.over)
-            return Polish(point.theta, certificate, told.count)
+            return Polish(point.theta, certificate, told.count, audited.residual)
         step, Xstep = moved
         directions[0] = moved
         travelled = point.travelled + norm(step)
@@ -222,25 +229,15 @@ def _refine(
     """Refine a linear model's theta: A_t is its live Hessian, but for rounding."""
     best: Polish | None = None
     while True:
-        gradient = objective.gradient(rows, theta)
+        certificate = certify_by_residual(objective, rows, theta, smallest)
         told.take()
-        newton = stale(gradient)
-        certificate = certify_with_stale_factor(
-            objective,
-            gradient=gradient,
-            gradient_scale=objective.gradient_scale(rows, theta),
-            newton=newton,
-            theta=theta,
-            reach=0.0,
-            margin_change=0.0,
-            smallest=smallest,
-        )
         if best is not None and not certificate.left < best.certificate.left:
-            return Polish(best.theta, best.certificate, told.count)
-        best = Polish(theta, certificate, told.count)
+            return Polish(best.theta, best.certificate, told.count, best.audited)
+        audited = certificate.residual if best is None else best.audited
+        best = Polish(theta, certificate, told.count, audited)
         if told.over or certificate.left <= target:
             return best
-        theta = theta - newton
+        theta = theta - stale(objective.gradient(rows, theta))
 
 
 def _spectral_norm(V: Array) -> float:

@@ -9,24 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.blas import dtrmm
-from scipy.linalg.lapack import dlauum, dtrtri
+from scipy.linalg.blas import dtrsm
 
 from engine.certificate import Certificate, certify_at_hessian
+from engine.errors import IllConditioned
 from engine.factor import Factor, factorise
 from engine.fit import Fit, fit
-from engine.objective import Array, Objective, Rows, mirror_lower
+from engine.objective import Array, Objective, Rows
 
 BLOCK_ROWS = 4096  # rows multiplied at once: keeps the extra memory small
 
-INFLATION_LIMIT = 1e3
-"""Up to this largest variance inflation factor, A_jj (A^-1)_jj, dual rows are X times A^-1.
+PROBES = 8
+"""Random directions that `dual_error` measures along."""
 
-One product at the full GEMM rate. Past it they are (X L^-T) L^-1, a tenth slower. Both are scale
-invariant and equally near to the true dual rows (measured against extended precision, equal to
-triangular solves up to a factor of 4 at any condition); but W A differs from X by eps x condition
-in the one product, and by about its square root in the two.
-"""
+PROBED = 4.0
+"""Times the largest part of a residual along them: a row's residual is longer than that with
+chance 2e-6, as all 8 normal numbers must then be below 1/4."""
+
+SAFE = 2.0
+"""Times `dual_error`: what is known of lam_min(A) must be at least that, so that half of it is
+certain. With less a bound would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,15 @@ class Precomputation:
         W = X A^-1, n x d, row i belonging to row i of X.
     certificate
         Bound of the distance from theta to the true minimiser (rounding, for linear models).
+    dual_error
+        What the dual rows are off by (`dual_error`).
     """
 
     theta: Array
     factor: Factor
     dual_rows: Array
     certificate: Certificate
+    dual_error: float
 
 
 def precompute(objective: Objective, rows: Rows, start: Array | None = None) -> Precomputation:
@@ -68,7 +73,9 @@ def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
     theta, factor = fitted.theta, fitted.factor
     W = dual_rows(factor, rows.X)
     certificate = _certified(objective, rows, theta, factor, W, fitted.gradient)
-    return Precomputation(theta, factor, W, certificate)
+    off = dual_error(objective, rows, theta, W)
+    check_inverse(factor.smallest, off)
+    return Precomputation(theta, factor, W, certificate, off)
 
 
 def certify_afresh(objective: Objective, rows: Rows, theta: Array) -> Certificate:
@@ -100,27 +107,61 @@ def _certified(
 
 
 def dual_rows(factor: Factor, X: Array) -> Array:
-    """Return W = X A^-1, n x d. Cost 2 n d^2 + 2 d^3 / 3.
+    """Return W = X A^-1, n x d, by two triangular solves. Cost 2 n d^2.
 
-    Triangular solves would need as many operations, but BLAS runs them at half the rate of
-    products or less; so L^-1 is formed once. See `INFLATION_LIMIT` for what that costs in digits.
+    A solve is backward stable: |x - A w| is of the order of eps |A| |w| whatever the condition of
+    A. A product with A^-1 leaves eps |A| |A^-1| |x|, which deleting a row of leverage h magnifies
+    by 1 / (1 - h).
     """
-    triangle, _ = dtrtri(factor.L, lower=True)
-    A_jj = np.einsum("ij,ij->i", factor.L, factor.L)
-    inflation = A_jj * np.einsum("ij,ij->j", triangle, triangle)
     W = np.empty(X.shape)
-    blocks = [slice(begin, begin + BLOCK_ROWS) for begin in range(0, len(X), BLOCK_ROWS)]
-    if np.max(inflation, initial=1.0) <= INFLATION_LIMIT:
-        inverse, _ = dlauum(triangle, lower=True, overwrite_c=True)
-        mirror_lower(inverse)
-        for block in blocks:
-            np.matmul(X[block], inverse, out=W[block])
-        return W
-    for block in blocks:
+    for begin in range(0, len(X), BLOCK_ROWS):
+        block = slice(begin, begin + BLOCK_ROWS)
         # A block's transpose has LAPACK's column order: L^-T L^-1 x_i for its columns x_i.
-        half = dtrmm(1.0, triangle, X[block].T, lower=True)
-        W[block] = dtrmm(1.0, triangle, half, lower=True, trans_a=True, overwrite_b=True).T
+        half = dtrsm(1.0, factor.L, X[block].T, lower=True)
+        W[block] = dtrsm(1.0, factor.L, half, lower=True, trans_a=True, overwrite_b=True).T
     return W
+
+
+def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array) -> float:
+    """Return a bound of |x_i - A w_i| / |w_i| over the rows, as `PROBES` random directions show it.
+
+    A is the Hessian of these rows at ``theta``, by products with X alone: whatever is wrong with
+    the factor counts, too. The part of the residual along a random direction z is x_i.z - w_i.A z.
+    Cost O(n d `PROBES`).
+    """
+    z = np.random.default_rng(0).standard_normal((objective.d, PROBES))
+    s = objective.curvature(rows, theta)[:, None]
+    along = rows.X @ z
+    Az = objective.penalty[:, None] * z
+    for begin in range(0, len(rows), BLOCK_ROWS):
+        block = slice(begin, begin + BLOCK_ROWS)
+        Az = Az + rows.X[block].T @ (s[block] * along[block])
+    off = np.abs(along - W @ Az).max(axis=1, initial=0.0)
+    lengths = np.sqrt(np.einsum("ij,ij->i", W, W))
+    worst = np.divide(off, lengths, out=np.zeros_like(off), where=lengths > 0)
+    return PROBED * float(worst.max(initial=0.0))
+
+
+def check_inverse(smallest: float, off: float) -> None:
+    """Refuse a Hessian of whose inverse too little is known.
+
+    Parameters
+    ----------
+    smallest
+        A lower bound of its smallest eigenvalue, as its factor has it.
+    off
+        What its dual rows are off by (`dual_error`).
+
+    Raises
+    ------
+    IllConditioned
+        Less than `SAFE` times ``off`` is left.
+    """
+    if not smallest >= SAFE * off:
+        raise IllConditioned(
+            f"the Hessian's smallest eigenvalue is {smallest:.1e}, and rounding hides up to "
+            f"{off:.1e} of it; raise the ridge strength or rescale the features"
+        )
 
 
 def leverages(X: Array, W: Array, curvature: Array) -> Array:

@@ -125,7 +125,7 @@ def certify(
             gradient=point.gradient,
             gradient_scale=scale,
             step=x,
-            residual=residual,
+            unsolved=residual,
             energy=max(energy, 0.0),
             theta=point.theta,
             smallest=smallest,

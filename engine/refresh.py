@@ -20,13 +20,15 @@ from engine import blocks
 from engine.blockwise import (
     compacted_dual_rows,
     downdated_factors,
+    dual_error_of_blocks,
     polish_blocks,
     precompute_blocks,
 )
-from engine.certificate import certify_at_hessian
+from engine.certificate import certify_by_residual
 from engine.factor import Factor
 from engine.growing import GrowingRows
-from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.objective import Array, Kind, Rows
+from engine.precompute import check_inverse
 from engine.stream import (
     Generation,
     Stream,
@@ -34,6 +36,8 @@ from engine.stream import (
     begin,
     current_dual_rows,
     linearised_error,
+    rounding,
+    smallest_eigenvalue,
 )
 
 
@@ -62,10 +66,11 @@ class Polished:
         Passes over the live rows.
     left
         What is left: the bound, or the length of the Newton step where there is none.
-    allowance
-        Linear models: the allowance for rounding that the snapshot carried. None for logistic ones.
+    refuted
+        Linear models: what the first pass has shown to be too much of the stream's residual. None
+        for logistic ones.
     residual
-        The measured residual: length of the live loss's gradient at ``theta``.
+        `Certificate.residual` at ``theta``: a bound of the live loss's gradient there.
     """
 
     theta: Array
@@ -73,7 +78,7 @@ class Polished:
     certified: float | None
     passes: int
     left: float
-    allowance: float | None = None
+    refuted: float | None = None
     residual: float = 0.0
 
 
@@ -99,6 +104,7 @@ def polish_snapshot(
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polished:
     """Polish theta_exact over the snapshot's live rows until certified within ``target``."""
+    linear = generation.objective.kind is Kind.LINEAR
     polished = polish_blocks(
         generation.objective,
         rows,
@@ -108,17 +114,17 @@ def polish_snapshot(
         theta=stream.theta_exact,
         theta_b=generation.theta_b,
         target=target,
+        smallest=smallest_eigenvalue(generation, stream) if linear else None,
         on_pass=on_pass,
     )
     certificate = polished.certificate
-    linear = generation.objective.kind is Kind.LINEAR
     return Polished(
         polished.theta,
         stream.theta_exact,
         certificate.bound,
         polished.passes,
         certificate.left,
-        stream.rounding + stream.carried if linear else None,
+        stream.residual - polished.audited if linear else None,
         certificate.residual,
     )
 
@@ -130,8 +136,8 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
     theta_snapshot). What that leaves is ``concurrent_error``, of `concurrent_remainder`; it is
     carried from now on, because the sentinels cannot see it.
     """
-    if polished.allowance is not None:
-        return _adopt_refined(stream, polished, polished.allowance)
+    if polished.refuted is not None:
+        return _adopt_refined(stream, polished, polished.refuted)
     now = polished.theta + (stream.theta_exact - polished.theta_snapshot)
     if np.array_equal(stream.theta_exact, polished.theta_snapshot):
         now = polished.theta
@@ -148,18 +154,15 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
     )
 
 
-def _adopt_refined(stream: Stream, polished: Polished, allowance: float) -> Stream:
-    """Adopt what a pass measured of a linear model; what it leaves counts as rounding.
+def _adopt_refined(stream: Stream, polished: Polished, refuted: float) -> Stream:
+    """Adopt what a pass measured of a linear model.
 
     With deletions since the snapshot theta_exact stays: they are exact whatever they start from,
-    and only the part of the allowance goes that the audit has shown to be too large (it has grown
-    since, so that no more goes than was there).
+    and what they have added to the residual stays with it.
     """
-    now, rounding = polished.theta, polished.left
+    now, residual = polished.theta, polished.residual
     if not np.array_equal(stream.theta_exact, polished.theta_snapshot):
-        shown = polished.left + norm(polished.theta - polished.theta_snapshot)
-        now = stream.theta_exact
-        rounding = stream.rounding + stream.carried - max(allowance - shown, 0.0)
+        now, residual = stream.theta_exact, stream.residual - refuted
     return replace(
         stream,
         theta_exact=now,
@@ -167,7 +170,7 @@ def _adopt_refined(stream: Stream, polished: Polished, allowance: float) -> Stre
         anchor=now,
         published=now,
         Q=GrowingRows.empty(now.shape[0]),
-        rounding=rounding,
+        residual=residual,
         carried=0.0,
     )
 
@@ -211,57 +214,55 @@ def compact(
 ) -> NewGeneration:
     """Fold V into the factor and the live rows' dual rows; nothing is refitted.
 
-    A linear model's error is measured on the way, by one pass over the live rows. Its allowance
-    for rounding, which grows with the bound of V V^T, would else be carried into the next
-    generation and grow anew: ten compacts made it 0.002 where the truth was 4e-15.
+    What that does to the dual rows is measured against the live rows, and so is a linear model's
+    residual: either would else be carried into the next generation and grow anew.
+
+    Raises
+    ------
+    IllConditioned
+        Too little would be known of the inverse: rebuild.
     """
+    objective, theta_b = generation.objective, generation.theta_b
     folded = downdated_factors(factor, stream)
-    after = Generation(
-        generation.number + 1,
-        generation.objective,
-        generation.theta_b,
-        folded.smallest,
-        folded.largest,
-    )
-    d = generation.objective.d
+    compacted = compacted_dual_rows(stream, rows.X, W)
+    off = dual_error_of_blocks(objective, rows, theta_b, compacted)
+    check_inverse(folded.smallest, off)
+    number, largest = generation.number + 1, min(folded.largest, _trace(generation, rows))
+    after = Generation(number, objective, theta_b, folded.smallest, largest, off)
     kept = replace(
         stream,
-        V=GrowingRows.empty(generation.blocks * d),
+        V=GrowingRows.empty(generation.blocks * objective.d),
         v_trace=0.0,
         v_seconds=0.0,
         anchor=stream.theta_exact,
         published=stream.theta_exact,
-        Q=GrowingRows.empty(d),
+        Q=GrowingRows.empty(objective.d),
         completions=0,
     )
-    if generation.objective.kind is Kind.LINEAR:
-        kept = _with_measured_error(generation.objective, kept, folded, rows)
-    return NewGeneration(after, kept, folded, compacted_dual_rows(stream, rows.X, W), None)
+    if objective.kind is Kind.LINEAR:
+        kept = _with_measured_residual(after, kept, rows)
+    return NewGeneration(after, kept, folded, compacted, None)
 
 
-def _with_measured_error(
-    objective: Objective, stream: Stream, factor: Factor, rows: Rows
-) -> Stream:
-    """Return the stream with its error as the live gradient shows it, if that is less."""
-    theta = stream.theta_exact
-    measured = certify_at_hessian(
-        objective,
-        factor,
-        gradient=objective.gradient(rows, theta),
-        gradient_scale=objective.gradient_scale(rows, theta),
-        theta=theta,
-        reach=0.0,  # a quadratic has no use for it
-    ).left
-    if measured >= stream.rounding + stream.carried:
+def _trace(generation: Generation, rows: Rows) -> float:
+    """Return the largest trace of a block's Hessian: no eigenvalue is larger. Cost O(n d h)."""
+    squares = np.einsum("ij,ij->i", rows.X, rows.X)
+    drawn = squares @ generation.objective.curvatures(rows, generation.theta_b)
+    return float(np.max(drawn) + np.sum(generation.objective.penalty))
+
+
+def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) -> Stream:
+    """Return the stream with its residual as the live gradient shows it, if that is less."""
+    smallest = smallest_eigenvalue(generation, stream)
+    measured = certify_by_residual(generation.objective, rows, stream.theta_exact, smallest)
+    if measured.left >= rounding(generation, stream) + stream.carried:
         return stream
-    return replace(stream, rounding=measured, carried=0.0)
+    return replace(stream, residual=measured.residual, carried=0.0)
 
 
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:
     """Refit, refactor and make new dual rows from the live rows alone."""
     warm = start if generation.objective.kind is Kind.LOGISTIC else None
     made = precompute_blocks(generation.objective, rows, warm)
-    after, stream = begin(
-        generation.number + 1, generation.objective, made.theta, made.factor, made.certificate
-    )
+    after, stream = begin(generation.number + 1, generation.objective, made)
     return NewGeneration(after, stream, made.factor, made.dual_rows, made.certificate.bound)

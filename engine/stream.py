@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine import blocks
-from engine.certificate import Certificate, roundoff_allowance
+from engine.certificate import gradient_allowance
 from engine.crossover import step_seconds
 from engine.downdate import Downdate, leave_out
 from engine.errors import IllConditioned
-from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
 from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.precompute import Precomputation, check_inverse
 
 BLOCK = 256
 """Rows left out at once: k^3 stays small beside k^2 d, and M fits the cache (512 KiB)."""
@@ -46,6 +46,9 @@ class Generation:
         d x m, where the curvatures of A_b were taken.
     smallest, largest
         Bounds of the spectrum of A_b, over all blocks.
+    dual_error
+        Largest |x_i - A_b w_i| / |w_i| of a stored dual row, as it was measured
+        (`engine.precompute.dual_error`).
     """
 
     number: int
@@ -53,6 +56,7 @@ class Generation:
     theta_b: Array
     smallest: float
     largest: float
+    dual_error: float
 
     @property
     def blocks(self) -> int:
@@ -75,8 +79,9 @@ class Stream:
         With h blocks V is K x (h d), and Q, which knows features only, is shared.
     v_trace
         trace(V V^T), an upper bound of its norm; with several blocks a bound of the largest.
-    rounding
-        Accumulated allowance for rounding in theta_exact, absolute (`_rounding_after`).
+    residual
+        A bound of the gradient that rounding has left at theta_exact (`_residual_after`); over
+        lam_min(A_t) it is a distance (`rounding`).
     carried
         Error of theta_r itself (what a fit or a polish left), absolute.
     completions
@@ -92,7 +97,7 @@ class Stream:
     V: GrowingRows
     Q: GrowingRows
     v_trace: float = 0.0
-    rounding: float = 0.0
+    residual: float = 0.0
     carried: float = 0.0
     completions: int = 0
     v_seconds: float = 0.0
@@ -108,14 +113,13 @@ class Deletion:
     smallest_pivot: float
 
 
-def begin(
-    number: int, objective: Objective, theta: Array, factor: Factor, certificate: Certificate
-) -> tuple[Generation, Stream]:
+def begin(number: int, objective: Objective, made: Precomputation) -> tuple[Generation, Stream]:
     """Begin a generation at a fresh precomputation."""
-    generation = Generation(number, objective, theta, factor.smallest, factor.largest)
-    stream = at_rest(theta, certificate.left, generation.blocks)
+    smallest, largest = made.factor.smallest, made.factor.largest
+    generation = Generation(number, objective, made.theta, smallest, largest, made.dual_error)
+    stream = at_rest(made.theta, made.certificate.left, generation.blocks)
     if objective.kind is Kind.LINEAR:  # all that a linear fit leaves is rounding
-        stream = replace(stream, rounding=certificate.left, carried=0.0)
+        stream = replace(stream, residual=made.certificate.residual, carried=0.0)
     return generation, stream
 
 
@@ -139,21 +143,40 @@ def condition(generation: Generation, stream: Stream) -> float:
 
 
 def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
-    """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T V, norms add. O(1)."""
-    return 1.0 / (1.0 / generation.smallest + stream.v_trace)
+    """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T V, norms add. O(1).
+
+    What the inverse is off by is taken off: by Weyl's inequality no more is missing. `delete`
+    refuses a step that leaves less than twice that.
+    """
+    return 1.0 / (1.0 / generation.smallest + stream.v_trace) - generation.dual_error
+
+
+def rounding(generation: Generation, stream: Stream) -> float:
+    """Return the allowance for rounding in theta_exact, a distance. O(1)."""
+    return stream.residual / smallest_eigenvalue(generation, stream)
 
 
 def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
     """Return A_t^-1 x_i for rows with base dual rows W: W + (X V^T) V. Cost O(k K d) a block."""
+    return _added_up(stream, X, W)[0]
+
+
+def _added_up(stream: Stream, X: Array, W: Array) -> tuple[Array, Array]:
+    """Return the current dual rows, and of each the lengths that it is added up from, (k,)."""
     V, d = stream.V.array, X.shape[1]
     parts = [blocks.part(V, c, d) for c in range(blocks.count(V, d))]
-    moved = [(X @ one.T) @ one for one in parts]
-    return W + (moved[0] if len(moved) == 1 else np.hstack(moved))
+    reached = [X @ one.T for one in parts]
+    moved = [reach @ one for reach, one in zip(reached, parts, strict=True)]
+    far = np.sqrt(sum(np.einsum("ij,ij->i", reach, reach) for reach in reached))
+    lengths = np.linalg.norm(W, axis=1) + far * np.sqrt(stream.v_trace)
+    return W + (moved[0] if len(moved) == 1 else np.hstack(moved)), lengths
 
 
 def linearised_error(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array]:
     """Return errors at theta_exact by the quadratic model, and at theta_r. Cost O(k d m)."""
     at_reference = generation.objective.error(rows, stream.theta_r)
+    if generation.objective.kind is Kind.LINEAR:  # the loss is its own quadratic model
+        return generation.objective.error(rows, stream.theta_exact), at_reference
     s = generation.objective.curvatures(rows, generation.theta_b)
     return at_reference + s * (rows.X @ (stream.theta_exact - stream.theta_r)), at_reference
 
@@ -198,11 +221,13 @@ def _delete_block(
 ) -> tuple[Stream, float]:
     error, at_reference = linearised_error(generation, stream, rows)
     curvatures = generation.objective.curvatures(rows, generation.theta_b)
-    dual = current_dual_rows(stream, rows.X, W)
+    dual, summed = _added_up(stream, rows.X, W)
     left = _leave_out(rows.X, dual, error, curvatures)
     theta_exact = stream.theta_exact + left.delta
     if not np.isfinite(theta_exact).all():  # errors can overflow where leverages do not
         raise IllConditioned("the step is not a finite number")
+    v_trace = stream.v_trace + _trace(left.V, rows.X.shape[1])
+    check_inverse(1.0 / (1.0 / generation.smallest + v_trace), generation.dual_error)
     published = method.publish(
         Step(rows.X, W, at_reference, theta_exact),
         anchor=stream.anchor,
@@ -215,11 +240,11 @@ def _delete_block(
         published=published.theta,
         V=stream.V.append(left.V),
         Q=stream.Q.append(published.basis_rows),
-        v_trace=stream.v_trace + _trace(left.V, rows.X.shape[1]),
+        v_trace=v_trace,
         v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
     )
-    rounding = _rounding_after(generation, stream, after, rows)
-    return replace(after, rounding=rounding), left.smallest_pivot
+    residual = _residual_after(generation, stream, after, rows, left, summed)
+    return replace(after, residual=residual), left.smallest_pivot
 
 
 def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
@@ -233,6 +258,7 @@ def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
         return parts[0]
     return Downdate(
         np.hstack([one.delta for one in parts]),
+        np.hstack([one.q for one in parts]),
         np.hstack([one.V for one in parts]),
         min(one.smallest_pivot for one in parts),
     )
@@ -249,19 +275,50 @@ def _seconds(objective: Objective, stream: Stream, k: int) -> float:
     return step_seconds(objective.d, len(stream.V), k, estimated=objective.kind is Kind.LOGISTIC)
 
 
-def _rounding_after(generation: Generation, before: Stream, after: Stream, rows: Rows) -> float:
-    """Return the rounding allowance for theta_exact after one block.
+def _residual_after(
+    generation: Generation,
+    before: Stream,
+    after: Stream,
+    rows: Rows,
+    left: Downdate,
+    summed: Array,
+) -> float:
+    """Return the bound of the gradient that rounding has left at theta_exact after one block.
 
-    What rounding has done is conserved as a gradient: A_t (theta_exact - truth) is the same
-    before and after an exact step, so an older allowance grows as lam_min(A_t) falls. The block
-    adds its own, relative to the step (stored dual rows: |A| |delta|), to the rows' errors and to
-    theta. It does not add eps x condition x |theta| each time: theta is not computed anew.
+    With H the Hessian before and r_i = x_i - H w_i what the computed dual rows are off by, the
+    gradient over the rows that remain is, exactly,
+
+        g' = g + U^T (q - e') - sum r_i q_i + H (theta' - theta - W^T q)
+
+    for whatever q was computed, e' the rows' errors at theta' (docs/error.md). The first new term
+    is measured, with an allowance for measuring it; the second is what the stored dual rows are off
+    by; the third is what was lost when theta' was stored. ``summed`` are the lengths that the dual
+    rows were added up from, (k,). Cost O(k d m).
     """
-    smallest = smallest_eigenvalue(generation, after)
-    growth = smallest_eigenvalue(generation, before) / smallest
-    step = norm(after.theta_exact - before.theta_exact)
-    scale = generation.largest * step + generation.objective.error_scale(rows, after.theta_exact)
-    return before.rounding * growth + roundoff_allowance(scale, smallest, after.theta_exact)
+    error, _ = linearised_error(generation, after, rows)
+    measured = norm(rows.X.T @ (left.q - error))
+    scale = _error_scale(generation, after, rows)
+    dual = generation.dual_error * float(np.linalg.norm(left.q, axis=1) @ summed)
+    lost = norm(_lost(before.theta_exact, left.delta, after.theta_exact))
+    added = measured + gradient_allowance(scale) + dual + generation.largest * lost
+    return before.residual + added
+
+
+def _error_scale(generation: Generation, stream: Stream, rows: Rows) -> float:
+    """Return what rounding in the rows' errors at theta_exact is proportional to, as a gradient."""
+    objective = generation.objective
+    if objective.kind is Kind.LINEAR:
+        return objective.error_scale(rows, stream.theta_exact)
+    moved = norm(stream.theta_exact - stream.theta_r)
+    squares = np.einsum("ij,ij->i", rows.X, rows.X)[:, None]
+    curved = float(np.sum(squares * objective.curvatures(rows, generation.theta_b)))
+    return objective.error_scale(rows, stream.theta_r) + moved * curved
+
+
+def _lost(theta: Array, step: Array, total: Array) -> Array:
+    """Return theta + step - total, exactly, for the floating-point sum of the two (Knuth 1969)."""
+    moved = total - theta
+    return (theta - (total - moved)) + (step - moved)
 
 
 def distance_to_exact(stream: Stream) -> float:

@@ -75,7 +75,7 @@ def run(case: Case) -> Outcome:
     noise = case.sigma * np.random.default_rng(0).standard_normal((case.d + 1, 1))
     objective = Objective(Kind.LOGISTIC, np.full(case.d + 1, RIDGE), noise)
     made = precompute(objective, rows)
-    generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+    generation, stream = begin(0, objective, made)
     ledger = begin_ledger(objective, rows, made.theta, made.dual_rows, made.factor)
     largest = float(np.linalg.eigvalsh(rows.X.T @ rows.X)[-1])
     longest = float(np.linalg.norm(rows.X, axis=1).max())

@@ -69,7 +69,7 @@ def cost_of_v(rng: np.random.Generator, sizes: list[int]) -> float:
     found = []
     for d in sizes:
         objective = Objective(Kind.LOGISTIC, np.ones(d))
-        generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0)
+        generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0, 0.0)
         none = at_rest(np.zeros((d, 1)), 0.0)
         for K in (d // 16, d // 4, d // 2, d):
             stream = made_stream(rng, d, K)
@@ -119,7 +119,7 @@ def cost_of_storing(rng: np.random.Generator, n: int, d: int) -> float:
         client = redis.Redis.from_url(server.url)
         where = ModelKeys.of_model("m").generation("0")
         objective = Objective(Kind.LINEAR, np.ones(d))
-        generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0)
+        generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0, 0.0)
         X = rng.standard_normal((n, d))
         rows, ids = Rows(X, np.ones((n, 1)), np.ones(n)), [str(i) for i in range(n)]
 
@@ -196,7 +196,7 @@ def model_against_streams(rng: np.random.Generator, n: int, d: int, deletions: i
     print(f"\nReal streams, n = {n}, d = {d}, {deletions} single deletions, processor time.")
     print("\n| folded away at | V, s | model | folding, s | model |\n|---|---|---|---|---|")
     for threshold in (deletions // 16, deletions // 4, deletions):
-        generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+        generation, stream = begin(0, objective, made)
         factor, W = made.factor, made.dual_rows.copy()
         steps, without, folds, kept, folded = [], [], 0.0, 0.0, 0.0
         for i in range(deletions):

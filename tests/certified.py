@@ -111,7 +111,7 @@ def states(rng: np.random.Generator, problem: Problem, points: int) -> Iterator[
             continue
     try:
         made = precompute(problem.objective, problem.rows)
-        generation, stream = begin(0, problem.objective, made.theta, made.factor, made.certificate)
+        generation, stream = begin(0, problem.objective, made)
         out = problem.rows.take(slice(0, problem.gone))
         W = made.dual_rows[: problem.gone]
         stream = delete(generation, stream, out, W, method_named("exact")).stream

@@ -58,7 +58,7 @@ def start(data: Data) -> Started:
     objective = Objective(Kind(data.kind), data.penalty)
     rows = Rows(data.design, data.y, data.weight)
     made = precompute_blocks(objective, rows)
-    generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+    generation, stream = begin(0, objective, made)
     return Started(data, objective, rows, made, generation, stream)
 
 

@@ -40,6 +40,7 @@ def generation_info(generation: Generation, sampled: Sampled) -> dict[str, bytes
     info: dict[str, Any] = {
         "smallest": generation.smallest,
         "largest": generation.largest,
+        "dual_error": generation.dual_error,
         "sentinels": sampled.ids,
     }
     if sampled.pi is not None:
@@ -61,7 +62,7 @@ def empty_generation(config: ModelConfig, number: int) -> Generation:
     penalty = np.full(config.d, config.ridge)
     origin = np.zeros((config.d, config.m))
     objective = Objective(config.kind, penalty)
-    return Generation(number, objective, origin, config.ridge, config.ridge)
+    return Generation(number, objective, origin, config.ridge, config.ridge, 0.0)
 
 
 def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, Sampled]:
@@ -85,6 +86,7 @@ def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, Sa
         theta_b=codec.unpack(fixed.get(b"theta_b"), (config.d, config.m), what),
         smallest=float(info["smallest"]),
         largest=float(info["largest"]),
+        dual_error=float(info["dual_error"]),
     )
     return generation, _sampled(info, what)
 
@@ -93,7 +95,7 @@ def _info(stored: bytes, what: str) -> dict[str, Any]:
     """Return the spectrum's bounds and the sentinels, checked as far as they are alone."""
     info = document(stored, f"{what}, info")
     if not isinstance(info, dict) or not all(
-        _is_number(info.get(name)) for name in ("smallest", "largest")
+        _is_number(info.get(name)) for name in ("smallest", "largest", "dual_error")
     ):
         raise CorruptState(f"{what}: its info has no spectrum; register it with --replace")
     ids = info.get("sentinels")
@@ -137,7 +139,7 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
         v_trace=meta.v_trace,
-        rounding=meta.rounding,
+        residual=meta.residual,
         carried=meta.carried,
         completions=meta.completions,
         v_seconds=meta.v_seconds,

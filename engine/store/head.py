@@ -147,7 +147,7 @@ class Meta(_Stored):
     K: Count
     r: Count
     v_trace: float
-    rounding: float
+    residual: float
     carried: float
     completions: Count
     v_seconds: float = 0.0

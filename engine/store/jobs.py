@@ -41,10 +41,8 @@ class JobResult(BaseModel):
         Of the generation when the job began: a completion is swapped in once.
     certified, left
         Bound of what is left, and what is left where there is no bound.
-    residual
-        The measured residual, |gradient| (polish).
-    allowance
-        Of a linear model's snapshot (polish).
+    residual, refuted
+        As `engine.refresh.Polished` has them (polish).
     rows, class_counts
         Rows of the new generation at the seal (compact and rebuild).
     staged_key
@@ -72,7 +70,7 @@ class JobResult(BaseModel):
     certified: float | None = None
     left: float = 0.0
     residual: float = 0.0
-    allowance: float | None = None
+    refuted: float | None = None
     staged_key: str | None = None
     generation: Count = 0
     rows: Count = 0

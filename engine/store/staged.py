@@ -58,7 +58,7 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
     """Return a stream's scalars and thetas, as a job result keeps them."""
     scalars = {
         "v_trace": stream.v_trace,
-        "rounding": stream.rounding,
+        "residual": stream.residual,
         "carried": stream.carried,
         "completions": float(stream.completions),
         "v_seconds": stream.v_seconds,
@@ -77,7 +77,7 @@ def read_staged(
     config = meta.config
     what = f"model {config.model_id!r}, job {result.job_id}"
     scalars = result.stream
-    if not {"v_trace", "rounding", "carried", "completions"} <= scalars.keys():
+    if not {"v_trace", "residual", "carried", "completions"} <= scalars.keys():
         raise CorruptState(f"{what}: its result has no stream; run `lethe check`")
     with reachable(store.client):
         pipeline = store.client.pipeline(transaction=True)
@@ -97,7 +97,7 @@ def read_staged(
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
         v_trace=scalars["v_trace"],
-        rounding=scalars["rounding"],
+        residual=scalars["residual"],
         carried=scalars["carried"],
         completions=int(scalars["completions"]),
         v_seconds=scalars.get("v_seconds", 0.0),

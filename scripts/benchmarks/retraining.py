@@ -42,7 +42,7 @@ def run(plan: Plan, seed: int) -> Iterable[Record]:
         started = time.perf_counter()
         made = precompute(objective, rows)
         once = time.perf_counter() - started
-        generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+        generation, stream = begin(0, objective, made)
         gone = np.random.default_rng(seed).choice(plan.n, plan.k, replace=False)
         deleted, W = rows.take(gone), made.dual_rows[gone]
         live = np.delete(np.arange(plan.n), gone)

@@ -102,7 +102,7 @@ def _case(rng: np.random.Generator, d: int, K: int, k: int, method: str) -> _Cas
     rows = Rows(X, y, np.ones(K + k))
     theta = rng.standard_normal((d, 1))
     objective = Objective(Kind.LINEAR, np.ones(d))
-    generation = Generation(0, objective, theta, smallest=c, largest=c)
+    generation = Generation(0, objective, theta, smallest=c, largest=c, dual_error=0.0)
     before = slice(0, K)
     first = delete(
         generation, at_rest(theta, 0.0), rows.take(before), X[before] / c, method_named(method)

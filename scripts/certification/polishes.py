@@ -137,7 +137,7 @@ def measure(family: str, n: int, d: int, deleted: int, repeats: int) -> Polished
     rng = np.random.default_rng([7, sorted(FAMILIES).index(family)])
     objective, rows = FAMILIES[family](rng, n, d)
     made = precompute(objective, rows)
-    generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+    generation, stream = begin(0, objective, made)
     out = rows.take(slice(0, deleted))
     stream = delete(generation, stream, out, made.dual_rows[:deleted], method_named("exact")).stream
     live, W = rows.take(slice(deleted, None)), made.dual_rows[deleted:]

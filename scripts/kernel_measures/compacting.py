@@ -45,7 +45,7 @@ def run(plan: Plan, seed: int) -> Iterable[Figure]:
     rows = synthetic(Kind.LINEAR, plan.n, plan.d, seed)
     objective = Objective(Kind.LINEAR, np.ones(plan.d))
     made = precompute(objective, rows)
-    generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
+    generation, stream = begin(0, objective, made)
     gone = max(plan.K)
     live, W = rows.take(slice(gone, None)), made.dual_rows[gone:]
     calls: dict[tuple[str, int, int], Call] = {}

@@ -99,7 +99,7 @@ def _make(directory: Path, n: int, d: int, seed: int) -> _Kept:
         W[block] = dual_rows(factor, X[block])
     for mapped in (X, W):
         mapped[:, 0].sum()  # touches every page: a row is shorter than two
-    generation = Generation(0, objective, theta, factor.smallest, factor.largest)
+    generation = Generation(0, objective, theta, factor.smallest, factor.largest, 0.0)
     return _Kept(X, W, y, theta, generation)
 
 

@@ -65,5 +65,7 @@ def _step(method: str, d: int, k: int, seed: int) -> Deletion:
     X = rng.standard_normal((k, d))
     rows = Rows(X, rng.standard_normal((k, 1)), np.ones(k))
     theta = rng.standard_normal((d, 1))
-    generation = Generation(0, Objective(Kind.LINEAR, np.ones(d)), theta, smallest=c, largest=c)
+    generation = Generation(
+        0, Objective(Kind.LINEAR, np.ones(d)), theta, smallest=c, largest=c, dual_error=0.0
+    )
     return Deletion(generation, at_rest(theta, 0.0), rows, X / c, method)

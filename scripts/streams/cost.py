@@ -54,7 +54,7 @@ def run(plan: Plan, seed: int) -> Iterator[Record]:
 
 
 def _state(data: StreamData, made: Precomputation) -> tuple[Generation, Stream]:
-    return begin(0, objective_of(data), made.theta, made.factor, made.certificate)
+    return begin(0, objective_of(data), made)
 
 
 def _record(plan: Plan, method: str, k: int | None, K: float, seconds: list[float]) -> Record:

@@ -83,7 +83,7 @@ def _one_shot(
     union = data.order[:mark]
     moved = newton_step(data, theta_b, mark) - theta_b
     independent = theta_b + projection(data.X[union], moved)
-    generation, stream = begin(0, objective_of(data), made.theta, made.factor, made.certificate)
+    generation, stream = begin(0, objective_of(data), made)
     rows, W = rows_of(data).take(union), made.dual_rows[union]
     started = time.perf_counter()
     published = delete(generation, stream, rows, W, method_named("pru")).stream.published[:, 0]

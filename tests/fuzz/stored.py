@@ -86,7 +86,7 @@ def meta(**changes: Any) -> Meta:
         "K": 2,
         "r": 1,
         "v_trace": 0.25,
-        "rounding": 1e-16,
+        "residual": 1e-16,
         "carried": 0.0,
         "completions": 0,
         "first_deletion_at": _NOW,
@@ -275,7 +275,7 @@ def job_seeds() -> list[bytes]:
         "reference_epoch": 1,
         "sealed": 3,
     }
-    stream = {"v_trace": 0.0, "rounding": 1e-16, "carried": 0.0, "completions": 0.0}
+    stream = {"v_trace": 0.0, "residual": 1e-16, "carried": 0.0, "completions": 0.0}
     rebuilt = JobResult(
         **common,
         size=Size.REBUILD,
@@ -287,7 +287,7 @@ def job_seeds() -> list[bytes]:
         resolved=("r1",),
         ledger=Ledger(0.1, 1e-12),
     )
-    polished = JobResult(**common, size=Size.POLISH, certified=1e-12, allowance=1e-14)
+    polished = JobResult(**common, size=Size.POLISH, certified=1e-12, refuted=1e-14)
     return [rebuilt.model_dump_json().encode(), polished.model_dump_json().encode()]
 
 

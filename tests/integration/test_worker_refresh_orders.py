@@ -11,6 +11,7 @@ from consumers.fitness import fit_warnings
 from engine.errors import InvalidData
 from engine.policy import Size
 from engine.store.head import LimitsRecord
+from engine.stream import smallest_eigenvalue
 from tests.families import Data, make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
@@ -120,7 +121,7 @@ def test_rounding_that_is_feared_is_measured_before_anything_is_rebuilt(memory: 
     memory.register("m", "benign", "linear")
     # Given an allowance for rounding past the budget, which the worker takes for the error
     size = float(np.linalg.norm(memory.load().stream.published))
-    _fear(memory, rounding=0.1 * size)
+    _fear(memory, 0.1 * size)
     memory.send_index("m", 0, 1)
     memory.drain()
     # Then one pass shows that nothing is wrong, and no rebuild happens
@@ -149,6 +150,8 @@ def test_many_rows_with_an_estimated_error_are_audited_and_compacted(memory: Pla
 
 def _fear(platform: Platform, rounding: float) -> None:
     """Write another allowance for rounding into the stored model."""
-    meta = platform.load().meta.model_copy(update={"rounding": rounding})
+    state = platform.load()
+    residual = rounding * smallest_eigenvalue(state.generation, state.stream)
+    meta = state.meta.model_copy(update={"residual": residual})
     head = platform.load().keys.head
     platform.raw().hset(head, "meta", meta.model_dump_json())

@@ -288,7 +288,7 @@ def check_nothing_that_went_before_is_written_to(case: Case) -> None:
     after = run.route.stream
     for array in (after.published, after.theta_exact, after.V.array, after.Q.array):
         assert np.isfinite(array).all()
-    assert np.isfinite([after.rounding, after.v_trace, after.carried, after.v_seconds]).all()
+    assert np.isfinite([after.residual, after.v_trace, after.carried, after.v_seconds]).all()
 
 
 CHECKS: list[Callable[[Case], None]] = [

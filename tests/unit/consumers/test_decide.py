@@ -62,7 +62,7 @@ def state_of(started: Started) -> ModelState:
         K=0,
         r=0,
         v_trace=0.0,
-        rounding=0.0,
+        residual=0.0,
         carried=0.0,
         completions=0,
         error=ErrorRecord(

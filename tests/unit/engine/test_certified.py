@@ -52,9 +52,7 @@ class Certified:
         self.W[self.live] = self.made.dual_rows
         self.generation: Generation
         self.stream: Stream
-        self.generation, self.stream = begin(
-            0, objective, self.made.theta, self.made.factor, self.made.certificate
-        )
+        self.generation, self.stream = begin(0, objective, self.made)
         self.factor = self.made.factor
         self.ledger: Ledger = begin_ledger(
             objective, rows, self.made.theta, self.made.dual_rows, self.factor

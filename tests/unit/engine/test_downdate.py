@@ -7,6 +7,7 @@ from scipy.linalg import solve
 from engine.downdate import SMALLEST_PIVOT, leave_out
 from engine.errors import IllConditioned
 from engine.objective import Array
+from engine.stream import rounding
 from tests.families import Data
 from tests.oracles import distance, retrain_linear_wide
 from tests.states import start
@@ -90,7 +91,7 @@ def test_what_the_gate_lets_through_leaves_no_injected_weight(k: int, ridge: flo
             truth = retrain_linear_wide(data.X[k:], data.y[k:], data.weight[k:], data.penalty)
             error = distance(stream.theta_exact, truth)
             assert error <= 1e-6 * float(np.linalg.norm(state.made.theta))
-            assert error <= stream.rounding
+            assert error <= rounding(state.generation, stream)
     assert passed >= 12
     assert nearest < 10 * SMALLEST_PIVOT * k  # the data did come near the gate
 

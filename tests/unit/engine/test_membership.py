@@ -17,7 +17,7 @@ def _members() -> Membership:
 
 def _generation() -> Generation:
     objective = Objective(Kind.LOGISTIC, np.ones(2))
-    return Generation(0, objective, np.zeros((2, 1)), 1.0, 1.0)
+    return Generation(0, objective, np.zeros((2, 1)), 1.0, 1.0, 0.0)
 
 
 def test_live_rows_are_named_once_and_in_the_order_asked() -> None:

@@ -8,7 +8,7 @@ import pytest
 from engine.crossover import folding_seconds, step_seconds
 from engine.error import remainder
 from engine.methods import method_named
-from engine.objective import Kind, norm
+from engine.objective import Array, Kind, Rows, norm
 from engine.policy import Facts, Limits, Size, choose, facts_of
 from engine.refresh import (
     Polished,
@@ -19,7 +19,7 @@ from engine.refresh import (
     polish_snapshot,
     rebuild,
 )
-from engine.stream import Generation, Stream, current_dual_rows, delete, distance_to_exact
+from engine.stream import Generation, Stream, current_dual_rows, delete, distance_to_exact, rounding
 from tests.families import families
 from tests.oracles import distance
 from tests.states import Started, started
@@ -229,14 +229,23 @@ def test_a_compact_measures_the_error_of_a_linear_model() -> None:
             keep = ~np.isin(places, batch)
             places = places[keep]
             made = compact(generation, stream, factor, state.rows.take(places), W[keep])
-            assert made.stream.rounding <= stream.rounding, name
+            assert made.stream.residual <= stream.residual, name
             generation, stream, factor = made.generation, made.stream, made.factor
             W = made.dual_rows
             true = distance(stream.theta_exact, state.retrained(gone))
-            assert true <= stream.rounding + stream.carried, name
+            assert true <= rounding(generation, stream) + stream.carried, name
         # Beyond the truth, it holds what a fresh fit of the same rows has as well.
-        fresh = rebuild(state.generation, state.live_rows(total)[0]).stream
-        assert stream.rounding <= 2 * true + 20 * (fresh.rounding + fresh.carried), name
+        live = state.live_rows(total)[0]
+        fresh = rebuild(state.generation, live).stream
+        gradient = norm(_wide_gradient(live, state.objective.penalty, stream.theta_exact))
+        assert stream.residual <= 2 * gradient + 20 * fresh.residual, name
+
+
+def _wide_gradient(rows: Rows, penalty: Array, theta: Array) -> Array:
+    """Return the gradient of the square loss in extended precision."""
+    X, wide = rows.X.astype(np.longdouble), theta.astype(np.longdouble)
+    error = rows.weight[:, None] * (X @ wide - rows.y)
+    return np.asarray(X.T @ error + penalty[:, None] * wide, dtype=np.float64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -356,19 +365,23 @@ def _audited(state: Started, snapshot: Stream, gone: int) -> Polished:
 
 def test_an_audit_of_a_linear_model_takes_back_rounding_that_was_only_feared() -> None:
     state = started("benign", "linear")
-    feared = replace(state.delete_in([10], "exact"), rounding=1e-3)
+    feared = replace(state.delete_in([10], "exact"), residual=1e-3)
     adopted = adopt_polish(feared, _audited(state, feared, 10))
-    assert distance(adopted.theta_exact, state.retrained(10)) <= adopted.rounding < 1e-9
+    assert (
+        distance(adopted.theta_exact, state.retrained(10))
+        <= rounding(state.generation, adopted)
+        < 1e-9
+    )
     np.testing.assert_array_equal(adopted.published, feared.theta_exact)
 
 
 def test_deletions_during_a_linear_audit_keep_their_own_rounding() -> None:
     state = started("benign", "linear")
-    feared = replace(state.delete_in([10], "exact"), rounding=1e-3)
+    feared = replace(state.delete_in([10], "exact"), residual=1e-3)
     polished = _audited(state, feared, 10)
     now = state.delete(feared, state.data.deleted[10:20], "pru")
     adopted = adopt_polish(now, polished)
-    # What the audit refuted goes; what the fear has grown by since, and new rounding, stay.
-    assert now.rounding - 1e-3 <= adopted.rounding < now.rounding
-    assert distance(adopted.theta_exact, state.retrained(20)) <= adopted.rounding
+    # What the audit refuted goes; what the deletions since have added stays.
+    assert now.residual - 1e-3 <= adopted.residual < now.residual
+    assert distance(adopted.theta_exact, state.retrained(20)) <= rounding(state.generation, adopted)
     np.testing.assert_array_equal(adopted.theta_exact, now.theta_exact)
