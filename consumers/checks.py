@@ -30,6 +30,7 @@ from engine.error import scale
 from engine.errors import LetheError
 from engine.store import codec
 from engine.store.connection import reachable, text, without_secrets
+from engine.store.head import FORMAT
 from engine.store.keys import SHARDS
 from engine.store.outbox import Outbox
 from engine.store.rewrite import read_erasures
@@ -162,7 +163,7 @@ def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Chec
         yield Check(
             subject,
             True,
-            f"version {state.version}, format {meta.format}, V {meta.K} rows, Q {meta.r} "
+            f"version {state.version}, format {FORMAT}, V {meta.K} rows, Q {meta.r} "
             "rows, as its head says",
         )
         yield _parameters(store, state)

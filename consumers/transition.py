@@ -34,7 +34,7 @@ from engine.objective import Array
 from engine.store import codec
 from engine.store.commit import Commit
 from engine.store.generation import empty_generation
-from engine.store.head import ErrorRecord, Meta
+from engine.store.head import FORMAT, ErrorRecord, Meta
 from engine.store.outbox import Entry, Stage, encode
 from engine.store.reading import record
 from engine.store.receipt_log import ReceiptLog
@@ -272,7 +272,7 @@ def parameters_event(state: ModelState, version: Version) -> Parameters:
 def head_fields(state: ModelState, before: ModelState | None) -> dict[str, bytes]:
     """Return the fields of the head that differ: O(d) bytes, never more."""
     fields = {
-        "format": str(state.meta.format).encode(),
+        "format": str(FORMAT).encode(),
         "version": str(state.version).encode(),
         "digest": state.digest.encode(),
         "meta": state.meta.model_dump_json().encode(),

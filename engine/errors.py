@@ -80,6 +80,12 @@ class FormatTooNew(CorruptState):
     code = "FORMAT_TOO_NEW"
 
 
+class FormatTooOld(CorruptState):
+    """The state was written by an older Lethe; register the model again with --replace."""
+
+    code = "FORMAT_TOO_OLD"
+
+
 class CommitConflict(LetheError):
     """Somebody else committed first: the partition has moved to another worker."""
 

@@ -9,19 +9,18 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from engine.certified import Ledger, Terms
-from engine.errors import CorruptState, FormatTooNew
+from engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from engine.objective import Kind
 from engine.policy import Limits
 from engine.store.reading import MAX_DIGITS, Count, Counts, Texts, record
 from engine.store.receipt_log import ReceiptLog
 
-FORMAT = 3
-"""Version of the stored format: layout, script and events together. A program knows all up to it.
+FORMAT = 4
+"""Version of the stored format: layout, script and events together.
 
-A model with a log of receipts is stored in format 3: a program that does not know the log would
-leave receipts out of it. Before there was one, a model of several classes and a certified one were
-stored in format 2, all others in format 1; such a model gets its log, and format 3, with its next
-version or receipt.
+A program reads the one that it writes. Nobody had state to migrate when format 4 came (the bound of
+what rounding has left is stored as a gradient, `engine.stream.Stream.residual`): an older one is
+refused, and `lethe register --replace` goes on from its history.
 """
 
 MAX_VALUE_BYTES = 512 << 20
@@ -120,11 +119,6 @@ class ModelConfig(_Stored):
         """Number of blocks: outputs that share one Hessian (`engine.blocks`)."""
         return 1 if self.kind is Kind.LINEAR else self.m
 
-    @property
-    def format(self) -> int:
-        """Version of the format that the model is stored in while it has no receipt log."""
-        return 1 if self.blocks == 1 and self.certify is None else 2
-
 
 def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:
     """Return the number of columns of theta: two classes are told apart by one."""
@@ -160,11 +154,6 @@ class Meta(_Stored):
     awaiting_rebuild: bool = False
     refreshed_at: datetime
     receipt_log: ReceiptLog | None = None
-
-    @property
-    def format(self) -> int:
-        """Version of the format that the model is stored in."""
-        return self.config.format if self.receipt_log is None else FORMAT
 
 
 def parse_meta(data: bytes | None, model_id: str) -> Meta:
@@ -202,19 +191,20 @@ def secret_of(stored: bytes | None, what: str) -> bytes | None:
 
 
 def check_format(stored: bytes | None, model_id: str) -> None:
-    """Refuse a format that is newer than this program.
+    """Refuse a format that is not this program's.
 
     Raises
     ------
-    FormatTooNew
-        The state was written by a newer Lethe.
+    FormatTooNew, FormatTooOld
+        The state was written by a newer or by an older Lethe.
     CorruptState
         It names no format.
     """
     if stored is not None and not (stored.isdigit() and len(stored) <= MAX_DIGITS):
         raise CorruptState(f"model {model_id!r}: {stored[:20]!r} is no format of a stored state")
-    if stored is not None and int(stored) > FORMAT:
-        raise FormatTooNew(
-            f"model {model_id!r} is stored in format {int(stored)}, this program knows up to "
-            f"{FORMAT}; upgrade it"
-        )
+    if stored is None or int(stored) == FORMAT:
+        return
+    what = f"model {model_id!r} is stored in format {int(stored)}, this program knows {FORMAT}"
+    if int(stored) > FORMAT:
+        raise FormatTooNew(f"{what}; upgrade it")
+    raise FormatTooOld(f"{what}; register the model again with `lethe register --replace`")

@@ -13,14 +13,11 @@ from consumers.checks import check_model as check_stored
 from consumers.refresh_job import run_job
 from consumers.verify import verify
 from engine.classes import probabilities
-from engine.errors import FormatTooNew
 from engine.policy import Size
-from engine.store import head
 from engine.store.head import LimitsRecord
 from tests.families import make
 from tests.oracles import relative, retrain
 from tests.support.crash_lane import feed, finish
-from tests.support.evidence import without_evidence
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 from tests.support.worker_process import Death, WorkerProcess
@@ -238,23 +235,6 @@ def test_several_targets_are_predicted_together(memory: Platform) -> None:
     assert newest.target_names == ("y0", "y1", "y2")
     assert newest.classes == ()
     np.testing.assert_allclose(newest.predict(data.X), data.design @ truth, rtol=1e-9, atol=1e-10)
-
-
-def test_an_older_program_refuses_a_model_of_classes_and_no_other(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory.register("m", "benign", "logistic")
-    memory.register("n", "several_outputs", "linear")
-    memory.register("o", "classes", "logistic")
-    for name in "mno":  # as they were stored before there was a log of receipts
-        without_evidence(memory, name)
-    formats = [memory.raw().hget(memory.load(name).keys.head, "format") for name in "mno"]
-    assert formats == [b"1", b"1", b"2"]
-    monkeypatch.setattr(head, "FORMAT", 1)
-    memory.load("m")
-    memory.load("n")
-    with pytest.raises(FormatTooNew, match="format 2"):
-        memory.load("o")
 
 
 def test_a_replacement_may_have_other_classes(memory: Platform) -> None:

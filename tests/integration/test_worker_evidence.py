@@ -28,7 +28,7 @@ from engine.merkle import (
     verify_inclusion,
 )
 from engine.policy import Size
-from engine.store.head import LimitsRecord
+from engine.store.head import FORMAT, LimitsRecord
 from engine.store.receipt_log import read_leaves
 from tests.integration.test_worker_lost_writes import values
 from tests.integration.test_worker_requests import append_to
@@ -180,7 +180,7 @@ def test_a_model_of_before_there_was_a_log_begins_one_and_its_versions_keep_thei
     memory.drain()
     assert memory.final(request).rows_commitment is None
     assert b"rows_commitment" not in memory.published_receipts()[0][1]
-    assert memory.raw().hget(state.keys.head, "format") == b"3"
+    assert memory.raw().hget(state.keys.head, "format") == str(FORMAT).encode()
     check_model(memory)
 
 

@@ -52,6 +52,5 @@ def without_evidence(platform: Platform, model_id: str) -> None:
     meta = json.loads(raw.hget(state.keys.head, "meta") or b"")
     del meta["receipt_log"]
     raw.hset(state.keys.head, "meta", json.dumps(meta))
-    raw.hset(state.keys.head, "format", str(state.meta.config.format))
     raw.hdel(state.keys.head, "secret")
     raw.delete(state.keys.receipt_log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.errors import CorruptState, FormatTooNew
+from engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from engine.store import codec
 from engine.store.head import FORMAT, check_format, parse_meta
 from engine.store.outbox import decode
@@ -74,11 +74,13 @@ def test_an_insertion_is_of_a_newer_worker() -> None:
         codec.unpack_signed_rows([b""], D, "V")
 
 
-def test_a_newer_format_is_refused() -> None:
+def test_another_format_is_refused_and_says_what_to_do() -> None:
     check_format(str(FORMAT).encode(), "m")
     check_format(None, "m")
     with pytest.raises(FormatTooNew, match="upgrade"):
         check_format(str(FORMAT + 1).encode(), "m")
+    with pytest.raises(FormatTooOld, match="register --replace"):
+        check_format(str(FORMAT - 1).encode(), "m")
     with pytest.raises(CorruptState):
         check_format(b"x", "m")
 
