@@ -161,11 +161,13 @@ def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
     return compacted
 
 
-def dual_error_of_blocks(objective: Objective, rows: Rows, theta: Array, W: Array) -> float:
+def dual_error_of_blocks(
+    objective: Objective, rows: Rows, theta: Array, W: Array, largest: float
+) -> float:
     """Return the largest `engine.precompute.dual_error` of a block. Cost that of each."""
     h, d = objective.blocks(theta.shape[1]), objective.d
     return max(
-        dual_error(objective, rows, blocks.outputs(theta, c, h), blocks.part(W, c, d))
+        dual_error(objective, rows, blocks.outputs(theta, c, h), blocks.part(W, c, d), largest)
         for c in range(h)
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dtrtri
 
-from engine.certificate import Certificate, certify_at_hessian
+from engine.certificate import Certificate, certify_at_hessian, gradient_allowance
 from engine.errors import IllConditioned
 from engine.factor import Factor, factorise
 from engine.fit import Fit, fit
@@ -75,7 +75,7 @@ def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
     theta, factor = fitted.theta, fitted.factor
     W = dual_rows(factor, rows.X)
     certificate = _certified(objective, rows, theta, factor, W, fitted.gradient)
-    off = dual_error(objective, rows, theta, W)
+    off = dual_error(objective, rows, theta, W, factor.largest)
     check_inverse(factor.smallest, off)
     return Precomputation(theta, factor, W, certificate, off)
 
@@ -129,12 +129,13 @@ def dual_rows(factor: Factor, X: Array) -> Array:
     return W
 
 
-def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array) -> float:
+def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest: float) -> float:
     """Return a bound of |x_i - A w_i| / |w_i| over the rows, as `PROBES` random directions show it.
 
     A is the Hessian of these rows at ``theta`` (one block's, d x 1 or of a linear model), by
     products with X alone: whatever is wrong with the factor counts, too. Along a direction z the
-    residual is x_i.z - w_i.A z. Cost O(n d `PROBES`), little more than reading X and W.
+    residual is x_i.z - w_i.A z. An allowance of 4 eps |A| is added: what is added up from dual
+    rows has that much rounding of its own. Cost O(n d `PROBES`), little more than reading X and W.
     """
     z = np.random.default_rng(0).standard_normal((objective.d, PROBES))
     s = objective.curvature(rows, theta)[:, None]
@@ -149,7 +150,7 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array) -> floa
         off = np.abs(along[block] - W[block] @ Az).max(axis=1)
         lengths = np.sqrt(np.einsum("ij,ij->i", W[block], W[block]))
         np.divide(off, lengths, out=ratios[block], where=lengths > 0)
-    return PROBED * float(np.max(ratios, initial=0.0))
+    return PROBED * float(np.max(ratios, initial=0.0)) + gradient_allowance(largest)
 
 
 def check_inverse(smallest: float, off: float) -> None:

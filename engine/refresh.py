@@ -225,9 +225,10 @@ def compact(
     objective, theta_b = generation.objective, generation.theta_b
     folded = downdated_factors(factor, stream)
     compacted = compacted_dual_rows(stream, rows.X, W)
-    off = dual_error_of_blocks(objective, rows, theta_b, compacted)
+    largest = min(folded.largest, _trace(generation, rows))
+    off = dual_error_of_blocks(objective, rows, theta_b, compacted, largest)
     check_inverse(folded.smallest, off)
-    number, largest = generation.number + 1, min(folded.largest, _trace(generation, rows))
+    number = generation.number + 1
     after = Generation(number, objective, theta_b, folded.smallest, largest, off)
     kept = replace(
         stream,

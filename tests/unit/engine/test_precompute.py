@@ -84,9 +84,9 @@ def test_what_dual_rows_are_off_by_is_measured_and_never_less_than_the_truth(kin
             residual = np.linalg.norm((X - given.astype(wide) @ A).astype(np.float64), axis=1)
             lengths = np.linalg.norm(given, axis=1)
             true = float(np.max(residual[lengths > 0] / lengths[lengths > 0]))
-            measured = dual_error(state.objective, state.rows, theta, given)
+            measured = dual_error(state.objective, state.rows, theta, given, 0.0)
             noise = 1e-14 * state.made.factor.largest
-            assert true <= measured <= 20 * true + noise, name
+            assert true <= measured <= 40 * true + noise, name
 
 
 def test_a_hessian_of_whose_inverse_too_little_is_known_is_refused() -> None:
