@@ -23,7 +23,8 @@ def _size(rng: Generator) -> tuple[int, int]:
 
 def _labels(rng: Generator, margin: Array) -> Array:
     """Return labels drawn by their chances, of both classes."""
-    y = (rng.random(len(margin)) < 1.0 / (1.0 + np.exp(-np.clip(margin, -500, 500)))) * 1.0
+    ones = rng.random(len(margin)) < 1.0 / (1.0 + np.exp(-np.clip(margin, -500, 500)))
+    y = ones.astype(np.float64)
     y[0], y[1] = 0.0, 1.0
     return y
 

@@ -117,8 +117,8 @@ def nearly_exact_fit(rng: Generator) -> Case:
 @LINEAR
 def far_from_the_origin(rng: Generator) -> Case:
     n, d = int(rng.integers(10, 60)), int(rng.integers(1, 5))
-    X = rng.normal(size=(n, d)) + power(rng, 3, 6) * rng.normal(size=d)
-    y = rng.normal(size=n) + power(rng, 3, 6)
+    X = rng.normal(size=(n, d)) + power(rng, 0, 4) * rng.normal(size=d)
+    y = rng.normal(size=n) + power(rng, 3, 7)
     return Case(X, y, power(rng, -2, 2), intercept=True)
 
 
@@ -241,7 +241,8 @@ def _both(y: Array) -> Array:
 
 
 def _drawn(rng: Generator, margin: Array) -> Array:
-    return _both((rng.random(len(margin)) < 0.5 + 0.5 * np.tanh(margin / 2)) * 1.0)
+    ones = rng.random(len(margin)) < 0.5 + 0.5 * np.tanh(margin / 2)
+    return _both(ones.astype(np.float64))
 
 
 @LABELS
@@ -319,7 +320,7 @@ def saturated_against_the_rest(rng: Generator) -> Case:
     y = _drawn(rng, 5.0 * X @ truth)
     few = int(rng.integers(1, 5))
     X[2 : 2 + few] *= power(rng, 0.5, 2.5)
-    y[2 : 2 + few] = (X[2 : 2 + few] @ truth < 0) * 1.0
+    y[2 : 2 + few] = X[2 : 2 + few] @ truth < 0
     order = tuple(range(2, 2 + few))
     batches = (few,) if _coin(rng) else (1,) * few
     ridge = power(rng, -6, -1)
@@ -331,7 +332,7 @@ def staircase(rng: Generator) -> Case:
     """Ordered by one feature with a few labels out of order: separation is a row or two away."""
     n = int(rng.integers(20, 100))
     X = np.column_stack([np.linspace(-2, 2, n), rng.normal(size=(n, int(rng.integers(0, 4))))])
-    y = (np.arange(n) >= n // 2) * 1.0
+    y = (np.arange(n) >= n // 2).astype(np.float64)
     out = n // 2 + rng.permutation(np.arange(-3, 3))[: int(rng.integers(1, 5))]
     y[out] = 1.0 - y[out]
     order = tuple(out.tolist())

@@ -7,13 +7,14 @@ The loss, written from the mathematics and from nothing else:
 with loss (u - y)^2 / 2 or log(1 + exp(u)) - y u. Every number is a NumPy longdouble.
 
 How an answer is found: Householder QR of [sqrt(w s) X; sqrt(p)] = Q R gives G = R^-1, so that
-G G^T is the inverse of the Hessian H up to rounding. Newton steps theta <- theta - G G^T g, with the
-gradient g taken anew from the data each time, are repeated until they no longer become shorter.
-For the square loss the first step is the solution and the others refine it.
+G G^T is the inverse of the Hessian H up to rounding. Newton steps theta <- theta - G G^T g, with
+the gradient g taken anew from the data each time, are repeated until they no longer become
+shorter. For the square loss the first step is the solution and the others refine it.
 
-How its error is bounded: theta* - theta = -B^-1 g with g the *true* gradient at theta and B the mean
-of the Hessians between the two points. F = [sqrt(w s) X; sqrt(p)] G is formed and e = |F^T F - I|
-measured, so B^-1 = G M^-1 G^T with |M - I| <= e' (which counts how far the curvatures have moved).
+How its error is bounded: theta* - theta = -B^-1 g with g the *true* gradient at theta and B the
+mean of the Hessians between the two points. F = [sqrt(w s) X; sqrt(p)] G is formed and
+e = |F^T F - I| measured, so B^-1 = G M^-1 G^T with |M - I| <= e' (which counts how far the
+curvatures have moved).
 The gradient that is at hand differs from the true one by X^T W S a + b, with
 
     |a| <= (d + 8) u (|y| + |X| |theta|)         (margins; no |y| in the logistic loss),
@@ -37,7 +38,9 @@ _UNIT = Real(2) ** -64
 _STEPS = 400
 _REFINEMENTS = 12
 _HALVINGS = 60
-_NEAR = Real(1) / 64  # change of a margin below which a factor is kept: the Hessian moves by as much
+_NEAR = (
+    Real(1) / 64
+)  # change of a margin below which a factor is kept: the Hessian moves by as much
 _ARMIJO = Real(1) / 10000
 _ZERO, _ONE = Real(0), Real(1)
 
@@ -186,7 +189,7 @@ def _bound(
         return Real(np.inf)
     parts = length(inverse.G.T @ gradient) + length(np.sqrt(curvature) * margin)
     parts += length(np.abs(inverse.G).T @ rest)
-    return inverse.length * parts / (_ONE - departure)
+    return Real(inverse.length * parts / (_ONE - departure))
 
 
 # -- the square loss ---------------------------------------------------------------------------
