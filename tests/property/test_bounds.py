@@ -32,7 +32,7 @@ def _no_bound_is_below_the_truth(plan: str, known: Families, name: str, seed: in
 
 
 @pytest.mark.parametrize("name", list(families.HOSTILE.named))
-@settings(max_examples=30, phases=_PHASES)
+@settings(max_examples=20, phases=_PHASES)
 @given(seed=_SEEDS)
 def test_no_linear_bound_is_below_the_truth_on_hostile_data(name: str, seed: int) -> None:
     _no_bound_is_below_the_truth("linear", families.HOSTILE, name, seed)
@@ -46,7 +46,7 @@ def test_no_linear_bound_is_below_the_truth_on_mild_data(name: str, seed: int) -
 
 
 @pytest.mark.parametrize("name", list(hard_labels.HARD.named))
-@settings(max_examples=12, phases=_PHASES)
+@settings(max_examples=8, phases=_PHASES)
 @given(seed=_SEEDS)
 def test_no_certificate_is_below_the_truth_on_hard_labels(name: str, seed: int) -> None:
     _no_bound_is_below_the_truth("certificates", hard_labels.HARD, name, seed)
@@ -118,7 +118,7 @@ def _gap(answer: Answer, exact: list[Decimal]) -> Decimal:
 
 
 @given(seed=_SEEDS)
-@settings(max_examples=60, phases=_PHASES)
+@settings(max_examples=40, phases=_PHASES)
 def test_the_oracle_of_the_square_loss_knows_its_own_error(seed: int) -> None:
     problem = _problem(np.random.default_rng(seed), logistic=False)
     answer = solve(problem)

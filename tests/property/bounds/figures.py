@@ -27,11 +27,13 @@ def of_bounds(plan: str, stream: Stream) -> Figures:
 
     ``median`` and ``p90`` are of bound over error, over all states; ``exact_...`` over those that
     publish the exact answer, so that the bound is of rounding (or of a certificate) alone.
+    ``worst`` is the largest truth over bound, of those and of all that are false.
     """
     judged = [r for r in stream.records if r.bound is not None and counted(plan, r)]
     decided = [r for r in judged if np.isfinite(r.oracle)]
-    worst = max(decided, key=lambda r: r.ratio, default=None)
     exact = [r for r in decided if r.how not in _APPROXIMATE]
+    telling = [r for r in decided if r.false or r.how not in _APPROXIMATE]
+    worst = max(telling, key=lambda r: r.ratio, default=None)
     middle, most = _looseness(decided)
     exact_middle, exact_most = _looseness(exact)
     return {
@@ -149,16 +151,16 @@ def _cell(figure: float | str | None) -> str:
 
 
 def examples(plan: str, stream: Stream) -> list[str]:
-    """Return the smallest states that break a promise: fewest rows first, one of each stream."""
+    """Return the states that break a promise: of each family the one with the fewest rows."""
     if plan == "estimates":
         wrong = [r for r in stream.records if r.stage == "final"]
         wrong = [r for r in wrong if r.under_a_tenth or _lies(r) or r.false]
     else:
         wrong = [r for r in stream.records if r.false and counted(plan, r)]
-    first: dict[tuple[str, int], Record] = {}
-    for record in sorted(wrong, key=lambda r: r.live):
-        first.setdefault((record.family, record.seed), record)
-    chosen = list(first.values())[:_SHOWN]
+    first: dict[tuple[str, bool], Record] = {}
+    for record in sorted(wrong, key=lambda r: (not r.false, r.live)):
+        first.setdefault((record.family, record.false), record)
+    chosen = list(first.values())
     return [f"{r.live} rows left, {told(r)}: {where(r)}" for r in chosen] + stream.escaped[:_SHOWN]
 
 

@@ -172,3 +172,13 @@ def against_one_side(rng: Generator) -> Case:
     side = np.argsort(-(X @ rng.normal(size=d)) * (2 * y - 1))
     sizes = (max(1, n // 6), max(1, n // 8), 2)
     return replace(_case(rng, X, y, power(rng, -4, -1)), order=tuple(side.tolist()), batches=sizes)
+
+
+@HARD
+def columns_off_centre(rng: Generator) -> Case:
+    """Columns with means up to 1e3 times their spread: the intercept's own scale is far away."""
+    n, d = int(rng.integers(20, 120)), int(rng.integers(1, 5))
+    X = rng.normal(size=(n, d))
+    y = _labels(rng, X @ rng.normal(size=d) * 2.0)
+    X = X + power(rng, 0, 3) * rng.normal(size=d)
+    return replace(_case(rng, X, y, power(rng, -3, 0)), intercept=True)

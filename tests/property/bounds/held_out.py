@@ -279,12 +279,13 @@ def worst_fitted_first(rng: Generator) -> Case:
 
 
 @LABELS
-def far_features(rng: Generator) -> Case:
-    n, d = int(rng.integers(30, 120)), int(rng.integers(1, 5))
-    noise = rng.normal(size=(n, d))
-    X = noise + power(rng, 0, 3) * rng.normal(size=d)
-    y = _drawn(rng, 2.0 * noise @ rng.normal(size=d))
-    return Case(X, y, power(rng, -3, 0), intercept=True, deletions=5)
+def units_of_all_sizes(rng: Generator) -> Case:
+    """Positive columns in units from 1e-3 to 1e3, and a free intercept beside them."""
+    n, d = int(rng.integers(30, 120)), int(rng.integers(1, 6))
+    X = rng.lognormal(size=(n, d))
+    y = _drawn(rng, 2.0 * (X - 1.5) @ rng.normal(size=d))
+    X = X * 10.0 ** rng.uniform(-3, 3, size=d)
+    return Case(X, y, power(rng, -5, 0), intercept=True, deletions=5)
 
 
 @LABELS

@@ -20,7 +20,12 @@ The gradient that is at hand differs from the true one by X^T W S a + b, with
     |a| <= (d + 8) u (|y| + |X| |theta|)         (margins; no |y| in the logistic loss),
     |b| <= (n + 16) u (|X|^T |errors| + p |theta|)  (products and sums),        u = 2^-64.
 
-Hence |theta* - theta| <= |G| (|G^T g| + |sqrt(W S) a| + ||G^T| b|) / (1 - e').
+With t = |X G|^T W S |a| + |G|^T |b| and B^-1 = G G^T + G (M^-1 - I) G^T therefore
+
+    |theta* - theta| <= |G G^T g| + ||G| t| + e' / (1 - e') |G| (|G^T g| + |t|).
+
+The entries of |G| t are taken one by one: a row that is 1e5 times as long as the others has large
+margins, but G is as small along it.
 """
 
 from __future__ import annotations
@@ -38,10 +43,9 @@ _UNIT = Real(2) ** -64
 _STEPS = 400
 _REFINEMENTS = 12
 _HALVINGS = 60
-_NEAR = (
-    Real(1) / 64
-)  # change of a margin below which a factor is kept: the Hessian moves by as much
+_NEAR = Real(2) ** -10  # change of a margin below which a factor is kept
 _ARMIJO = Real(1) / 10000
+_SLACK = 1 + Real(2) ** -20  # for the rounding of the bound itself
 _ZERO, _ONE = Real(0), Real(1)
 
 
@@ -73,7 +77,6 @@ class _Inverse:
 
     G: Wide
     departure: Real
-    length: Real = _ZERO
 
 
 def solve(problem: Problem, start: Wide | None = None) -> Answer:
@@ -135,7 +138,7 @@ def _inverse(root: Wide) -> _Inverse:
         departure += len(root) * _UNIT * Real(np.trace(gram))
     if not np.isfinite(departure):
         departure = Real(np.inf)
-    return _Inverse(G, departure, length(G))
+    return _Inverse(G, departure)
 
 
 def _triangle(work: Wide) -> Wide:
@@ -177,19 +180,22 @@ def _units(problem: Problem) -> tuple[Real, Real]:
 
 
 def _bound(
-    inverse: _Inverse, moved: Real, gradient: Wide, curvature: Wide, margin: Wide, rest: Wide
+    problem: Problem, inverse: _Inverse, moved: Real, gradient: Wide, margin: Wide, rest: Wide
 ) -> Real:
-    """Return the bound of the module's first page for one column.
+    """Return the bound of this module's first page for one column.
 
-    ``moved`` is how far margins are from where ``inverse`` was made, ``margin`` the bound of their
-    rounding (n,), ``rest`` that of the gradient's own products and sums (d,).
+    ``moved`` is how far margins are from where ``inverse`` was made; ``margin`` is W S |a|, (n,),
+    and ``rest`` |b|, (d,).
     """
     departure = (_ONE + inverse.departure) * np.exp(moved) - _ONE
     if not departure < 0.5:
         return Real(np.inf)
-    parts = length(inverse.G.T @ gradient) + length(np.sqrt(curvature) * margin)
-    parts += length(np.abs(inverse.G).T @ rest)
-    return Real(inverse.length * parts / (_ONE - departure))
+    G = inverse.G
+    inner = G.T @ gradient
+    t = np.abs(problem.X @ G).T @ margin + np.abs(G).T @ rest
+    first = length(G @ inner) + length(np.abs(G) @ t)
+    second = departure / (_ONE - departure) * length(G) * (length(inner) + length(t))
+    return Real((first + second) * _SLACK)
 
 
 # -- the square loss ---------------------------------------------------------------------------
@@ -211,12 +217,12 @@ def _least_squares(problem: Problem) -> Answer:
             break
         theta, previous = theta - step, size
     (of_margin, of_sum), size_X = _units(problem), np.abs(X)
-    margin = of_margin * (np.abs(y) + size_X @ np.abs(theta))
+    margin = of_margin * w * (np.abs(y) + size_X @ np.abs(theta))
     residual = X @ theta - y
     gradient = X.T @ (w * residual) + p * theta
     rest = of_sum * (size_X.T @ (w * np.abs(residual)) + p * np.abs(theta))
     errors = [
-        _bound(inverse, _ZERO, gradient[:, c], problem.weight, margin[:, c], rest[:, c])
+        _bound(problem, inverse, _ZERO, gradient[:, c], margin[:, c], rest[:, c])
         for c in range(y.shape[1])
     ]
     return Answer(theta, length(np.array(errors, dtype=Real)))
@@ -286,7 +292,7 @@ def _damping(problem: Problem, y: Wide, at: _At, step: Wide) -> Real:
 
 
 def _settle(problem: Problem, y: Wide, at: _At, inverse: _Inverse) -> tuple[Wide, Real]:
-    """Step with one factor until the steps stall: its Hessian is within 2 % of each there."""
+    """Step with one factor until the steps stall: its Hessian is near to each there."""
     begun, previous = at.margin, Real(np.inf)
     for _ in range(_REFINEMENTS * 4):
         step = -(inverse.G @ (inverse.G.T @ at.gradient))
@@ -295,8 +301,7 @@ def _settle(problem: Problem, y: Wide, at: _At, inverse: _Inverse) -> tuple[Wide
             break
         at, previous = _at(problem, y, at.theta + step), size
     (of_margin, of_sum), size_X = _units(problem), np.abs(problem.X)
-    curvature = _curvature(problem, at.margin)
-    margin = of_margin * (size_X @ np.abs(at.theta))
+    margin = of_margin * _curvature(problem, at.margin) * (size_X @ np.abs(at.theta))
     rest = of_sum * (size_X.T @ np.abs(at.errors) + problem.penalty * np.abs(at.theta))
     moved = np.abs(at.margin - begun).max() + _NEAR
-    return at.theta, _bound(inverse, Real(moved), at.gradient, curvature, margin, rest)
+    return at.theta, _bound(problem, inverse, Real(moved), at.gradient, margin, rest)

@@ -52,8 +52,13 @@ class Record(NamedTuple):
 
     @property
     def false(self) -> bool:
-        """Whether the bound is below the truth by more than the oracle's own error."""
-        return self.excess is not None and not self.excess <= 0.0
+        """Whether the bound is below the truth by more than the oracle's own error.
+
+        A state of kind ``unknown`` claims nothing.
+        """
+        if self.excess is None or self.kind == "unknown":
+            return False
+        return not self.excess <= 0.0
 
     @property
     def ratio(self) -> float:
