@@ -84,7 +84,7 @@ fuzz: setup ## Fuzz every decoder, coverage-guided, SECONDS=60 each (ONLY=name f
 
 .PHONY: bounds
 bounds: setup ## Judge published bounds and estimates against an 80-bit oracle (SEEDS=n)
-	$(BIN)/python -m tests.property.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m tests.property.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(TUNING),--tuning-only) $(if $(JSON),--json $(JSON))
 
 .PHONY: sbom
 sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cdx.json

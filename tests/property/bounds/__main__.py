@@ -81,6 +81,9 @@ def _run_plan(
     everything = together(hostile)
     tables["hostile"] = figures.figures(plan, {"every family": everything})
     failed = [f"{plan}: {what}" for what in figures.broken(plan, tables["hostile"]["all"])]
+    promised = 0 if given.seeds is not None else STATES[plan] // (2 if given.tuning_only else 1)
+    if (judged := int(tables["hostile"]["all"]["states"] or 0)) < promised:
+        failed.append(f"{plan}: only {judged} states were judged, not {promised}")
     if MILD in tables:
         failed += [f"{plan}, mild: {w}" for w in figures.broken(plan, tables[MILD]["all"])]
     _show(f"{plan}, together (the mild ones left out)", {"all": tables["hostile"]["all"]})

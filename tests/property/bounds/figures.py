@@ -18,6 +18,9 @@ TENTH = 0.003
 BEYOND = 0.05
 """No state that says "within the budget" may be beyond this."""
 
+UNDECIDED = 0.01
+"""Share of the states that the oracle may leave undecided: more would be no judgement."""
+
 _SHOWN = 6
 _APPROXIMATE = ("pru", "influence")  # their bound is mostly a distance that is known
 
@@ -118,6 +121,8 @@ def broken(plan: str, total: Figures) -> list[str]:
     found = []
     if total["below"]:
         found.append(f"{total['below']} of {total['states']} bounds are below the truth")
+    if int(total["undecided"] or 0) > UNDECIDED * int(total["states"] or 0):
+        found.append(f"the oracle could not decide {total['undecided']} of {total['states']}")
     if total["escaped"]:
         found.append(f"{total['escaped']} errors escaped that are not the engine's own")
     if plan == "estimates":
