@@ -82,6 +82,10 @@ crash: setup ## End the workers at every named step in every way, on Redis Strea
 fuzz: setup ## Fuzz every decoder, coverage-guided, SECONDS=60 each (ONLY=name for one), docs/fuzzing.md
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(ONLY),--only $(ONLY))
 
+.PHONY: bounds
+bounds: setup ## Judge published bounds and estimates against an 80-bit oracle (SEEDS=n)
+	$(BIN)/python -m tests.property.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(TUNING),--tuning-only) $(if $(JSON),--json $(JSON))
+
 .PHONY: sbom
 sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cdx.json
 	$(BIN)/python scripts/sbom.py
