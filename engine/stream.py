@@ -80,7 +80,7 @@ class Stream:
     v_trace
         trace(V V^T), an upper bound of its norm; with several blocks a bound of the largest.
     residual
-        A bound of the gradient that rounding has left at theta_exact (`_residual_after`); over
+        A bound of the gradient that rounding has left at theta_exact (`residual_after`); over
         lam_min(A_t) it is a distance (`rounding`).
     carried
         Error of theta_r itself (what a fit or a polish left), absolute.
@@ -243,7 +243,7 @@ def _delete_block(
         v_trace=v_trace,
         v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
     )
-    residual = _residual_after(generation, stream, after, rows, left, summed)
+    residual = residual_after(generation, stream, after, rows, left, summed)
     return replace(after, residual=residual), left.smallest_pivot
 
 
@@ -275,7 +275,7 @@ def _seconds(objective: Objective, stream: Stream, k: int) -> float:
     return step_seconds(objective.d, len(stream.V), k, estimated=objective.kind is Kind.LOGISTIC)
 
 
-def _residual_after(
+def residual_after(
     generation: Generation,
     before: Stream,
     after: Stream,

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from benchmarks.command import options, repeated_by, say, write
 from benchmarks.machine import facts
-from kernel_measures import compacting, leave_out, rebuilding, rows_kept, slopes
+from kernel_measures import bounds, compacting, leave_out, rebuilding, rows_kept, slopes
 from kernel_measures.figures import Figure
 from kernel_measures.page import document, markdown, show
 from threadpoolctl import threadpool_limits
@@ -32,6 +32,7 @@ SECTIONS: Mapping[str, Measure] = {
     rebuilding.SECTION: lambda quick, seed: rebuilding.run(
         rebuilding.QUICK if quick else rebuilding.Plan(), seed
     ),
+    bounds.SECTION: lambda quick, seed: bounds.run(bounds.QUICK if quick else bounds.Plan(), seed),
     compacting.SECTION: lambda quick, seed: compacting.run(
         compacting.QUICK if quick else compacting.Plan(), seed
     ),

@@ -4,11 +4,11 @@ Operations that the algorithm needs (a multiplication and an addition count as t
 
     Hessian        n d^2          half of the symmetric product X^T S X
     factor         d^3 / 3
-    dual rows      2 n d^2        two triangular solves, or one product with A^-1
+    dual rows      2 n d^2        two products with L^-1
     logistic       Hessian and factor once for each Newton step more
 
 Nothing else is counted: the check for numbers that are not finite, refinement, the verified bound
-of the smallest eigenvalue (a second factorisation), A^-1 itself, leverages, rounding scales. They
+of the smallest eigenvalue (a second factorisation), L^-1, what the dual rows are off by. They
 are inside the timer. It is compared with the rate of X (n x d) times a d x d matrix, measured in
 turns with it in the same run, twice: written to memory that was used before, which is the rate of
 the arithmetic alone; and with a new result, which as the dual rows do must first get its memory
