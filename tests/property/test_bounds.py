@@ -52,6 +52,13 @@ def test_no_certificate_is_below_the_truth_on_hard_labels(name: str, seed: int) 
     _no_bound_is_below_the_truth("certificates", hard_labels.HARD, name, seed)
 
 
+@pytest.mark.parametrize("seed", [14, 76, 215, 253])
+def test_a_polish_far_from_the_origin_certifies_the_point_that_it_returns(seed: int) -> None:
+    """Its margins, kept by adding up steps, had come away from theta: by 2 in seed 253."""
+    name = "columns_off_centre"
+    _no_bound_is_below_the_truth("certificates", hard_labels.HARD, name, seed)
+
+
 def test_the_smallest_known_case_of_a_false_bound_is_bounded() -> None:
     """Four rows and two columns; one row 300 times as long as the others, and it goes."""
     r = np.random.default_rng(2329)
