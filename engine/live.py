@@ -24,8 +24,8 @@ _CACHED = 2**17  # numbers: a block of so many stays in the cache between its pr
 class Point:
     """A theta with its margins, and what the last pass measured there.
 
-    ``travelled`` is the length of all steps so far: what rounding in the margins, which are added
-    up and not made anew, is relative to.
+    ``travelled`` is the length of all that was added up on the way (`engine.subspace.Direction`):
+    what rounding in the margins, which are added up and not made anew, is relative to.
     """
 
     theta: Array

@@ -28,7 +28,7 @@ from engine.live import Live, Point, survey
 from engine.objective import Array, Kind, Objective, Rows, norm
 from engine.proving import audit, certify
 from engine.reweighted import WORTH, Operator, Reweighted, reweight
-from engine.subspace import RESOLVED, search
+from engine.subspace import RESOLVED, Direction, search
 
 PASS_LIMIT = 60
 """Passes over the live rows; a rebuild costs about d / 2 of them."""
@@ -37,6 +37,8 @@ _DIRECTIONS = 6  # kept, the newest included; more save no pass (measured: 12, 4
 _REWEIGHT_EVERY = 3  # passes; what it costs in time, too
 _LIKELY = 0.8  # of what would be enough to reweight: the dual rows are read then, to know
 _SLOW = 0.1  # of a step's length is left after a good pass: no reweighting is worth its time then
+_CANCELLED = 1e-6  # of what a step was added up from: a shorter one has too few digits of X v left
+_FAR = 16.0  # times |theta|: margins that were added up over such a way have lost a digit
 _TRIGGER = 0.7  # of the target: a Newton step by A' must be this short before one by H is taken up
 
 
@@ -148,7 +150,7 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
     if told.over or (audited.bound is not None and audited.bound <= target):
         return Polish(point.theta, audited, told.count, audited.residual)
     weights = Reweighted(live.stale, live.curvature_b, live.curvature_b)
-    directions: list[tuple[Array, Array]] = []
+    directions: list[Direction] = []
     since, trigger, length, last = _REWEIGHT_EVERY, _TRIGGER * target, math.inf, 0.0
     while True:
         # Made anew before the last system, too: it costs no pass, and z then tells its length.
@@ -172,17 +174,25 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
             )
         else:
             Xz = live.rows.X @ z
-        directions = [(z, Xz), *directions[: _DIRECTIONS - 1]]
+        directions = [Direction.of(z, Xz), *directions[: _DIRECTIONS - 1]]
         moved = search(live.objective, live.rows, point.theta, point.margin, directions)
         if moved is None:  # rounding hides every descent
             certificate, _, _ = certify(live, weights, point, z, target, told.take, over=told.over)
             return Polish(point.theta, certificate, told.count, audited.residual)
-        step, Xstep = moved
-        directions[0] = moved
-        travelled = point.travelled + norm(step)
-        point = live.measured(point.theta + step, point.margin + Xstep, travelled)
-        told.take()
+        if norm(moved.v) > _CANCELLED * moved.summed:  # else z itself is the better direction
+            directions[0] = moved
+        point = _moved(live, point, moved, told)
         z = weights.inverse(point.gradient)
+
+
+def _moved(live: Live, point: Point, step: Direction, told: _Passes) -> Point:
+    """Take a step and measure there; margins that have lost digits on the way are made anew."""
+    theta, travelled = point.theta + step.v, point.travelled + step.summed
+    told.take()
+    if travelled <= _FAR * norm(theta):
+        return live.measured(theta, point.margin + step.Xv, travelled)
+    told.take()
+    return live.measured(theta, live.rows.X @ theta, 0.0)
 
 
 def _worth(live: Live, weights: Reweighted, point: Point) -> bool:

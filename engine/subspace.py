@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from engine.factor import EPS
-from engine.objective import Array, Objective, Rows
+from engine.objective import Array, Objective, Rows, norm
 
 RESOLVED = 64.0
 """Times eps: a decrease below this part of the value is rounding."""
@@ -15,13 +17,36 @@ _HALVINGS = 30
 _ARMIJO = 1e-4
 
 
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """A direction whose margins are known.
+
+    Attributes
+    ----------
+    v, Xv
+        d x 1 and n x 1.
+    summed
+        Length of what ``v`` was added up from: rounding in ``Xv`` is relative to that, and where
+        terms have cancelled not to |v|.
+    """
+
+    v: Array
+    Xv: Array
+    summed: float
+
+    @classmethod
+    def of(cls, v: Array, Xv: Array) -> Direction:
+        """Return the direction v with X v from one product."""
+        return cls(v, Xv, norm(v))
+
+
 def search(
     objective: Objective,
     rows: Rows,
     theta: Array,
     margin: Array,
-    directions: list[tuple[Array, Array]],
-) -> tuple[Array, Array] | None:
+    directions: list[Direction],
+) -> Direction | None:
     """Minimise the loss over theta + span of the directions, by Newton's method in the span.
 
     Parameters
@@ -31,20 +56,20 @@ def search(
     theta, margin
         Where to start, and X theta.
     directions
-        Pairs (v, X v).
+        What to search the span of.
 
     Returns
     -------
-    tuple of Array, or None
-        The step and X step; None where nothing is left to gain.
+    Direction or None
+        The step; None where nothing is left to gain.
 
     Notes
     -----
     Cost O(n) a direction and Newton step: margins are known, so no pass over the rows.
     """
     origin, origin_margin = theta, margin
-    D = np.hstack([d for d, _ in directions])
-    XD = np.hstack([Xd for _, Xd in directions])
+    D = np.hstack([one.v for one in directions])
+    XD = np.hstack([one.Xv for one in directions])
     penalty = objective.penalty[:, None]
     a = np.zeros((D.shape[1], 1))
     value = start = objective.value_at(rows, margin, theta)
@@ -70,4 +95,7 @@ def search(
         a, value = to, trial
         if not resolved or gain <= 1e-4 * (start - value):
             break
-    return (D @ a, XD @ a) if np.any(a) else None
+    if not np.any(a):
+        return None
+    summed = sum(abs(float(a_i)) * one.summed for a_i, one in zip(a[:, 0], directions, strict=True))
+    return Direction(D @ a, XD @ a, summed)

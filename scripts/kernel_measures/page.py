@@ -35,10 +35,10 @@ _NOTES: Mapping[str, str] = {
         "Operations counted: n d^2 (Hessian) + d^3 / 3 (factor) + 2 n d^2 (dual rows); for a "
         "logistic model Hessian and factor once for each Hessian formed. All else is in the "
         "timer and not in the count: checks, refinement, the verified eigenvalue bound (a second "
-        "factorisation), L^-1, what the dual rows are off by, rounding scales. The product is that of X and a d x d "
-        "matrix. Into memory that was used before its rate is that of the arithmetic alone; with "
-        "a new result it gets its memory from the system first, as the dual rows must. Memory is "
-        "the growth of a process of its own at its peak, X counted."
+        "factorisation), L^-1, what the dual rows are off by, rounding scales. The product is "
+        "that of X and a d x d matrix. Into memory that was used before its rate is that of the "
+        "arithmetic alone; with a new result it gets its memory from the system first, as the "
+        "dual rows must. Memory is the growth of a process of its own at its peak, X counted."
     ),
     "what the bound costs": (
         "Dual rows are two products with L^-1 and are measured with four random directions; one "
