@@ -400,3 +400,16 @@ def test_n_below_d_and_constant_columns_are_legal(kind: str) -> None:
         model.refresh(Size.POLISH)
         size = float(np.linalg.norm(_whole(model)))
         assert _distance(model, data, set(gone)) <= 0.01 * size
+
+
+def test_a_compact_that_cannot_be_had_is_a_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here because the inverse is said to be known to nothing once V has been folded away."""
+    data = make("benign", "linear")
+    model = _model(data)
+    model.delete(["u1"])
+    monkeypatch.setattr("engine.refresh.dual_error_of_blocks", lambda *_: 1e9)
+    choice = model.refresh("compact")
+    assert choice.size is Size.REBUILD
+    assert "a compact cannot be had" in choice.reason
+    assert model.error.bound is not None
+    assert _distance(model, data, {1}) <= model.error.bound
