@@ -122,7 +122,7 @@ class _Model:
         objective = Objective(self.kind, penalty)
         made = precompute_blocks(objective, rows)
         generation, stream = begin(0, objective, made.theta, made.factor, made.certificate)
-        members = Membership.of(names, rows, made.dual_rows)
+        members = Membership.of(self.kind, names, rows, made.dual_rows)
         self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
         self._state = _Fitted(
             members,
@@ -162,7 +162,8 @@ class _Model:
 
         Notes
         -----
-        Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild.
+        Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild: independent of n,
+        but for a new sample of the live rows, O(n d), once half of the old one is deleted.
         """
         state = self._fitted
         chosen = method_named(method)
@@ -185,12 +186,11 @@ class _Model:
         )
 
     def _needs_refit(self, state: _Fitted, ids: tuple[str, ...]) -> bool:
-        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is."""
-        remain = state.members.live_without(ids)
-        if not remain.any():
+        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is. O(k m)."""
+        if len(ids) == len(state.members):
             return True
         unpenalised = bool(state.generation.objective.penalty[-1] == 0)
-        return unpenalised and one_sided(self.kind, state.members.rows.take(remain))
+        return unpenalised and 0 in state.members.counts_without(ids)
 
     def _forget(self, state: _Fitted, ids: tuple[str, ...]) -> None:
         state.members.forget(ids)
@@ -238,7 +238,7 @@ class _Model:
             audited=state.certified is not None,
         )
         choice = choose(facts, self.limits, ordered)
-        if choice.size is Size.REBUILD or not state.members.live_without(leave_out).any():
+        if choice.size is Size.REBUILD or remain == 0:
             self._rebuild(state, leave_out)
         elif choice.size is Size.COMPLETE:
             state.stream = complete(state.stream)
