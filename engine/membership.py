@@ -132,9 +132,12 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
     InvalidData
         Not numbers, or not of one of these ``dimensions``.
     """
+    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        raise InvalidData(f"{name} is not an array of numbers: it holds complex ones")
     try:
-        array = np.array(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # from a wider type; found as not finite
+            array = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidData(f"{name} is not an array of numbers: {error}") from error
     if array.ndim not in dimensions:
         allowed = " or ".join(str(n) for n in dimensions)

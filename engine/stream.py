@@ -22,7 +22,7 @@ from engine import blocks
 from engine.certificate import Certificate, roundoff_allowance
 from engine.crossover import step_seconds
 from engine.downdate import Downdate, leave_out
-from engine.errors import IllConditioned
+from engine.errors import UNSTATED, IllConditioned
 from engine.factor import Factor
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
@@ -219,6 +219,8 @@ def _delete_block(
         v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
     )
     rounding = _rounding_after(generation, stream, after, rows)
+    if not np.isfinite(rounding):
+        raise IllConditioned(UNSTATED)
     return replace(after, rounding=rounding), left.smallest_pivot
 
 
