@@ -73,7 +73,7 @@ def check_first(
     if config.certify is None or ledger is None:
         return
     used = spent(ledger, generation, stream)
-    if used > REFRESH_AT * config.certify.budget:
+    if not used <= REFRESH_AT * config.certify.budget:
         raise InvalidData(
             f"model {config.model_id!r}: the fit alone leaves a gradient residual of {used:.1e}, "
             f"and the certificate's budget is {config.certify.budget:.1e}; raise sigma, or bring "

@@ -19,7 +19,7 @@ def check_fit(config: ModelConfig, generation: Generation, stream: Stream) -> No
         With the figures, and what to do.
     """
     facts = _facts(config, generation, stream)
-    if facts.remaining > facts.budget:
+    if not facts.remaining <= facts.budget:  # nor is NaN within it
         raise InvalidData(
             f"model {config.model_id!r}: the fit itself is uncertain by {_relative(config, facts)}"
             f" (condition number {facts.condition:.0e}), more than the error budget of "
@@ -37,7 +37,7 @@ def fit_warnings(config: ModelConfig, generation: Generation, stream: Stream) ->
             f"{limits.condition:.0e}: digits are lost, and more requests will wait for rebuilds; "
             "bring the features to a similar scale, or raise the ridge"
         )
-    if facts.remaining > limits.far_under * facts.budget:
+    if not facts.remaining <= limits.far_under * facts.budget:
         lines.append(
             f"the fit itself uses {facts.remaining / facts.budget:.0%} of the error budget, which "
             f"leaves little for deletions, so that refreshes will be frequent; {_ADVICE}"

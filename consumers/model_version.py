@@ -124,10 +124,17 @@ class ModelVersion:
         Raises
         ------
         InvalidData
-            A column is missing, the shape is wrong, or a number is not finite.
+            A column is missing, the shape is wrong, or a number is not finite, given
+            or predicted.
         """
         matrix = self._matrix(X)
-        scores: Array = np.asarray(matrix @ self.theta + self.intercept)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores: Array = np.asarray(matrix @ self.theta + self.intercept)
+        if not np.isfinite(scores).all():
+            raise InvalidData(
+                f"a prediction of model {self.model_id!r} is past what float64 holds; "
+                "rescale the rows"
+            )
         if self.kind == "linear":
             return scores
         flat = self.theta.ndim == 1
@@ -147,7 +154,7 @@ class ModelVersion:
                 f"model {self.model_id!r} needs the columns {', '.join(self.feature_names)}; "
                 f"{error.args[0] if error.args else error!r} is missing"
             ) from None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise InvalidData(f"the rows for model {self.model_id!r}: {error}") from None
         if matrix.ndim not in (1, 2) or matrix.shape[-1] != p:
             raise InvalidData(

@@ -85,7 +85,7 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
     # Neither question needs the sentinels' estimate: the stored error has it, and whether a
     # generation is used up does not depend on it.
     facts = _facts(state, now, estimate=0.0)
-    if meta.error.relative > meta.error.budget and not facts.fresh:
+    if not meta.error.relative <= meta.error.budget and not facts.fresh:
         return "error_budget"
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"

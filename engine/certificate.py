@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.errors import UNSTATED, IllConditioned
 from engine.factor import EPS, Factor
 from engine.objective import Array, Kind, Objective, Rows, norm
 
@@ -58,6 +59,17 @@ class Certificate:
     argument: str
     estimate: float
     residual: float
+
+    def __post_init__(self) -> None:
+        """Refuse figures that are not finite: no comparison with them would say that.
+
+        Raises
+        ------
+        IllConditioned
+            An error cannot be stated.
+        """
+        if not math.isfinite(self.estimate if self.bound is None else self.estimate + self.bound):
+            raise IllConditioned(UNSTATED)
 
     @property
     def left(self) -> float:
@@ -227,17 +239,22 @@ class HessianFloor:
         if self.centre is None:
             return self.ridge
         tt = float(self.centre @ self.centre)
-        trace, determinant = self.ridge + self.total * (tt + 1.0), self.ridge * self.total
-        root = math.sqrt(max(trace * trace - 4 * determinant, 0.0))
-        return (1 - 1e-9) * 2 * determinant / (trace + root)
+        trace = self.ridge + self.total * (tt + 1.0)
+        if not 0.0 < trace < math.inf:
+            return 0.0
+        # The determinant, over the square of the trace: neither is inside of float64 by itself.
+        part = self.ridge / trace * (self.total / trace)
+        return (1 - 1e-9) * 2 * part * trace / (1.0 + math.sqrt(max(1.0 - 4 * part, 0.0)))
 
     @property
     def reach(self) -> float:
         """Return a bound of max_i sqrt(x_i^T K^-1 x_i). O(d)."""
         if self.centre is None:
             return self.longest / math.sqrt(self.ridge)
-        away = self.longest + float(np.linalg.norm(self.centre))
-        return math.sqrt(away * away / self.ridge + 1.0 / self.total)
+        if not (self.ridge > 0 and self.total > 0):
+            return math.inf
+        away = self.longest + norm(self.centre)
+        return math.hypot(away / math.sqrt(self.ridge), 1.0 / math.sqrt(self.total))
 
     def energy(self, r: Array) -> float:
         """Return r^T K^-1 r for r of shape d x 1. O(d)."""

@@ -61,7 +61,7 @@ def _plain(found: Labels, *, numeric: bool) -> Labels:
         return found.astype(np.str_)
     try:
         return found.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidData(f"labels must be text or whole numbers: {error}") from error
 
 

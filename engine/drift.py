@@ -23,7 +23,7 @@ import numpy as np
 from engine.certificate import roundoff_allowance
 from engine.error import remainder
 from engine.factor import Factor
-from engine.objective import Array, Kind, Rows, norm
+from engine.objective import Array, Kind, Rows, lengths, norm
 from engine.stream import Generation, Stream, rounding, smallest_eigenvalue
 
 PROBES = 8
@@ -133,6 +133,6 @@ def dual_residual(factor: Factor, X: Array, W: Array) -> float:
 
 def relative_residual(factor: Factor, u: Array, back: Array, z: Array) -> float:
     """Return the worst column of ``back`` - z over |A| |u| + |z|; 0 for no column."""
-    allowed = factor.largest * np.linalg.norm(u, axis=0) + np.linalg.norm(z, axis=0)
-    off = np.linalg.norm(back - z, axis=0) / np.where(allowed > 0, allowed, 1.0)
+    allowed = factor.largest * lengths(u.T) + lengths(z.T)
+    off = lengths((back - z).T) / np.where(allowed > 0, allowed, 1.0)
     return float(np.max(off, initial=0.0))

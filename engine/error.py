@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import blocks
+from engine.errors import UNSTATED, IllConditioned
 from engine.objective import Array, Kind, Rows, norm
 from engine.stream import Generation, Stream, distance_to_exact, rounding
 
@@ -278,7 +279,10 @@ def published_error(
 def _error(
     generation: Generation, stream: Stream, value: float, kind: ErrorKind, bound: float | None
 ) -> PublishedError:
-    return PublishedError(value, kind, bound, value / scale(generation, stream))
+    relative = value / scale(generation, stream)
+    if not np.isfinite(relative):  # nor is then the value: scale is above 0
+        raise IllConditioned(UNSTATED)
+    return PublishedError(value, kind, bound, relative)
 
 
 def scale(generation: Generation, stream: Stream) -> float:

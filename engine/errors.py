@@ -56,6 +56,13 @@ class IllConditioned(LetheError):
     code = "ILL_CONDITIONED"
 
 
+UNSTATED = (
+    "the error of the answer would not be a finite number; rescale the features or the targets, or "
+    "raise the ridge strength"
+)
+"""Of `IllConditioned`, where theta itself may be finite: an error is stated, or a step refused."""
+
+
 class NotConverged(LetheError):
     """A fit or a polish did not reach its tolerance within its limit of passes."""
 

@@ -5,6 +5,7 @@ Equivalent SciPy calls: ``scipy.linalg.cho_factor`` and ``cho_solve``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.linalg import LinAlgError, cholesky, eigvalsh_tridiagonal, solve_tria
 from scipy.linalg.lapack import dlange, dpotrf
 
 from engine.errors import IllConditioned
-from engine.objective import Array
+from engine.objective import Array, norm
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -110,7 +111,8 @@ def _verified_smallest(A: Array, L: Array, largest: float) -> float:
     times as large and never met.
     """
     rounding = _ROUNDING * EPS * largest
-    mu = _SHRINK / _largest_of_inverse(L)
+    unit = math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    mu = _SHRINK * unit / _largest_of_inverse(L, unit)
     shifted = np.empty(A.shape, order="F")
     for _ in range(_HALVINGS):
         if mu <= rounding:
@@ -124,10 +126,11 @@ def _verified_smallest(A: Array, L: Array, largest: float) -> float:
     raise IllConditioned(_SINGULAR)
 
 
-def _largest_of_inverse(L: Array) -> float:
-    """Return the largest Ritz value of (L L^T)^-1: at most its largest eigenvalue, and near it.
+def _largest_of_inverse(L: Array, unit: float) -> float:
+    """Return the largest Ritz value of unit (L L^T)^-1: at most its largest eigenvalue, near it.
 
-    Lanczos with full reorthogonalisation, done twice.
+    Lanczos with full reorthogonalisation, done twice. ``unit``, a power of 2 of the size of A,
+    keeps its squares inside of float64 and changes no digit.
     """
     start: Array = np.random.default_rng(0).standard_normal((L.shape[0],))
     v = start / np.linalg.norm(start)
@@ -136,7 +139,9 @@ def _largest_of_inverse(L: Array) -> float:
     beside: list[float] = []
     for _ in range(min(len(v), _LANCZOS_STEPS)):
         basis = np.vstack([basis, v])
-        w = solve_with(L, v)
+        w = unit * solve_with(L, v)
+        if not norm(w) <= EPS**-2:  # no longer than the eigenvalue that is looked for
+            raise IllConditioned(_SINGULAR)
         diagonal.append(float(v @ w))
         for _ in range(2):
             w = w - basis.T @ (basis @ w)

@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.errors import InvalidData, NotConverged
 from engine.factor import EPS, Factor, factorise, lower_triangle, solve_with
+from engine.magnitude import check_data, check_fitted
 from engine.objective import Array, Kind, Objective, Rows, norm
 
 _REFINEMENTS = 2  # of the linear solution; the third changes nothing at condition 1e10
@@ -38,7 +39,7 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
     Raises
     ------
     InvalidData
-        No rows, or a number that is not finite.
+        No rows, a number that is not finite, or numbers past the limits of `engine.magnitude`.
     IllConditioned
         The Hessian cannot be factored.
     NotConverged
@@ -47,9 +48,14 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
     if len(rows) == 0:
         raise InvalidData("there is no row to fit; give at least one")
     rows.check_finite()
-    if objective.kind is Kind.LINEAR:
-        return _fit_linear(objective, rows)
-    return _fit_logistic(objective, rows, start)
+    pull = check_data(objective, rows)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found below
+        if objective.kind is Kind.LINEAR:
+            fitted = _fit_linear(objective, rows)
+        else:
+            fitted = _fit_logistic(objective, rows, start)
+    check_fitted(fitted.factor, fitted.theta, pull)
+    return fitted
 
 
 def _fit_linear(objective: Objective, rows: Rows) -> Fit:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.objective import Array, Objective, Rows, norm
+from engine.objective import Array, Objective, Rows, lengths, norm
 from engine.reweighted import Operator
 
 _SUMMED = 1024  # rows summed at once: rounding grows with a block's size and not with n
@@ -141,14 +141,13 @@ def survey(
     """
     n = len(rows)
     both = np.hstack([theta, theta_b])
-    margins, lengths = np.empty((n, 2)), np.empty(n)
+    margins, long = np.empty((n, 2)), np.empty(n)
     gradient = objective.base_gradient(theta)
     for b in blocks_of(rows.X):
         block = rows.take(b)
         margins[b] = block.X @ both
-        lengths[b] = np.einsum("ij,ij->i", block.X, block.X)
+        long[b] = lengths(block.X)
         gradient = gradient + block.X.T @ objective.error_at(block, margins[b, :1])
-    lengths = np.sqrt(lengths)
     margin, margin_b = margins[:, :1].copy(), margins[:, 1:].copy()
     live = Live(
         objective,
@@ -159,7 +158,7 @@ def survey(
         smallest,
         margin_b,
         objective.curvature_at(rows, margin_b),
-        lengths,
-        reach=float(lengths.max()) / math.sqrt(smallest),
+        long,
+        reach=float(long.max()) / math.sqrt(smallest),
     )
     return live, Point(theta, margin, gradient, objective.curvature_at(rows, margin), 0.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from engine.classes import encoded
+from engine.classes import class_counts, encoded
 from engine.error import Sentinels, choose_sentinels, possible_parts
 from engine.errors import InvalidData, UnknownRows
 from engine.objective import Array, Kind, Rows, with_intercept
@@ -35,6 +35,10 @@ class Membership:
         n x (h d), their dual rows relative to the generation's A_b, zeros where deleted.
     live
         (n,) which rows remain.
+    remaining
+        How many these are. It is kept, as the counts are, so that a deletion reads no n numbers.
+    counts
+        Live rows of each class (`engine.classes.class_counts`); of a linear model none.
     """
 
     ids: tuple[str, ...]
@@ -42,16 +46,29 @@ class Membership:
     rows: Rows
     W: Array
     live: Mask
+    remaining: int
+    counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, ids: tuple[str, ...], rows: Rows, W: Array) -> Membership:
-        """Return the membership in which every row is live."""
+    def of(cls, kind: Kind, ids: tuple[str, ...], rows: Rows, W: Array) -> Membership:
+        """Return the membership in which every row is live. Cost O(n m)."""
         place = {name: i for i, name in enumerate(ids)}
-        return cls(ids, place, rows, W, np.ones(len(ids), dtype=np.bool_))
+        counts = class_counts(rows.y) if kind is Kind.LOGISTIC else ()
+        return cls(ids, place, rows, W, np.ones(len(ids), dtype=np.bool_), len(ids), counts)
 
     def __len__(self) -> int:
         """Return the number of live rows."""
-        return int(np.count_nonzero(self.live))
+        return self.remaining
+
+    def counts_without(self, ids: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the rows of each class that remain once ``ids`` (k live ones) are gone.
+
+        Cost O(k m).
+        """
+        if not self.counts:
+            return ()
+        gone = class_counts(self.rows.y[self.places(ids)])
+        return tuple(had - lost for had, lost in zip(self.counts, gone, strict=True))
 
     def live_among(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Return those of ``ids`` that are live, each once, in order.
@@ -85,8 +102,10 @@ class Membership:
         return remain
 
     def forget(self, ids: tuple[str, ...]) -> None:
-        """Mark ``ids`` deleted and overwrite what is known of them."""
+        """Mark ``ids``, live ones, deleted and overwrite what is known of them. Cost O(k d)."""
         places = self.places(ids)
+        self.counts = self.counts_without(ids)
+        self.remaining -= len(ids)
         self.live[places] = False
         self.rows.X[places] = 0.0
         self.rows.y[places] = 0.0
@@ -113,9 +132,12 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
     InvalidData
         Not numbers, or not of one of these ``dimensions``.
     """
+    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        raise InvalidData(f"{name} is not an array of numbers: it holds complex ones")
     try:
-        array = np.array(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # from a wider type; found as not finite
+            array = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidData(f"{name} is not an array of numbers: {error}") from error
     if array.ndim not in dimensions:
         allowed = " or ".join(str(n) for n in dimensions)

@@ -28,11 +28,13 @@ from engine.errors import IllConditioned, InvalidData
 from engine.factor import Factor
 from engine.membership import Membership, checked_rows, numbers
 from engine.methods import method_named
-from engine.objective import Array, Kind, Objective, ridge_penalty
+from engine.objective import Array, Kind, Objective, check_finite, ridge_penalty
 from engine.policy import Choice, Limits, Size, choose, facts_of
 from engine.refresh import NewGeneration, adopt_polish, compact, complete, polish_snapshot, rebuild
 from engine.result import DeletionResult
 from engine.stream import Generation, Stream, at_rest, begin, delete
+
+_OVERFLOW = np.errstate(over="ignore", invalid="ignore")  # found in the figures: no warning
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class _Model:
 
     # -- fitting ------------------------------------------------------------------------------
 
+    @_OVERFLOW
     def fit(
         self,
         X: ArrayLike,
@@ -101,7 +104,7 @@ class _Model:
         Raises
         ------
         InvalidData
-            Shapes, ids or numbers cannot be used.
+            Shapes, ids or numbers cannot be used, or are past the limits of `engine.magnitude`.
         IllConditioned, NotConverged
             As `engine.fit.fit`.
 
@@ -110,6 +113,8 @@ class _Model:
         Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers; of C classes C times
         the work and (1 + C) n d numbers.
         """
+        if not self.error_budget > 0:
+            raise InvalidData(f"error_budget must be a number above 0, not {self.error_budget}")
         names, rows, classes = checked_rows(
             self.kind, X, y, ids, sample_weight, intercept=self.fit_intercept
         )
@@ -122,21 +127,24 @@ class _Model:
         objective = Objective(self.kind, penalty)
         made = precompute_blocks(objective, rows)
         generation, stream = begin(0, objective, made)
-        members = Membership.of(names, rows, made.dual_rows)
+        members = Membership.of(self.kind, names, rows, made.dual_rows)
+        sentinels, bound = members.sentinels(generation, self.seed), made.certificate.bound
+        published_error(generation, stream, sentinels, len(rows), bound)  # refuses what has none
         self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
         self._state = _Fitted(
             members,
             generation,
             stream,
             made.factor,
-            members.sentinels(generation, self.seed),
-            made.certificate.bound,
+            sentinels,
+            bound,
             classes,
         )
         return self
 
     # -- deletion -----------------------------------------------------------------------------
 
+    @_OVERFLOW
     def delete(self, ids: Iterable[str], method: str = "pru") -> DeletionResult:
         """Delete rows by id; ids deleted before are no error and change nothing.
 
@@ -157,50 +165,57 @@ class _Model:
         UnknownRows
             Some id was never a row of this model; nothing is deleted.
         IllConditioned
-            Leverage too near to 1; nothing is deleted. Rebuild without the rows instead:
-            ``refresh("rebuild", without=ids)``.
+            Leverage too near to 1, or a step or an error that is no finite number; nothing is
+            deleted. Rebuild without the rows instead: ``refresh("rebuild", without=ids)``.
 
         Notes
         -----
-        Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild.
+        Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild: independent of n,
+        but for a new sample of the live rows, O(n d), once half of the old one is deleted.
         """
         state = self._fitted
-        chosen = method_named(method)
+        method_named(method)  # a wrong one is refused whatever the ids are
         new = state.members.live_among(ids)
         before = state.stream.published
         if new and self._needs_refit(state, new):
             self.refresh(Size.REBUILD, without=new)
-        elif new:
-            places = state.members.places(new)
-            stream = state.stream
-            if state.method not in (None, method):
-                stream = complete(stream)
-            rows, W = state.members.rows.take(places), state.members.W[places]
-            done = delete(state.generation, stream, rows, W, chosen)
-            self._forget(state, new)
-            state.stream, state.certified, state.method = done.stream, None, method
-        error = self.error
+            error = self.error
+        else:
+            error = self._update(state, new, method) if new else self.error
         return DeletionResult(
             new, self._shaped(state.stream.published - before), error, error.bound
         )
 
+    def _update(self, state: _Fitted, ids: tuple[str, ...], method: str) -> PublishedError:
+        """Delete live rows by a step, and return the error; what refuses, leaves all as it was."""
+        members, stream = state.members, state.stream
+        if state.method not in (None, method):
+            stream = complete(stream)
+        places = members.places(ids)
+        rows, W = members.rows.take(places), members.W[places]
+        done = delete(state.generation, stream, rows, W, method_named(method))
+        sentinels = state.sentinels.without(frozenset(ids))
+        left = len(members) - len(ids)
+        error = published_error(state.generation, done.stream, sentinels, left)
+        members.forget(ids)
+        state.sentinels = sentinels
+        state.stream, state.certified, state.method = done.stream, None, method
+        if 2 * len(sentinels.ids) >= min(SENTINELS, left):
+            return error
+        seed = self.seed + state.generation.number
+        state.sentinels = members.sentinels(state.generation, seed)
+        return self.error
+
     def _needs_refit(self, state: _Fitted, ids: tuple[str, ...]) -> bool:
-        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is."""
-        remain = state.members.live_without(ids)
-        if not remain.any():
+        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is. O(k m)."""
+        if len(ids) == len(state.members):
             return True
         unpenalised = bool(state.generation.objective.penalty[-1] == 0)
-        return unpenalised and one_sided(self.kind, state.members.rows.take(remain))
-
-    def _forget(self, state: _Fitted, ids: tuple[str, ...]) -> None:
-        state.members.forget(ids)
-        state.sentinels = state.sentinels.without(frozenset(ids))
-        if 2 * len(state.sentinels.ids) < min(SENTINELS, len(state.members)):
-            seed = self.seed + state.generation.number
-            state.sentinels = state.members.sentinels(state.generation, seed)
+        return unpenalised and 0 in state.members.counts_without(ids)
 
     # -- refresh ------------------------------------------------------------------------------
 
+    @_OVERFLOW
     def refresh(self, size: Size | str | None = None, *, without: Iterable[str] = ()) -> Choice:
         """Refresh by the policy of `engine.policy`, or to an ordered size.
 
@@ -238,7 +253,7 @@ class _Model:
             audited=state.certified is not None,
         )
         choice = choose(facts, self.limits, ordered)
-        if choice.size is Size.REBUILD or not state.members.live_without(leave_out).any():
+        if choice.size is Size.REBUILD or remain == 0:
             self._rebuild(state, leave_out)
         elif choice.size is Size.COMPLETE:
             state.stream = complete(state.stream)
@@ -254,7 +269,7 @@ class _Model:
                 self._take_generation(state, made)
         else:
             target = self.limits.far_under * facts.budget
-            if self._polish(state, target) > target and ordered is None:
+            if not self._polish(state, target) <= target and ordered is None:
                 choice = Choice(Size.REBUILD, "a polish did not reach its target")
                 self._rebuild(state, ())
         state.method = None
@@ -267,8 +282,9 @@ class _Model:
         polished = polish_snapshot(
             state.generation, state.stream, state.factor, rows, W, target=target
         )
-        state.stream = adopt_polish(state.stream, polished)
-        state.certified = polished.certified
+        stream, left = adopt_polish(state.stream, polished), len(state.members)
+        published_error(state.generation, stream, state.sentinels, left, polished.certified)
+        state.stream, state.certified = stream, polished.certified
         return polished.left
 
     def _rebuild(self, state: _Fitted, leave_out: tuple[str, ...]) -> None:
@@ -286,6 +302,7 @@ class _Model:
             penalised = Objective(self.kind, np.full(generation.objective.d, self.ridge))
             generation = replace(generation, objective=penalised)
         made = rebuild(generation, rows, state.stream.theta_exact)
+        published_error(made.generation, made.stream, state.sentinels, len(rows), made.certified)
         state.members.forget(leave_out)
         self._take_generation(state, made)
 
@@ -328,6 +345,7 @@ class _Model:
         return self.fit_intercept and bool(self._fitted.generation.objective.penalty[-1] > 0)
 
     @property
+    @_OVERFLOW
     def error(self) -> PublishedError:
         """Error of the published parameters against retraining on the live rows."""
         state = self._fitted
@@ -352,16 +370,20 @@ class _Model:
         Raises
         ------
         InvalidData
-            X does not have the columns that the model was fitted on.
+            X does not have the columns that the model was fitted on, a number in it is not
+            finite, or a prediction would not be.
         """
         published = self._fitted.stream.published
         features = numbers(X, "X", (2,))
         p = published.shape[0] - int(self.fit_intercept)
         if features.shape[1] != p:
             raise InvalidData(f"X has {features.shape[1]} columns; the model was fitted on {p}")
-        margin = features @ published[:p]
-        if self.fit_intercept:
-            margin = margin + published[-1]
+        check_finite("feature", features)
+        with np.errstate(over="ignore", invalid="ignore"):
+            margin = features @ published[:p]
+            if self.fit_intercept:
+                margin = margin + published[-1]
+        check_finite("prediction", margin, "rescale its features")
         return self._shaped(margin if self.kind is Kind.LINEAR else probabilities(margin))
 
 

@@ -29,6 +29,7 @@ from engine.errors import InvalidData
 Array: TypeAlias = NDArray[np.float64]
 
 _MIRRORED = 128  # columns: a second matrix as large as A would cost more than the copying
+_PLAIN = (1e-140, 1e150)  # a norm in this range has squares inside of float64
 _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and they fit a cache
 
 
@@ -68,13 +69,18 @@ class Rows:
     def check_finite(self) -> None:
         """Raise `InvalidData` on NaN or infinity: one such row would spoil the whole inverse."""
         for name, values in (("feature", self.X), ("target", self.y), ("weight", self.weight)):
-            with np.errstate(over="ignore", invalid="ignore"):
-                if np.isfinite(values.sum()):  # then all are; needs no array of as many answers
-                    continue
-            finite = np.isfinite(values)
-            if not finite.all():
-                row = int(np.argwhere(~finite)[0][0])
-                raise InvalidData(f"a {name} of row {row} is not a finite number; correct the row")
+            check_finite(name, values)
+
+
+def check_finite(name: str, values: Array, advice: str = "correct the row") -> None:
+    """Raise `InvalidData` on NaN or infinity, with its row: ``values`` are one or more a row."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):  # then all are; needs no array of as many answers
+            return
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argwhere(~finite)[0][0])
+        raise InvalidData(f"a {name} of row {row} is not a finite number; {advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +200,13 @@ class Objective:
         sums reach it when rows are sorted by target (measured: the root is too small by 2.5). It
         does not vanish with theta, as eps |A| |theta| would. Cost O(k d m).
         """
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows.X, rows.X))[:, None]  # no copy of X
-        reach = lengths * np.linalg.norm(theta, axis=0)
+        long = lengths(rows.X)[:, None]
+        reach = long * lengths(theta.T)
         if self.kind is Kind.LINEAR:
             parts = rows.weight[:, None] * (reach + np.abs(rows.y))
         else:
             parts = np.abs(self.error(rows, theta)) + self.curvatures(rows, theta) * reach
-        return float(np.sum(lengths * parts))
+        return float(np.sum(long * parts))
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in `gradient` is proportional to. Cost O(n d m)."""
@@ -251,5 +257,33 @@ def with_intercept(X: Array) -> Array:
 
 
 def norm(theta: Array) -> float:
-    """Return the Euclidean norm over all of theta, intercept and outputs included."""
-    return float(np.linalg.norm(theta))
+    """Return the Euclidean norm over all of theta, intercept and outputs included.
+
+    Also where squares overflow or underflow: an error of 1e-170 must not come out as 0.
+    """
+    with np.errstate(over="ignore"):
+        plain = float(np.linalg.norm(theta))
+    if _PLAIN[0] <= plain <= _PLAIN[1]:
+        return plain
+    largest = float(np.max(np.abs(theta), initial=0.0))
+    if not 0.0 < largest < np.inf:
+        return largest
+    return largest * float(np.linalg.norm(theta / largest))
+
+
+def lengths(X: Array) -> Array:
+    """Return the Euclidean norm of every row, (n,); no copy of X but where squares overflow.
+
+    A row is taken for 0 only beside one that is 1e140 times as long. Cost O(n d).
+    """
+    with np.errstate(over="ignore"):
+        squares: Array = np.einsum("ij,ij->i", X, X)
+    longest = float(np.max(squares, initial=0.0))
+    if _PLAIN[0] ** 2 <= longest <= _PLAIN[1] ** 2:
+        return np.sqrt(squares)
+    largest = float(np.max(np.abs(X), initial=0.0))
+    if not 0.0 < largest < np.inf:
+        return np.sqrt(squares)
+    scaled = X / largest
+    with np.errstate(over="ignore"):
+        return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))

@@ -150,7 +150,7 @@ def _folded(facts: Facts, limits: Limits) -> Choice | None:
         return None
     reason = f"{K} rows deleted in this generation"
     reason += "" if too_many else " have cost as much as folding them away"
-    if facts.remaining > limits.far_under * facts.budget:
+    if not facts.remaining <= limits.far_under * facts.budget:  # nor is NaN under it
         # An estimated error is measured first; after the polish a compact does.
         return Choice(Size.REBUILD if facts.audited else Size.POLISH, reason)
     if rebuilding < CLEARLY_CHEAPER * compacting:

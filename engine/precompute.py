@@ -16,7 +16,7 @@ from engine.certificate import Certificate, certify_at_hessian, gradient_allowan
 from engine.errors import IllConditioned
 from engine.factor import Factor, factorise
 from engine.fit import Fit, fit
-from engine.objective import Array, Kind, Objective, Rows
+from engine.objective import Array, Kind, Objective, Rows, lengths
 
 BLOCK_ROWS = 1024  # rows multiplied at once: keeps the extra memory small
 _CACHED = 128  # rows that stay in the cache between two products with few columns
@@ -148,8 +148,8 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest
     ratios = np.zeros(len(rows))
     for block in blocks:
         off = np.abs(along[block] - W[block] @ Az).max(axis=1)
-        lengths = np.sqrt(np.einsum("ij,ij->i", W[block], W[block]))
-        np.divide(off, lengths, out=ratios[block], where=lengths > 0)
+        long = lengths(W[block])
+        np.divide(off, long, out=ratios[block], where=long > 0)
     return PROBED * float(np.max(ratios, initial=0.0)) + gradient_allowance(largest)
 
 

@@ -105,7 +105,10 @@ def certify(
             break
         Xd, curved, drawn = _swept(live, s, direction)
         over = take()
-        alpha = rz / float(np.sum(direction * curved))
+        bent = float(np.sum(direction * curved))
+        if not bent > 0:  # it has underflowed: nothing more can be solved
+            break
+        alpha = rz / bent
         x, Xx, residual = x + alpha * direction, Xx + alpha * Xd, residual - alpha * curved
         z = weights.inverse(residual)
         rz, previous = float(np.sum(residual * z)), rz

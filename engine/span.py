@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import cholesky, qr, solve_triangular
 
 from engine.factor import EPS
-from engine.objective import Array
+from engine.objective import Array, lengths
 
 _ALMOST = 0.1  # of 1 / k: so near to the identity a Gram matrix has condition 1.3 at most
 _SLACK = 16.0  # times eps sqrt(d): a relative length below this is rounding, not direction
@@ -38,8 +38,8 @@ def extend_basis(Q: Array, U: Array) -> Array:
     Cost O(k r d + k^2 d).
     """
     d = U.shape[1]
-    lengths = np.linalg.norm(U, axis=1)
-    rest = U[lengths > 0] / lengths[lengths > 0, None]
+    long = lengths(U)
+    rest = U[long > 0] / long[long > 0, None]
     room = d - Q.shape[0]
     rest = _independent(_orthogonal(Q, rest), room)
     rest = _orthogonal(Q, rest)

@@ -22,10 +22,10 @@ from engine import blocks
 from engine.certificate import gradient_allowance
 from engine.crossover import step_seconds
 from engine.downdate import Downdate, leave_out
-from engine.errors import IllConditioned
+from engine.errors import UNSTATED, IllConditioned
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
-from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.objective import Array, Kind, Objective, Rows, lengths, norm
 from engine.precompute import Precomputation, check_inverse
 
 BLOCK = 256
@@ -167,9 +167,9 @@ def _added_up(stream: Stream, X: Array, W: Array) -> tuple[Array, Array]:
     parts = [blocks.part(V, c, d) for c in range(blocks.count(V, d))]
     reached = [X @ one.T for one in parts]
     moved = [reach @ one for reach, one in zip(reached, parts, strict=True)]
-    far = np.sqrt(sum(np.einsum("ij,ij->i", reach, reach) for reach in reached))
-    lengths = np.linalg.norm(W, axis=1) + far * np.sqrt(stream.v_trace)
-    return W + (moved[0] if len(moved) == 1 else np.hstack(moved)), lengths
+    far = sum(lengths(reach) for reach in reached)
+    summed = lengths(W) + far * np.sqrt(stream.v_trace)
+    return W + (moved[0] if len(moved) == 1 else np.hstack(moved)), summed
 
 
 def linearised_error(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array]:
@@ -244,7 +244,10 @@ def _delete_block(
         v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
     )
     residual = residual_after(generation, stream, after, rows, left, summed)
-    return replace(after, residual=residual), left.smallest_pivot
+    after = replace(after, residual=residual)
+    if not np.isfinite(rounding(generation, after)):
+        raise IllConditioned(UNSTATED)
+    return after, left.smallest_pivot
 
 
 def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
@@ -298,7 +301,7 @@ def residual_after(
     error, _ = linearised_error(generation, after, rows)
     measured = norm(rows.X.T @ (left.q - error))
     scale = _error_scale(generation, after, rows)
-    dual = generation.dual_error * float(np.linalg.norm(left.q, axis=1) @ summed)
+    dual = generation.dual_error * float(lengths(left.q) @ summed)
     lost = norm(_lost(before.theta_exact, left.delta, after.theta_exact))
     added = measured + gradient_allowance(scale) + dual + generation.largest * lost
     return before.residual + added

@@ -214,7 +214,7 @@ def version_lines(seen: Observed) -> list[Text]:
     line = _about(version.model_id, f"v{version.version}")
     gone = f" (-{seen.newly_deleted})" if seen.newly_deleted else ""
     line.append(f"{f'{version.rows_live} live{gone}':<15}")
-    over = seen.error > seen.budget
+    over = not seen.error <= seen.budget
     line.append(f"error {seen.error:.1e}", style="red" if over else "green")
     share = seen.error / seen.budget
     line.append(f" ({share:.0%} of budget)".ljust(18), style="red" if over else "dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import subprocess
@@ -521,6 +522,12 @@ def test_predictions_of_a_linear_model() -> None:
     columns = {"visits": [2.0, 4.0], "other": ["a", "b"], "age": [1, 3]}
     assert version.predict(columns).tolist() == [0.5, 2.5]
     assert version.predict({"visits": 2.0, "age": 1.0}).tolist() == 0.5
+
+
+def test_a_prediction_past_float64_is_refused() -> None:
+    version = _version()
+    with pytest.raises(InvalidData, match="past what float64 holds; rescale"):
+        dataclasses.replace(version, theta=version.theta * 1e200).predict([1e200, 1e200])
 
 
 def test_predictions_from_an_arrow_table_are_by_name() -> None:

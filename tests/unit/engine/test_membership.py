@@ -12,7 +12,7 @@ from engine.stream import Generation
 
 def _members() -> Membership:
     rows = Rows(np.arange(1.0, 9.0).reshape(4, 2), np.arange(4.0)[:, None] + 1, np.ones(4))
-    return Membership.of(("a", "b", "c", "d"), rows, rows.X * 10)
+    return Membership.of(Kind.LINEAR, ("a", "b", "c", "d"), rows, rows.X * 10)
 
 
 def _generation() -> Generation:
@@ -55,6 +55,18 @@ def test_sentinels_are_live_rows_with_their_own_dual_rows() -> None:
     np.testing.assert_array_equal(sentinels.W, members.W[1:])
     members.forget(("b",))
     assert sentinels.W[0].any()  # a sample is a copy: it is renewed, never changed
+
+
+def test_rows_of_each_class_are_counted_as_they_go() -> None:
+    y = np.eye(3)[[0, 1, 2, 0]]
+    rows = Rows(np.ones((4, 2)), y, np.ones(4))
+    members = Membership.of(Kind.LOGISTIC, ("a", "b", "c", "d"), rows, np.ones((4, 6)))
+    assert members.counts == (2, 1, 1)
+    assert members.counts_without(("a", "b")) == (1, 0, 1)
+    members.forget(("a",))
+    assert (members.counts, len(members)) == ((1, 1, 1), 3)
+    assert members.counts_without(("d",)) == (0, 1, 1)
+    assert _members().counts == ()  # a linear model has no classes
 
 
 def test_numbers_are_copied_and_their_dimensions_checked() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import assert_type
 
 import numpy as np
@@ -362,6 +363,43 @@ def test_sentinels_are_renewed_before_too_few_are_left() -> None:
         assert len(left) >= min(128, len(model.live_ids) // 2)
         assert set(left) <= set(model.live_ids)
         assert model.error.value > 0
+
+
+@pytest.mark.parametrize("kind", [LinearModel, LogisticModel])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_a_deletion_takes_no_memory_that_grows_with_n(
+    kind: type[LinearModel] | type[LogisticModel], fit_intercept: bool
+) -> None:
+    """Bytes, not seconds: one mask of n truth values is too much, a copy of the rows far more."""
+    n = 100_000
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 3))
+    model = kind(fit_intercept=fit_intercept).fit(X, rng.integers(0, 2, n).astype(np.float64))
+    sampled = set(model._fitted.sentinels.ids)
+    first, *others = [str(i) for i in range(400) if str(i) not in sampled][:5]
+    model.delete([first])
+    tracemalloc.start()
+    try:
+        for row in others:
+            model.delete([row])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < n
+
+
+@pytest.mark.parametrize("lost", ["a", "b", "c"])
+def test_one_class_of_several_may_be_lost_after_other_deletions_and_a_rebuild(lost: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.array(list("abc"))[np.arange(60) % 3]
+    model = LogisticModel().fit(rng.standard_normal((60, 2)), labels)
+    gone = [str(i) for i in np.flatnonzero(labels == lost)]
+    model.delete(gone[:5], method="exact")
+    model.refresh(Size.REBUILD)
+    model.delete(gone[5:-1], method="exact")
+    assert not model.intercept_penalised
+    model.delete(gone[-1:], method="exact")
+    assert model.intercept_penalised
 
 
 def test_settings_and_calls_that_make_no_sense_are_refused() -> None:
