@@ -28,6 +28,18 @@ SECONDS_PER_STORED = 1.2e-7
 SECONDS_OF_A_JOB = 0.05
 """To order a refresh job, and to swap its result in."""
 
+SECONDS_PER_READ = 2.5e-10
+"""Per number of X and pass of a polish: X is read for the margins and for the gradient."""
+
+SECONDS_OF_A_PASS = 1.5e-4
+"""Of a pass of a polish, whatever its size: some forty calls. Below n d = 1e6 it is the most."""
+
+POLISH_PASSES = 12
+"""Of a polish that is not done after its audit: the median measured."""
+
+SECONDS_OF_A_REFIT = 1e-3
+"""Of a rebuild of a logistic model, whatever its size."""
+
 NEWTON_HESSIANS = 6
 """Hessians that refitting a logistic model forms from a warm start."""
 
@@ -62,6 +74,27 @@ def folding_seconds(n: int, d: int, K: int) -> float:
 def rebuilding_seconds(n: int, d: int, hessians: int) -> float:
     """Return what a rebuild costs with n live rows: arithmetic, store and job."""
     return _with_store(n, d, rebuilding_multiplications(n, d, hessians))
+
+
+def polishing_seconds(n: int, d: int, K: int, *, stored: bool) -> float:
+    """Return what a polish of a logistic model costs: passes, A_t^-1 in each, and the reading."""
+    a_pass = SECONDS_OF_A_PASS + SECONDS_PER_READ * (2.0 * n * d + d**2 + 2.0 * K * d)
+    return POLISH_PASSES * a_pass + (_reading_seconds(n, d) if stored else 0.0)
+
+
+def refitting_seconds(n: int, d: int, *, stored: bool) -> float:
+    """Return what a rebuild of a logistic model costs, beside `polishing_seconds`."""
+    multiplications = rebuilding_multiplications(n, d, NEWTON_HESSIANS)
+    passes = NEWTON_HESSIANS * SECONDS_PER_READ * 2.0 * n * d
+    arithmetic = SECONDS_OF_A_REFIT + passes + SECONDS_PER_MULTIPLICATION * multiplications
+    if not stored:
+        return arithmetic
+    return arithmetic + 2.0 * _reading_seconds(n, d)  # what is read is written again
+
+
+def _reading_seconds(n: int, d: int) -> float:
+    """Return what it takes to read the rows; to write them takes about as long."""
+    return SECONDS_PER_STORED * n * d
 
 
 def _with_store(n: int, d: int, multiplications: float) -> float:

@@ -1,17 +1,20 @@
 """The error that the budget counts: |theta_published - theta*_live| (design page 1.6).
 
-Three things are kept apart by name:
+Four things are kept apart by name:
 
 - *exact*: a linear model's error is |published - theta_exact| plus a stated rounding allowance,
   and that sum is a bound;
 - *estimate*: a logistic model's, between audits, from a random sample of live rows, the
   sentinels, among which rows that can add much to the error are likelier;
-- *certificate*: a true bound, from a pass over the live rows (`engine.certificate`).
+- *certificate*: a true bound, from a pass over the live rows (`engine.certificate`);
+- *unknown*: no number. A logistic model's, between audits, where the estimate is not believed
+  (`believed_estimate`). It counts as over every budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,7 +32,11 @@ _STANDARD_ERRORS = 1.0  # of the sampled sum, added: what a budget is spent by e
 _UNIFORM = 0.25  # share of the sample that is drawn alike: no row is left out by what it seems now
 _SYMMETRIC = 0.1  # added to |1 - 2 mean|: rows at mean 1/2, whose second order vanishes, are drawn
 _STIFFNESS = (0.5, 2.0)  # what the sample is believed of how the Hessian has changed
+_LANCZOS_STEPS = 12
+"""To find the least stiffness; each costs as much as the estimate. In 2,000 hard states twelve
+flagged as many as all eigenvalues did."""
 _DIGITS = 6  # of a chance, as it is kept and stored
+_RESOLVED = 1e-12  # of the largest Ritz value: a next direction this short is rounding
 _FLOOR = 1e-3  # of |theta_b|: a model deleted down to nothing has no relative error of its own
 
 
@@ -39,6 +46,7 @@ class ErrorKind(StrEnum):
     EXACT = "exact"
     ESTIMATE = "estimate"
     CERTIFICATE = "certificate"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +56,31 @@ class PublishedError:
     Attributes
     ----------
     value
-        The error that the budget counts.
+        The error that the budget counts; None where it is not known.
     kind
         How it is known.
     bound
-        A true bound, or None where there is only an estimate.
+        A true bound, or None where there is only an estimate, or nothing.
     relative
-        ``value`` over `scale`.
+        ``value`` over `scale`; None where it is not known.
     """
 
-    value: float
+    value: float | None
     kind: ErrorKind
     bound: float | None
-    relative: float
+    relative: float | None
+
+    def over(self, budget: float) -> bool:
+        """Return whether it counts as over a relative ``budget``; what is not known does."""
+        return over_budget(self.relative, budget)
+
+
+def over_budget(relative: float | None, budget: float) -> bool:
+    """Return whether an error counts as over its budget: the one place where they are compared.
+
+    Neither None nor NaN is within any budget.
+    """
+    return relative is None or not relative <= budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +198,15 @@ def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
     return _remainder(generation, stream, rows)[0]
 
 
-def _remainder(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array]:
-    """Return `remainder`, and how the curvatures have changed since theta_b, k x h."""
+def _remainder(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array, Array]:
+    """Return `remainder`, the curvatures at theta_b, and how they have changed since, k x h."""
     objective, exact, reference = generation.objective, stream.theta_exact, stream.theta_r
     # One product: the rows are read once.
     margins = rows.X @ np.hstack([exact, reference, generation.theta_b, exact - reference])
     at_exact, at_reference, at_base, moved = np.split(margins, 4, axis=1)
     s = _curvatures_at(generation, rows, at_base)
     change = objective.error_at(rows, at_exact) - objective.error_at(rows, at_reference)
-    return change - s * moved, _curvatures_at(generation, rows, at_exact) - s
+    return change - s * moved, s, _curvatures_at(generation, rows, at_exact) - s
 
 
 def _curvatures_at(generation: Generation, rows: Rows, margin: Array) -> Array:
@@ -209,25 +229,60 @@ def remainder_estimate(
       T is a step with the curvatures at theta_b.
 
     An estimate, not a bound: docs/certificates.md has its distribution over the truth, which
-    ``scripts/certificates.py`` measures. Cost O(m' d + K d) for m' sentinels: no d x d matrix and
-    no pass over the rows.
+    ``scripts/certificates.py`` measures. `believed_estimate` says where it is no guide at all.
+    Cost O(m' d + K d) for m' sentinels: no d x d matrix and no pass over the rows.
 
     With no sentinel left there is nothing to estimate from, and all that theta_exact has moved
     since the reference is counted: choose new sentinels.
     """
+    return _estimated(generation, stream, sentinels, rows_live, judged=False).length
+
+
+def believed_estimate(
+    generation: Generation, stream: Stream, sentinels: Sentinels, rows_live: int
+) -> float | None:
+    """Return `remainder_estimate`, or None where it is not to be believed.
+
+    The estimate is a Newton step with A_t, made from a sample. It is not believed where less than
+    half of the stiffness is left in some direction, because there a small gradient is a long way:
+
+    - v^T H v <= v^T A_t v / 2 for some v, by the sample: curvatures have fallen since theta_b
+      (`_least_stiffness`; along the step itself is one such v);
+    - a deletion since the reference has left v^T A_t v at half or less of what it was, along the
+      deleted row (`Stream.least_pivot`): few live rows are left there, the sample may have none of
+      them, and what a fit or a polish had left at the reference grows as much;
+    - no sentinel is left, or the estimate is not a finite number.
+
+    Cost O(m' d + K d), `_LANCZOS_STEPS` times at most, and only where the curvature of a sentinel
+    has fallen by half.
+    """
+    found = _estimated(generation, stream, sentinels, rows_live, judged=True)
+    return found.length if found.believed else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    length: float
+    believed: bool = True
+
+
+def _estimated(
+    generation: Generation, stream: Stream, sentinels: Sentinels, rows_live: int, *, judged: bool
+) -> _Estimate:
+    """Return the estimate; ``judged``: and whether it is believed."""
     if generation.objective.kind is Kind.LINEAR or rows_live == 0:
-        return 0.0
+        return _Estimate(0.0)
     if len(sentinels.ids) == 0:
-        return norm(stream.theta_exact - stream.theta_r)
+        return _Estimate(norm(stream.theta_exact - stream.theta_r), believed=False)
     rows, pi = sentinels.rows, sentinels.chances(rows_live)[:, None]
-    rem, changed = _remainder(generation, stream, rows)
+    rem, base, changed = _remainder(generation, stream, rows)
     weighted = rem / pi
     pulled = rows.X.T @ weighted
     V, d = stream.V.array, len(pulled)
     step = blocks.pull(sentinels.W, weighted, d) + blocks.pull(V, blocks.push(V, pulled), d)
     length = norm(step)
     if length == 0.0:
-        return 0.0
+        return _Estimate(0.0, believed=stream.least_pivot > _STIFFNESS[0])
     along = step / length
     # along . A_t^-1 x_i for every sentinel, without its A_t^-1 x_i.
     both = rows.X @ np.hstack([along, blocks.pull(V, blocks.push(V, along), d)])
@@ -240,7 +295,58 @@ def remainder_estimate(
     if stale > 0.0:
         stiffness += length * float(np.sum(changed / pi * margins**2)) / stale
     least, most = _STIFFNESS
-    return (length + _STANDARD_ERRORS * spread) / min(max(stiffness, least), most)
+    estimate = (length + _STANDARD_ERRORS * spread) / min(max(stiffness, least), most)
+    believed = judged and math.isfinite(estimate)
+    believed = believed and stiffness > least and stream.least_pivot > least
+    if believed and np.any(base + changed < least * base):  # else H >= A_t / 2 at once
+        believed = _least_stiffness(sentinels, V, changed / pi) > least
+    return _Estimate(estimate, believed)
+
+
+def _least_stiffness(sentinels: Sentinels, V: Array, changed: Array) -> float:
+    """Return the least v^T H v / v^T A_t v over all v, if only curvatures that fell had changed.
+
+    That is 1 - lam_max(F^1/2 X A_t^-1 X^T F^1/2), with F what the curvatures have fallen by, as
+    sampled (m' x h). By Lanczos with all vectors kept, from a random start; it errs upwards, and
+    ends as soon as the answer is no more than what is believed. Cost O(m' d + K d) a step.
+    """
+    X, W = sentinels.rows.X, sentinels.W
+    root, d = np.sqrt(np.maximum(-changed, 0.0)), X.shape[1]
+
+    def applied(u: Array) -> Array:
+        weighted = root * u.reshape(root.shape)
+        pulled = blocks.pull(V, blocks.push(V, X.T @ weighted), d)
+        dual = blocks.pull(W, weighted, d) + pulled
+        found: Array = (root * (X @ dual)).ravel()
+        return found
+
+    start = np.random.default_rng(0).standard_normal(root.size) * (root.ravel() > 0)
+    enough = 1.0 - _STIFFNESS[0]
+    return 1.0 - _largest(applied, start, min(_LANCZOS_STEPS, int(np.count_nonzero(root))), enough)
+
+
+def _largest(applied: Callable[[Array], Array], start: Array, steps: int, enough: float) -> float:
+    """Return the largest Ritz value of a symmetric operator, or one that is ``enough``."""
+    basis = [start / np.linalg.norm(start)]
+    diagonal: list[float] = []
+    beside: list[float] = []
+    while True:
+        image = applied(basis[-1])
+        diagonal.append(float(image @ basis[-1]))
+        tridiagonal = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+        if not np.isfinite(tridiagonal).all():
+            return math.inf
+        largest = float(np.linalg.eigvalsh(tridiagonal)[-1])
+        if largest >= enough or len(basis) == steps:
+            return largest
+        kept = np.array(basis)
+        for _ in range(2):  # once loses orthogonality
+            image = image - kept.T @ (kept @ image)
+        length = float(np.linalg.norm(image))
+        if length <= _RESOLVED * max(largest, 0.0):
+            return largest
+        basis.append(image / length)
+        beside.append(length)
 
 
 def published_error(
@@ -262,6 +368,10 @@ def published_error(
         Number of live rows.
     certified
         A bound of |theta_exact - theta*_live|, if an audit has just given one for this state.
+
+    Notes
+    -----
+    A number that is not finite is no error: it is published as unknown.
     """
     distance = distance_to_exact(stream)
     if generation.objective.kind is Kind.LINEAR:
@@ -270,15 +380,20 @@ def published_error(
     if certified is not None:
         bound = distance + certified
         return _error(generation, stream, bound, ErrorKind.CERTIFICATE, bound)
-    value = distance + stream.rounding + stream.carried
-    value += remainder_estimate(generation, stream, sentinels, rows_live)
+    remains = believed_estimate(generation, stream, sentinels, rows_live)
+    if remains is None:
+        return PublishedError(None, ErrorKind.UNKNOWN, None, None)
+    value = distance + stream.rounding + stream.carried + remains
     return _error(generation, stream, value, ErrorKind.ESTIMATE, None)
 
 
 def _error(
     generation: Generation, stream: Stream, value: float, kind: ErrorKind, bound: float | None
 ) -> PublishedError:
-    return PublishedError(value, kind, bound, value / scale(generation, stream))
+    relative = value / scale(generation, stream)
+    if not math.isfinite(relative):
+        return PublishedError(None, ErrorKind.UNKNOWN, None, None)
+    return PublishedError(value, kind, bound, relative)
 
 
 def scale(generation: Generation, stream: Stream) -> float:

@@ -83,6 +83,10 @@ class Stream:
         Completions in this generation.
     v_seconds
         What V has cost in this generation (`engine.crossover`).
+    least_pivot
+        Smallest squared pivot of a block deleted since theta_r: what is left of v^T A_t v, as a
+        share, along a deleted row. The estimate is not believed below 1/2 (`engine.error`); 0
+        where no certificate was had of theta_r itself.
     """
 
     theta_exact: Array
@@ -96,6 +100,7 @@ class Stream:
     carried: float = 0.0
     completions: int = 0
     v_seconds: float = 0.0
+    least_pivot: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,8 @@ def begin(
     """Begin a generation at a fresh precomputation."""
     generation = Generation(number, objective, theta, factor.smallest, factor.largest)
     stream = at_rest(theta, certificate.left, generation.blocks)
+    if certificate.bound is None:  # nothing is known of the reference: no estimate from it
+        stream = replace(stream, least_pivot=0.0)
     if objective.kind is Kind.LINEAR:  # all that a linear fit leaves is rounding
         stream = replace(stream, rounding=certificate.left, carried=0.0)
     return generation, stream
@@ -217,6 +224,7 @@ def _delete_block(
         Q=stream.Q.append(published.basis_rows),
         v_trace=stream.v_trace + _trace(left.V, rows.X.shape[1]),
         v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
+        least_pivot=min(stream.least_pivot, left.smallest_pivot),
     )
     rounding = _rounding_after(generation, stream, after, rows)
     return replace(after, rounding=rounding), left.smallest_pivot
