@@ -14,7 +14,7 @@ Four things are kept apart by name:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from engine import blocks
 from engine.objective import Array, Kind, Rows, norm
+from engine.stiffness import least_stiffness
 from engine.stream import Generation, Stream, distance_to_exact
 
 SENTINELS = 256
@@ -32,11 +33,7 @@ _STANDARD_ERRORS = 1.0  # of the sampled sum, added: what a budget is spent by e
 _UNIFORM = 0.25  # share of the sample that is drawn alike: no row is left out by what it seems now
 _SYMMETRIC = 0.1  # added to |1 - 2 mean|: rows at mean 1/2, whose second order vanishes, are drawn
 _STIFFNESS = (0.5, 2.0)  # what the sample is believed of how the Hessian has changed
-_LANCZOS_STEPS = 12
-"""To find the least stiffness; each costs as much as the estimate. In 2,000 hard states twelve
-flagged as many as all eigenvalues did."""
 _DIGITS = 6  # of a chance, as it is kept and stored
-_RESOLVED = 1e-12  # of the largest Ritz value: a next direction this short is rounding
 _FLOOR = 1e-3  # of |theta_b|: a model deleted down to nothing has no relative error of its own
 
 
@@ -247,14 +244,14 @@ def believed_estimate(
     half of the stiffness is left in some direction, because there a small gradient is a long way:
 
     - v^T H v <= v^T A_t v / 2 for some v, by the sample: curvatures have fallen since theta_b
-      (`_least_stiffness`; along the step itself is one such v);
+      (`engine.stiffness`; along the step itself is one such v);
     - a deletion since the reference has left v^T A_t v at half or less of what it was, along the
       deleted row (`Stream.least_pivot`): few live rows are left there, the sample may have none of
       them, and what a fit or a polish had left at the reference grows as much;
     - no sentinel is left, or the estimate is not a finite number.
 
-    Cost O(m' d + K d), `_LANCZOS_STEPS` times at most, and only where the curvature of a sentinel
-    has fallen by half.
+    Cost O(m' d + K d), `engine.stiffness.LANCZOS_STEPS` times at most, and only where the
+    curvature of a sentinel has fallen by half.
     """
     found = _estimated(generation, stream, sentinels, rows_live, judged=True)
     return found.length if found.believed else None
@@ -299,54 +296,8 @@ def _estimated(
     believed = judged and math.isfinite(estimate)
     believed = believed and stiffness > least and stream.least_pivot > least
     if believed and np.any(base + changed < least * base):  # else H >= A_t / 2 at once
-        believed = _least_stiffness(sentinels, V, changed / pi) > least
+        believed = least_stiffness(rows.X, sentinels.W, V, changed / pi, least) > least
     return _Estimate(estimate, believed)
-
-
-def _least_stiffness(sentinels: Sentinels, V: Array, changed: Array) -> float:
-    """Return the least v^T H v / v^T A_t v over all v, if only curvatures that fell had changed.
-
-    That is 1 - lam_max(F^1/2 X A_t^-1 X^T F^1/2), with F what the curvatures have fallen by, as
-    sampled (m' x h). By Lanczos with all vectors kept, from a random start; it errs upwards, and
-    ends as soon as the answer is no more than what is believed. Cost O(m' d + K d) a step.
-    """
-    X, W = sentinels.rows.X, sentinels.W
-    root, d = np.sqrt(np.maximum(-changed, 0.0)), X.shape[1]
-
-    def applied(u: Array) -> Array:
-        weighted = root * u.reshape(root.shape)
-        pulled = blocks.pull(V, blocks.push(V, X.T @ weighted), d)
-        dual = blocks.pull(W, weighted, d) + pulled
-        found: Array = (root * (X @ dual)).ravel()
-        return found
-
-    start = np.random.default_rng(0).standard_normal(root.size) * (root.ravel() > 0)
-    enough = 1.0 - _STIFFNESS[0]
-    return 1.0 - _largest(applied, start, min(_LANCZOS_STEPS, int(np.count_nonzero(root))), enough)
-
-
-def _largest(applied: Callable[[Array], Array], start: Array, steps: int, enough: float) -> float:
-    """Return the largest Ritz value of a symmetric operator, or one that is ``enough``."""
-    basis = [start / np.linalg.norm(start)]
-    diagonal: list[float] = []
-    beside: list[float] = []
-    while True:
-        image = applied(basis[-1])
-        diagonal.append(float(image @ basis[-1]))
-        tridiagonal = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
-        if not np.isfinite(tridiagonal).all():
-            return math.inf
-        largest = float(np.linalg.eigvalsh(tridiagonal)[-1])
-        if largest >= enough or len(basis) == steps:
-            return largest
-        kept = np.array(basis)
-        for _ in range(2):  # once loses orthogonality
-            image = image - kept.T @ (kept @ image)
-        length = float(np.linalg.norm(image))
-        if length <= _RESOLVED * max(largest, 0.0):
-            return largest
-        basis.append(image / length)
-        beside.append(length)
 
 
 def published_error(

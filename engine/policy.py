@@ -140,8 +140,9 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
 def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
     """Return the cheaper of the two: both end at the optimum."""
     n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
-    polishing = polishing_seconds(n, d, K, stored=facts.stored)
-    if refitting_seconds(n, d, stored=facts.stored) <= polishing:
+    hard, stored = facts.remaining is None, facts.stored
+    polishing = polishing_seconds(n, d, K, hard=hard, stored=stored)
+    if refitting_seconds(n, d, hard=hard, stored=stored) <= polishing:
         return Choice(Size.REBUILD, f"{reason}, and a rebuild costs less than a polish")
     return Choice(Size.POLISH, reason)
 
