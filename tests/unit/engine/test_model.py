@@ -14,6 +14,7 @@ from engine import (
     LogisticModel,
     PublishedError,
     Size,
+    policy,
 )
 from engine.errors import IllConditioned, InvalidData, UnknownRows
 from engine.objective import Array
@@ -314,7 +315,10 @@ def test_an_ordered_refresh_of_each_size_never_makes_it_worse(kind: str, size: S
             assert after <= 1e-8 * before, name
 
 
-def test_a_polish_that_falls_short_is_followed_by_a_rebuild() -> None:
+def test_a_polish_that_falls_short_is_followed_by_a_rebuild(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policy, "refitting_seconds", lambda *_, **__: np.inf)
     data = make("near_separable", "logistic")
     model = LogisticModel(ridge=1e-3, error_budget=1e-17).fit(data.X, data.y[:, 0], ids=_ids(data))
     model.delete([f"u{i}" for i in data.deleted[:30]], method="exact")
