@@ -165,12 +165,13 @@ def _refresh(m: dict[str, Any]) -> str:
     return "-" if m["pending_refresh"] is None else str(m["pending_refresh"]["reason"])
 
 
-def _error(error: dict[str, Any]) -> str:
-    said = f"{error_number(error['relative'])} of a budget of {number(error['budget'])}"
+def error_line(error: dict[str, Any]) -> str:
+    """Return the published error as a line."""
+    budget = number(error["budget"])
     if error["kind"] == "unknown":
-        return f"{said} (counts as over it; a refresh measures it)"
+        return f"unknown, which counts as over its budget of {budget}; a refresh measures it"
     known = f"absolute {number(error['value'])}, bound {number(error['bound'])}"
-    return f"{said} ({error['kind']}, {known})"
+    return f"{number(error['relative'])} of a budget of {budget} ({error['kind']}, {known})"
 
 
 def _certificate(m: dict[str, Any]) -> str:
@@ -190,7 +191,7 @@ def _one(out: Output, m: dict[str, Any]) -> None:
             f"({m['rows_deleted_in_generation']} in this generation)",
             "features": f"{m['features']}{' and an intercept' * m['fit_intercept']}",
             **_outputs(m),
-            "error": _error(m["error"]),
+            "error": error_line(m["error"]),
             **({} if m["certificate"] is None else {"certificate": _certificate(m)}),
             "refreshed": m["refreshed_at"]
             + ("" if every is None else f", every {duration(every)}"),
