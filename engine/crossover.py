@@ -34,9 +34,10 @@ SECONDS_PER_NUMBER_AND_PASS = 1.2e-9
 """Of a pass of a polish: its calls, its n sigmoids and logarithms, and the n d numbers of X. For
 few columns the first two are nearly all of it, which is why a rebuild overtakes it there."""
 
-PASSES, HARD_PASSES = 4, 40
-"""Of a polish. Where the estimate is believed most audits certify at once, and the others take few
-passes more; where it is not, the factor is far from the Hessian: 17 to 60, the median 43."""
+PASSES, HARD_PASSES = 2, 40
+"""Of a polish. Where the estimate is believed the audit certifies at once in three cases of four,
+and the others take few passes more; where it is not, the factor is far from the Hessian: 17 to 60
+passes, the median 43."""
 
 SECONDS_OF_A_REFIT = 1.5e-3
 SECONDS_PER_ROW_AND_REFIT = 4e-6

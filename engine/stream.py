@@ -84,9 +84,9 @@ class Stream:
     v_seconds
         What V has cost in this generation (`engine.crossover`).
     least_pivot
-        Smallest squared pivot of a block deleted since theta_r: what is left of v^T A_t v, as a
-        share, along a deleted row. The estimate is not believed below 1/2 (`engine.error`); 0
-        where no certificate was had of theta_r itself.
+        Smallest squared pivot of a block since theta_r: the share of v^T A_t v that a deleted row
+        left in its own direction, those before it in its batch being gone. At 1/2 or below the
+        estimate is not believed (`engine.error`); 0 where theta_r itself has no certificate.
     """
 
     theta_exact: Array

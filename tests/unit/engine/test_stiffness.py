@@ -15,13 +15,14 @@ def _sampled(seed: int, d: int = 6) -> tuple[Array, Array, Array, Array, Array]:
     rng = np.random.default_rng(seed)
     X, gone = rng.standard_normal((60, d)), 0.3 * rng.standard_normal((4, d))
     curvature = rng.uniform(0.01, 0.25, 60)
-    A_t = (X.T * curvature) @ X + 0.1 * np.eye(d)
-    A_b = A_t + gone.T @ gone
+    A_t: Array = (X.T * curvature).dot(X) + 0.1 * np.eye(d)
+    A_b: Array = np.asarray(A_t + gone.T @ gone, dtype=np.float64)
     # A_t^-1 = A_b^-1 + V^T V with V = M^-1/2 gone A_b^-1.
     M = np.eye(4) - gone @ np.linalg.solve(A_b, gone.T)
-    V = np.linalg.solve(np.linalg.cholesky(M), gone @ np.linalg.inv(A_b))
+    V: Array = np.asarray(np.linalg.solve(np.linalg.cholesky(M), gone @ np.linalg.inv(A_b)))
+    W: Array = np.linalg.solve(A_b, X.T).T
     changed = -curvature * rng.uniform(0.0, 1.0, 60) * (rng.random(60) < 0.7)
-    return X, np.linalg.solve(A_b, X.T).T, V, changed[:, None], A_t
+    return X, W, V, changed[:, None], np.asarray(A_t)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -60,13 +60,13 @@ def test_a_feature_that_few_live_rows_have_is_unknown_whether_they_are_in_the_sa
         np.float64
     )
     model = LogisticModel(ridge=1e-6, fit_intercept=False).fit(X, y)
-    model.delete([str(i) for i in has[:38]], method="exact")
-    assert model.error.kind is ErrorKind.UNKNOWN
+    error = model.delete([str(i) for i in has[:38]], method="exact").error
+    assert error.kind is ErrorKind.UNKNOWN
     model.refresh(Size.POLISH)  # whether it ends with a bound or is followed by a rebuild
     assert model.error.kind is ErrorKind.CERTIFICATE
     # The next deletion is judged from the new reference, not from what was deleted before it.
-    model.delete(model.live_ids[:1], method="exact")
-    assert model.error.kind is ErrorKind.ESTIMATE
+    error = model.delete(model.live_ids[:1], method="exact").error
+    assert error.kind is ErrorKind.ESTIMATE
 
 
 def test_ordinary_deletions_keep_their_estimate() -> None:
