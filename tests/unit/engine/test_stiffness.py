@@ -19,7 +19,8 @@ def _sampled(seed: int, d: int = 6) -> tuple[Array, Array, Array, Array, Array]:
     A_b: Array = np.asarray(A_t + gone.T @ gone, dtype=np.float64)
     # A_t^-1 = A_b^-1 + V^T V with V = M^-1/2 gone A_b^-1.
     M = np.eye(4) - gone @ np.linalg.solve(A_b, gone.T)
-    V: Array = np.asarray(np.linalg.solve(np.linalg.cholesky(M), gone @ np.linalg.inv(A_b)))
+    root = np.linalg.cholesky(M)
+    V: Array = np.asarray(np.linalg.solve(root, gone @ np.linalg.inv(A_b)), dtype=np.float64)
     W: Array = np.linalg.solve(A_b, X.T).T
     changed = -curvature * rng.uniform(0.0, 1.0, 60) * (rng.random(60) < 0.7)
     return X, W, V, changed[:, None], np.asarray(A_t)
