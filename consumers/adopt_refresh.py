@@ -217,8 +217,12 @@ def _adopted(
     state: ModelState, newest: Version, theta: Array, fates: Sequence[_Fate], logged: int
 ) -> ModelState:
     """Return the state at the newest version's parameters, waiting for a rebuild."""
+    known = newest.error.value
     resting = replace(
-        at_rest(theta, newest.error.value), V=state.stream.V, v_trace=state.stream.v_trace
+        at_rest(theta, 0.0 if known is None else known),
+        V=state.stream.V,
+        v_trace=state.stream.v_trace,
+        least_pivot=state.stream.least_pivot if known is not None else 0.0,
     )
     answered = {fate.receipt.request_id for fate in fates if fate.receipt.final}
     waiting = {name: d for name, d in state.deferred.items() if name not in answered}

@@ -6,6 +6,7 @@ stored commit_seq whenever it is used, and the commit's compare-and-set is the l
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -334,7 +335,9 @@ class Decider:
 
     def _report(self, state: ModelState) -> None:
         model, meta = state.model_id, state.meta
-        self._metrics.error.labels(model).set(meta.error.relative)
+        relative = meta.error.relative
+        # +Inf and not NaN: what alerts on more than the budget alerts on it.
+        self._metrics.error.labels(model).set(math.inf if relative is None else relative)
         self._metrics.budget.labels(model).set(meta.error.budget)
         self._metrics.version.labels(model).set(state.version)
         self._metrics.rows_live.labels(model).set(meta.rows_live)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from engine.errors import InvalidData
 from engine.policy import Facts, facts_of
 from engine.store.head import ModelConfig
@@ -19,7 +21,7 @@ def check_fit(config: ModelConfig, generation: Generation, stream: Stream) -> No
         With the figures, and what to do.
     """
     facts = _facts(config, generation, stream)
-    if not facts.remaining <= facts.budget:  # nor is NaN within it
+    if not facts.left_within(facts.budget):
         raise InvalidData(
             f"model {config.model_id!r}: the fit itself is uncertain by {_relative(config, facts)}"
             f" (condition number {facts.condition:.0e}), more than the error budget of "
@@ -37,16 +39,21 @@ def fit_warnings(config: ModelConfig, generation: Generation, stream: Stream) ->
             f"{limits.condition:.0e}: digits are lost, and more requests will wait for rebuilds; "
             "bring the features to a similar scale, or raise the ridge"
         )
-    if not facts.remaining <= limits.far_under * facts.budget:
+    if not facts.left_within(limits.far_under * facts.budget):
         lines.append(
-            f"the fit itself uses {facts.remaining / facts.budget:.0%} of the error budget, which "
+            f"the fit itself uses {_share(facts):.0%} of the error budget, which "
             f"leaves little for deletions, so that refreshes will be frequent; {_ADVICE}"
         )
     return lines
 
 
 def _relative(config: ModelConfig, facts: Facts) -> str:
-    return f"{facts.remaining / facts.budget * config.error_budget:.1e} (relative)"
+    return f"{_share(facts) * config.error_budget:.1e} (relative)"
+
+
+def _share(facts: Facts) -> float:
+    """Return what the fit leaves, as a share of the budget."""
+    return math.inf if facts.remaining is None else facts.remaining / facts.budget
 
 
 def _facts(config: ModelConfig, generation: Generation, stream: Stream) -> Facts:

@@ -49,7 +49,9 @@ class Metrics:
         self.refresh_seconds = histogram(
             "lethe_refresh_seconds", "A refresh job, snapshot to result", _SECONDS
         )
-        self.error = gauge("lethe_error_relative", "Published relative error", ("model",))
+        self.error = gauge(
+            "lethe_error_relative", "Published relative error; +Inf: unknown", ("model",)
+        )
         self.budget = gauge("lethe_error_budget", "Relative error budget", ("model",))
         self.version = gauge("lethe_version", "Newest version", ("model",))
         self.rows_live = gauge("lethe_rows_live", "Live rows", ("model",))

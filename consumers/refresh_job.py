@@ -176,11 +176,11 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         target=_polish_target(state, target * size),
         on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
     )
-    # An estimate has to be far under the budget, or the next order would ask for the same again.
-    enough = target if polished.certified is None else state.meta.config.error_budget
-    if polished.left > enough * size:
-        # The stale factor did not get there: the next size does.
-        reason = f"{choice.reason}; a polish of {polished.passes} passes did not reach the budget"
+    certified, enough = polished.certified, state.meta.config.error_budget * size
+    if certified is None or not certified <= enough:
+        # The stale factor did not get there, or nobody knows whether: the next size does.
+        what = "gave no bound" if certified is None else "did not reach the budget"
+        reason = f"{choice.reason}; a polish of {polished.passes} passes {what}"
         return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
     reference = _reference(snapshot, polished.theta)
     if reference is not None and not polished_enough(state.meta.config, reference):

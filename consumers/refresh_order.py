@@ -14,7 +14,7 @@ from datetime import datetime
 from consumers.certificates import making_room, part_spent
 from consumers.events import Receipt, RefreshRequested
 from engine.certified import REFRESH_AT
-from engine.error import remainder_estimate
+from engine.error import believed_estimate
 from engine.policy import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Failures, Meta, PendingJob
 from engine.store.reading import record
@@ -85,7 +85,7 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
     # Neither question needs the sentinels' estimate: the stored error has it, and whether a
     # generation is used up does not depend on it.
     facts = _facts(state, now, estimate=0.0)
-    if not meta.error.relative <= meta.error.budget and not facts.fresh:
+    if meta.error.over and not facts.fresh:
         return "error_budget"
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"
@@ -125,18 +125,17 @@ def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
     meta = state.meta
     if meta.awaiting_rebuild:
         return Choice(Size.REBUILD, "the store had lost writes, which were taken from the log")
-    certified = meta.certified is not None
     estimate = (
-        0.0
-        if certified
-        else remainder_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
+        believed_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
+        if meta.certified is None
+        else 0.0
     )
     ordered = event.size if event.reason in AT_LEAST else None
     choice = choose(_facts(state, now, estimate), meta.config.limits.limits(), ordered)
     return making_room(state, choice)
 
 
-def _facts(state: ModelState, now: datetime, estimate: float) -> Facts:
+def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:
     return facts_of(
         state.generation,
         state.stream,
@@ -146,6 +145,7 @@ def _facts(state: ModelState, now: datetime, estimate: float) -> Facts:
         v_age_seconds=_v_age(state.meta, now),
         deferred=len(state.deferred),
         audited=state.meta.certified is not None,
+        stored=True,
     )
 
 

@@ -296,6 +296,7 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "carried": stream.carried,
         "completions": stream.completions,
         "v_seconds": stream.v_seconds,
+        "least_pivot": stream.least_pivot,
     }
 
 

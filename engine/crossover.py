@@ -6,7 +6,7 @@ the n live rows are written again. Whether deletions go on is not known, so this
 problem (Karlin, Manasse, Rudolph, Sleator 1988): rent until the rent paid equals the price, then
 buy; whatever comes, that is at most twice the cost of knowing it beforehand.
 
-The three constants are seconds of one machine (2 cores, one BLAS thread), measured by
+The constants are seconds of one machine (2 cores, one BLAS thread), measured by
 ``scripts/crossover.py``; only their ratios matter, and the threshold moves with the square root
 of an error in them. docs/guards.md has the tables.
 """
@@ -28,8 +28,26 @@ SECONDS_PER_STORED = 1.2e-7
 SECONDS_OF_A_JOB = 0.05
 """To order a refresh job, and to swap its result in."""
 
+SECONDS_OF_A_PASS = 6e-4
+SECONDS_PER_ROW_AND_PASS = 2.5e-7
+SECONDS_PER_NUMBER_AND_PASS = 1.2e-9
+"""Of a pass of a polish: its calls, its n sigmoids and logarithms, and the n d numbers of X. For
+few columns the first two are nearly all of it, which is why a rebuild overtakes it there."""
+
+PASSES, HARD_PASSES = 2, 40
+"""Of a polish. Where the estimate is believed the audit certifies at once in three cases of four,
+and the others take few passes more; where it is not, the factor is far from the Hessian: 17 to 60
+passes, the median 43."""
+
+SECONDS_OF_A_REFIT = 1.5e-3
+SECONDS_PER_ROW_AND_REFIT = 4e-6
+"""Of a logistic rebuild, beside its products of matrices."""
+
 NEWTON_HESSIANS = 6
 """Hessians that refitting a logistic model forms from a warm start."""
+
+HARD_HESSIANS = 12
+"""The same where the estimate is not believed: the start is far off."""
 
 CLEARLY_CHEAPER = 0.8
 """Of a compact's cost, what a rebuild must come under to be done instead."""
@@ -62,6 +80,34 @@ def folding_seconds(n: int, d: int, K: int) -> float:
 def rebuilding_seconds(n: int, d: int, hessians: int) -> float:
     """Return what a rebuild costs with n live rows: arithmetic, store and job."""
     return _with_store(n, d, rebuilding_multiplications(n, d, hessians))
+
+
+def polishing_seconds(n: int, d: int, K: int, *, hard: bool, stored: bool) -> float:
+    """Return what a polish of a logistic model costs; ``hard``: its estimate is not believed.
+
+    ``stored``: the rows are read from a store.
+    """
+    numbers = float(n) * d + d**2 + 2.0 * K * d
+    a_pass = (
+        SECONDS_OF_A_PASS + SECONDS_PER_ROW_AND_PASS * n + SECONDS_PER_NUMBER_AND_PASS * numbers
+    )
+    return (HARD_PASSES if hard else PASSES) * a_pass + stored * _reading_seconds(n, d)
+
+
+def refitting_seconds(n: int, d: int, *, hard: bool, stored: bool) -> float:
+    """Return what a rebuild of a logistic model costs, to compare with `polishing_seconds`.
+
+    With a store, what is read is written again.
+    """
+    hessians = HARD_HESSIANS if hard else NEWTON_HESSIANS
+    products = SECONDS_PER_MULTIPLICATION * rebuilding_multiplications(n, d, hessians)
+    rows = SECONDS_OF_A_REFIT + SECONDS_PER_ROW_AND_REFIT * n
+    return rows + products + 2.0 * stored * _reading_seconds(n, d)
+
+
+def _reading_seconds(n: int, d: int) -> float:
+    """Return what it takes to read the rows; to write them takes about as long."""
+    return SECONDS_PER_STORED * n * d
 
 
 def _with_store(n: int, d: int, multiplications: float) -> float:

@@ -21,8 +21,8 @@ from engine.error import (
     ErrorKind,
     PublishedError,
     Sentinels,
+    believed_estimate,
     published_error,
-    remainder_estimate,
 )
 from engine.errors import IllConditioned, InvalidData
 from engine.factor import Factor
@@ -223,7 +223,7 @@ class _Model:
         ----------
         size
             None lets the policy choose the smallest size that does; a polish that falls short of
-            its target is then followed by a rebuild.
+            its target is then followed by a rebuild. So is every polish that ends without a bound.
         without
             Rows to delete by leaving them out of a rebuild, whatever ``size`` says.
 
@@ -247,13 +247,13 @@ class _Model:
         facts = facts_of(
             state.generation,
             state.stream,
-            rows_live=(remain := len(state.members)),
-            estimate=remainder_estimate(state.generation, state.stream, state.sentinels, remain),
+            rows_live=len(state.members),
+            estimate=_not_measured(state),
             budget_relative=self.error_budget,
             audited=state.certified is not None,
         )
         choice = choose(facts, self.limits, ordered)
-        if choice.size is Size.REBUILD or remain == 0:
+        if choice.size is Size.REBUILD or len(state.members) == 0:
             self._rebuild(state, leave_out)
         elif choice.size is Size.COMPLETE:
             state.stream = complete(state.stream)
@@ -269,7 +269,11 @@ class _Model:
                 self._take_generation(state, made)
         else:
             target = self.limits.far_under * facts.budget
-            if not self._polish(state, target) <= target and ordered is None:
+            left = self._polish(state, target)
+            if state.certified is None:
+                choice = Choice(Size.REBUILD, "a polish ended without a bound")
+                self._rebuild(state, ())
+            elif not left <= target and ordered is None:
                 choice = Choice(Size.REBUILD, "a polish did not reach its target")
                 self._rebuild(state, ())
         state.method = None
@@ -385,6 +389,13 @@ class _Model:
                 margin = margin + published[-1]
         check_finite("prediction", margin, "rescale its features")
         return self._shaped(margin if self.kind is Kind.LINEAR else probabilities(margin))
+
+
+def _not_measured(state: _Fitted) -> float | None:
+    """Return what the sentinels estimate on top of what is carried; 0 after an audit."""
+    if state.certified is not None:
+        return 0.0
+    return believed_estimate(state.generation, state.stream, state.sentinels, len(state.members))
 
 
 class LinearModel(_Model):

@@ -1,6 +1,7 @@
 """Which of the four sizes of refresh is due: the smallest that does what is needed.
 
-No rebuild for an error that is only estimated: an audit measures it first.
+No rebuild for an error that is only estimated, or unknown: an audit measures it first, unless a
+rebuild takes no longer than a polish, of which an audit is the first pass.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from engine.crossover import (
     CLEARLY_CHEAPER,
     NEWTON_HESSIANS,
     folding_seconds,
+    polishing_seconds,
     rebuilding_seconds,
+    refitting_seconds,
 )
 from engine.error import scale
 from engine.objective import Kind
@@ -73,9 +76,11 @@ class Limits:
 class Facts:
     """What the policy looks at. Errors are absolute.
 
+    ``remaining`` is None where it is unknown: ask `left_within`.
     ``fresh_condition`` is the condition number that the generation began with; ``fresh`` says
     that nothing has happened since its fit, so that refitting would give the same again;
-    ``audited``, that ``remaining`` was measured by a pass over the live rows and not estimated.
+    ``audited``, that ``remaining`` was measured by a pass over the live rows and not estimated;
+    ``stored``, that rows are read from a store, and written there by a rebuild.
     """
 
     kind: Kind
@@ -86,12 +91,17 @@ class Facts:
     condition: float
     v_age_seconds: float
     v_seconds: float  # what V has cost in this generation, by `engine.crossover`
-    remaining: float  # error of theta_exact: what a completion would leave
+    remaining: float | None  # error of theta_exact: what a completion would leave
     budget: float
     deferred: int = 0
     fresh_condition: float = 1.0
     fresh: bool = False
     audited: bool = False
+    stored: bool = False
+
+    def left_within(self, amount: float) -> bool:
+        """Return whether a completion leaves no more than ``amount``; None and NaN are no less."""
+        return self.remaining is not None and self.remaining <= amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +126,25 @@ def choose(facts: Facts, limits: Limits, ordered: Size | None = None) -> Choice:
 
 
 def _for_the_error(facts: Facts, far_under: float) -> Choice:
-    if facts.remaining <= far_under:
+    if facts.left_within(far_under):
         return Choice(Size.COMPLETE, "the exact answer is far under the budget")
     if facts.kind is Kind.LOGISTIC:
-        return Choice(Size.POLISH, "the quadratic model's own error nears the budget")
+        reason = "the quadratic model's own error nears the budget"
+        if facts.remaining is None:
+            reason = "the error is unknown"
+        return _polish_or_rebuild(facts, reason)
     reason = "accumulated rounding nears the budget"
     return Choice(Size.REBUILD if facts.audited else Size.POLISH, reason)
+
+
+def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
+    """Return the cheaper of the two: both end at the optimum."""
+    n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
+    hard, stored = facts.remaining is None, facts.stored
+    polishing = polishing_seconds(n, d, K, hard=hard, stored=stored)
+    if refitting_seconds(n, d, hard=hard, stored=stored) <= polishing:
+        return Choice(Size.REBUILD, f"{reason}, and a rebuild costs less than a polish")
+    return Choice(Size.POLISH, reason)
 
 
 def used_up(facts: Facts, limits: Limits) -> Choice | None:
@@ -150,8 +173,10 @@ def _folded(facts: Facts, limits: Limits) -> Choice | None:
         return None
     reason = f"{K} rows deleted in this generation"
     reason += "" if too_many else " have cost as much as folding them away"
-    if not facts.remaining <= limits.far_under * facts.budget:  # nor is NaN under it
+    if not facts.left_within(limits.far_under * facts.budget):
         # An estimated error is measured first; after the polish a compact does.
+        if facts.kind is Kind.LOGISTIC and not facts.audited:
+            return _polish_or_rebuild(facts, reason)
         return Choice(Size.REBUILD if facts.audited else Size.POLISH, reason)
     if rebuilding < CLEARLY_CHEAPER * compacting:
         return Choice(Size.REBUILD, f"{reason}, and a rebuild costs less than a compact")
@@ -163,13 +188,18 @@ def facts_of(
     stream: Stream,
     *,
     rows_live: int,
-    estimate: float,
+    estimate: float | None,
     budget_relative: float,
     v_age_seconds: float = 0.0,
     deferred: int = 0,
     audited: bool = False,
+    stored: bool = False,
 ) -> Facts:
-    """Gather what the policy looks at; ``estimate`` is the sentinels' (0 for linear models)."""
+    """Gather what the policy looks at.
+
+    ``estimate`` is the sentinels' (0 for linear models), None where it is not believed.
+    """
+    left = rounding(generation, stream) + stream.carried
     return Facts(
         kind=generation.objective.kind,
         d=generation.objective.d,
@@ -179,12 +209,13 @@ def facts_of(
         condition=condition(generation, stream),
         v_age_seconds=v_age_seconds,
         v_seconds=stream.v_seconds,
-        remaining=estimate + rounding(generation, stream) + stream.carried,
+        remaining=None if estimate is None else estimate + left,
         budget=budget_relative * scale(generation, stream),
         deferred=deferred,
         fresh_condition=generation.largest / generation.smallest,
         fresh=_nothing_has_happened(generation, stream),
         audited=audited,
+        stored=stored,
     )
 
 

@@ -142,6 +142,10 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
     if np.array_equal(stream.theta_exact, polished.theta_snapshot):
         now = polished.theta
     fresh = at_rest(polished.theta, polished.left + concurrent_error)
+    if polished.certified is None:
+        fresh = replace(fresh, least_pivot=0.0)
+    elif now is not polished.theta:  # deletions of before and since cannot be told apart
+        fresh = replace(fresh, least_pivot=stream.least_pivot)
     return replace(
         fresh,
         theta_exact=now,

@@ -88,6 +88,10 @@ class Stream:
         Completions in this generation.
     v_seconds
         What V has cost in this generation (`engine.crossover`).
+    least_pivot
+        Smallest squared pivot of a block since theta_r: the share of v^T A_t v that a deleted row
+        left in its own direction, those before it in its batch being gone. At 1/2 or below the
+        estimate is not believed (`engine.error`); 0 where theta_r itself has no certificate.
     """
 
     theta_exact: Array
@@ -101,6 +105,7 @@ class Stream:
     carried: float = 0.0
     completions: int = 0
     v_seconds: float = 0.0
+    least_pivot: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,8 @@ def begin(number: int, objective: Objective, made: Precomputation) -> tuple[Gene
     smallest, largest = made.factor.smallest, made.factor.largest
     generation = Generation(number, objective, made.theta, smallest, largest, made.dual_error)
     stream = at_rest(made.theta, made.certificate.left, generation.blocks)
+    if made.certificate.bound is None:  # nothing is known of the reference: no estimate from it
+        stream = replace(stream, least_pivot=0.0)
     if objective.kind is Kind.LINEAR:  # all that a linear fit leaves is rounding
         stream = replace(stream, residual=made.certificate.residual, carried=0.0)
     return generation, stream
@@ -242,6 +249,7 @@ def _delete_block(
         Q=stream.Q.append(published.basis_rows),
         v_trace=v_trace,
         v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
+        least_pivot=min(stream.least_pivot, left.smallest_pivot),
     )
     residual = residual_after(generation, stream, after, rows, left, summed)
     after = replace(after, residual=residual)

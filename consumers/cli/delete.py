@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from consumers import cloudevents, topics
 from consumers.cli.options import Flags, WaitSeconds, global_options
-from consumers.cli.output import Output, counted, number, prepare
+from consumers.cli.output import Output, counted, error_number, number, prepare
 from consumers.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
@@ -263,5 +263,5 @@ def _sentence(receipt: Receipt) -> str:
         parts.append(f"{deleted}, version {receipt.version}")
     if receipt.final and receipt.error is not None:
         error = receipt.error
-        parts.append(f"error {number(error.relative)} of a budget of {number(error.budget)}")
+        parts.append(f"error {error_number(error.relative)} of a budget of {number(error.budget)}")
     return "; ".join(parts)

@@ -185,6 +185,11 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+def error_number(relative: float | None) -> str:
+    """Return a relative error for people; one that is not known is said to be so."""
+    return "unknown" if relative is None else number(relative)
+
+
 def wrapped(value: str, begin: str) -> list[str]:
     """Return a text as lines of the terminal's width, set under where it begins."""
     width = min(shutil.get_terminal_size((80, 24)).columns, 120)

@@ -12,7 +12,7 @@ from consumers.audit.finding import Result
 from consumers.audit.story import Signature, Story, Told, story_of
 from consumers.audit.story_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
 from consumers.cli.options import global_options, trust_option
-from consumers.cli.output import Output, counted, number, prepare, wrapped
+from consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
 from consumers.events import rfc3339
 from consumers.keys import keys_of_auditor
 from consumers.runtime import Runtime, open_runtime
@@ -278,7 +278,7 @@ def _answer(told: Told) -> str:
         parts.append(f"{receipt.rows_unknown} unknown")
     if receipt.error is not None:
         error = receipt.error
-        parts.append(f"error {number(error.relative)} of a budget of {number(error.budget)}")
+        parts.append(f"error {error_number(error.relative)} of a budget of {number(error.budget)}")
     parts += [told.place or "kept by the state; it has left the log", told.signature.detail]
     return "; ".join(parts)
 

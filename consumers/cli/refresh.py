@@ -14,7 +14,7 @@ import click
 
 from consumers import cloudevents, topics
 from consumers.cli.options import WaitSeconds, global_options
-from consumers.cli.output import Output, number, prepare
+from consumers.cli.output import Output, error_number, number, prepare
 from consumers.drained import lags
 from consumers.events import REFRESH_REQUESTED, RefreshRequested, Version
 from consumers.log.base import Message, Partition, Reader
@@ -119,7 +119,7 @@ def _order(
     if done is not None:
         out.line(
             f"{done.size.value} in {done.seconds:.2f} s ({done.reason}): version {version.version}"
-            f", error {number(version.error.relative)} of a budget of "
+            f", error {error_number(version.error.relative)} of a budget of "
             f"{number(version.error.budget)}"
         )
     return 0

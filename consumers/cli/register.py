@@ -11,7 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from consumers.certificates import certificate_of, check_terms
 from consumers.cli.options import Duration, Limit, global_options
-from consumers.cli.output import certificate_line, classes_line, duration, number, prepare
+from consumers.cli.output import (
+    certificate_line,
+    classes_line,
+    duration,
+    error_number,
+    number,
+    prepare,
+)
 from consumers.events import Id
 from consumers.fitness import fit_warnings
 from consumers.keys import trusted_keys
@@ -234,7 +241,7 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     lines = [
         f"registered {config.model_id}: version {done.state.version}, {config.kind} by "
         f"{config.method}, {meta.rows_live} rows, {len(config.feature_names)} features{intercept}",
-        f"error {number(meta.error.relative)} of a budget of {number(config.error_budget)}",
+        f"error {error_number(meta.error.relative)} of a budget of {number(config.error_budget)}",
     ]
     if config.class_names and meta.class_counts is not None:
         lines.append(classes_line(config.class_names, meta.class_counts))

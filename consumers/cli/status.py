@@ -10,7 +10,15 @@ import click
 from consumers import topics
 from consumers.certificates import certificate_of
 from consumers.cli.options import global_options
-from consumers.cli.output import Output, certificate_line, classes_line, duration, number, prepare
+from consumers.cli.output import (
+    Output,
+    certificate_line,
+    classes_line,
+    duration,
+    error_number,
+    number,
+    prepare,
+)
 from consumers.drained import Lag, lags, stuck
 from consumers.events import rfc3339
 from consumers.refresh_order import is_stuck
@@ -140,7 +148,7 @@ def _all(out: Output, models: Sequence[dict[str, Any]]) -> None:
                 str(m["version"]),
                 str(m["rows_live"]),
                 str(m["rows_deleted"]),
-                number(m["error"]["relative"]),
+                error_number(m["error"]["relative"]),
                 m["error"]["kind"],
                 number(m["error"]["budget"]),
                 _refresh(m),
@@ -157,12 +165,21 @@ def _refresh(m: dict[str, Any]) -> str:
     return "-" if m["pending_refresh"] is None else str(m["pending_refresh"]["reason"])
 
 
+def error_line(error: dict[str, Any]) -> str:
+    """Return the published error as a line."""
+    budget = number(error["budget"])
+    if error["kind"] == "unknown":
+        return f"unknown, which counts as over its budget of {budget}; a refresh measures it"
+    known = f"absolute {number(error['value'])}, bound {number(error['bound'])}"
+    return f"{number(error['relative'])} of a budget of {budget} ({error['kind']}, {known})"
+
+
 def _certificate(m: dict[str, Any]) -> str:
     return certificate_line(CertificateRecord.model_validate(m["certificate"]), name=False)
 
 
 def _one(out: Output, m: dict[str, Any]) -> None:
-    error, pending, every = m["error"], m["pending_refresh"], m["refresh_every_seconds"]
+    pending, every = m["pending_refresh"], m["refresh_every_seconds"]
     out.facts(
         {
             "model": m["model_id"],
@@ -174,8 +191,7 @@ def _one(out: Output, m: dict[str, Any]) -> None:
             f"({m['rows_deleted_in_generation']} in this generation)",
             "features": f"{m['features']}{' and an intercept' * m['fit_intercept']}",
             **_outputs(m),
-            "error": f"{number(error['relative'])} of a budget of {number(error['budget'])} "
-            f"({error['kind']}, absolute {number(error['value'])}, bound {number(error['bound'])})",
+            "error": error_line(m["error"]),
             **({} if m["certificate"] is None else {"certificate": _certificate(m)}),
             "refreshed": m["refreshed_at"]
             + ("" if every is None else f", every {duration(every)}"),

@@ -8,7 +8,7 @@ import click
 
 from consumers.certificates import certificate_of
 from consumers.cli.options import global_options
-from consumers.cli.output import number, prepare
+from consumers.cli.output import error_number, number, prepare
 from consumers.runtime import open_runtime
 from consumers.verify import Verification, verify as verify_model
 
@@ -42,7 +42,8 @@ def verify(ctx: click.Context, /, *, model: str) -> int:
             "refit": f"{found.method}; itself within {number(found.residual)}",
             "distance": f"{number(found.distance)} ({number(found.relative)} relative)",
             "bound": f"{number(found.bound)} ({_origin(found)})",
-            "budget": f"{number(error.budget)} relative; published error {number(error.relative)}",
+            "budget": f"{number(error.budget)} relative; published error "
+            f"{error_number(error.relative)}",
         }
     )
     said = "verified: the distance is within" if found.holds else "FAILED: the distance exceeds"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from consumers.cli.options import global_options
-from consumers.cli.output import Output, counted, number, prepare
+from consumers.cli.output import Output, counted, error_number, number, prepare
 from consumers.cli.stopping import stopped_by
 from consumers.events import Version
 from consumers.history import history
@@ -110,7 +110,7 @@ def _cells(version: Version) -> list[str]:
         version.status,
         str(version.rows_live),
         str(version.rows_deleted),
-        number(version.error.relative),
+        error_number(version.error.relative),
         version.error.kind,
         str(len(version.request_ids)),
         "-" if version.refresh is None else version.refresh.size.value,

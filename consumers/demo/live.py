@@ -196,8 +196,10 @@ class LiveTable:
         return table
 
 
-def budget_bar(error: float, budget: float) -> Text:
+def budget_bar(error: float | None, budget: float) -> Text:
     """Return error against budget as a bar that is full at the budget."""
+    if error is None:
+        return Text("━" * _BAR + "  ?  ", style="red")
     share = error / budget if budget > 0 else 1.0
     full = min(_BAR, round(share * _BAR))
     style = "red" if share > 1 else "yellow" if share > 0.6 else "green"
@@ -214,10 +216,13 @@ def version_lines(seen: Observed) -> list[Text]:
     line = _about(version.model_id, f"v{version.version}")
     gone = f" (-{seen.newly_deleted})" if seen.newly_deleted else ""
     line.append(f"{f'{version.rows_live} live{gone}':<15}")
-    over = not seen.error <= seen.budget
-    line.append(f"error {seen.error:.1e}", style="red" if over else "green")
-    share = seen.error / seen.budget
-    line.append(f" ({share:.0%} of budget)".ljust(18), style="red" if over else "dim")
+    if seen.error is None:
+        line.append("error unknown".ljust(13 + 18), style="red")
+    else:
+        over = version.error.over
+        line.append(f"error {seen.error:.1e}", style="red" if over else "green")
+        share = seen.error / seen.budget
+        line.append(f" ({share:.0%} of budget)".ljust(18), style="red" if over else "dim")
     line.append(f"true {seen.true_error:.1e}")
     line.append(f"  {version.error.kind}", style="dim")
     if version.error.kind == "certificate" and seen.bound is not None:

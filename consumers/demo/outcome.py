@@ -44,8 +44,8 @@ class Observed:
     ordered: str | None = None
 
     @property
-    def error(self) -> float:
-        """The published error, relative."""
+    def error(self) -> float | None:
+        """The published error, relative; None where it is unknown."""
         return self.version.error.relative
 
     @property

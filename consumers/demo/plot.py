@@ -64,7 +64,7 @@ def _figure(outcome: Outcome) -> Figure:
 
 def _panel(ax: Any, model: str, seen: Sequence[Observed]) -> None:
     versions = [one.version.version for one in seen]
-    published = [max(one.error, _FLOOR) for one in seen]
+    published = [math.nan if one.error is None else max(one.error, _FLOOR) for one in seen]
     true = [max(one.true_error, _FLOOR) for one in seen]
     bounds = [(one.version.version, one.bound) for one in seen if one.bound is not None]
     ax.set_yscale("log")

@@ -90,7 +90,10 @@ def model_summary(outcome: Outcome, model: str) -> dict[str, Any]:
         "rows_deleted": seen[-1].version.rows_deleted,
         "refreshes": {str(size): sizes[size] for size in Size if sizes[size]},
         "budget": seen[0].budget,
-        "worst_published_error": max(one.error for one in seen),
+        "worst_published_error": max(
+            (one.error for one in seen if one.error is not None), default=None
+        ),
+        "versions_of_unknown_error": sum(one.error is None for one in seen),
         "worst_true_error": max(one.true_error for one in seen),
         "worst_true_error_after_refresh": max(
             (one.true_error for one in seen if one.version.refresh is not None), default=None
@@ -119,12 +122,18 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("rows deleted", str(summary["rows_deleted"])),
         ("refreshes (median time)", "\n".join(refreshes) or "none"),
         ("error budget", f"{summary['budget']:.1e}"),
-        ("worst published error", f"{summary['worst_published_error']:.1e}"),
+        ("worst published error", _worst(summary)),
         ("worst true error", f"{summary['worst_true_error']:.1e}"),
         ("worst true error after a refresh", "none" if after is None else f"{after:.1e}"),
         ("fit, precompute, store", f"{summary['register_seconds'] * 1000:.0f} ms"),
         ("retraining (scikit-learn)", f"{summary['retrain_seconds'] * 1000:.1f} ms"),
     ]
+
+
+def _worst(summary: dict[str, Any]) -> str:
+    worst, unknown = summary["worst_published_error"], summary["versions_of_unknown_error"]
+    told = "unknown" if worst is None else f"{worst:.1e}"
+    return f"{told}; {unknown} versions unknown" if unknown and worst is not None else told
 
 
 def _version(seen: Observed) -> dict[str, Any]:

@@ -143,4 +143,5 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         carried=meta.carried,
         completions=meta.completions,
         v_seconds=meta.v_seconds,
+        least_pivot=meta.least_pivot,
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from engine.certified import Ledger, Terms
+from engine.error import over_budget
 from engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from engine.objective import Kind
 from engine.policy import Limits
@@ -38,14 +39,22 @@ class _Stored(BaseModel):
 
 
 class ErrorRecord(_Stored):
-    """The ``error`` object of versions and receipts (contract 2.2)."""
+    """The ``error`` object of versions and receipts (contract 2.2).
 
-    value: Finite
-    kind: Literal["exact", "estimate", "certificate"]
+    Of the kind ``unknown``, value, bound and relative are None.
+    """
+
+    value: Finite | None
+    kind: Literal["exact", "estimate", "certificate", "unknown"]
     bound: Finite | None
     certified_version: int | None
     budget: Finite
-    relative: Finite
+    relative: Finite | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it counts as over its budget; what is not known does."""
+        return over_budget(self.relative, self.budget)
 
 
 class CertificateRecord(_Stored):
@@ -145,6 +154,7 @@ class Meta(_Stored):
     carried: float
     completions: Count
     v_seconds: float = 0.0
+    least_pivot: float = 1.0
     first_deletion_at: datetime | None = None
     error: ErrorRecord
     certified: float | None = None

@@ -62,6 +62,7 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
         "carried": stream.carried,
         "completions": float(stream.completions),
         "v_seconds": stream.v_seconds,
+        "least_pivot": stream.least_pivot,
     }
     return scalars, {name: getattr(stream, name) for name in THETAS}
 
@@ -101,6 +102,7 @@ def read_staged(
         carried=scalars["carried"],
         completions=int(scalars["completions"]),
         v_seconds=scalars.get("v_seconds", 0.0),
+        least_pivot=scalars.get("least_pivot", 1.0),
     )
     sentinels = store.sentinels(where, meta, sampled)
     return Staged(where, generation, stream, sentinels, result.ledger)

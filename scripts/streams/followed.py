@@ -98,7 +98,7 @@ class Followed:
 
         The library leaves that question to its caller; the workers ask it of the same state.
         """
-        if error.relative > BUDGET:
+        if error.over(BUDGET):
             return "budget"
         state = self.model._fitted
         facts = facts_of(
@@ -141,7 +141,7 @@ def median_us(seconds: Sequence[float]) -> float:
 def said(error: PublishedError, scale: float) -> dict[str, float | str | None]:
     """Return a published error relative to ``scale``, as a record has it."""
     return {
-        "published": error.value / scale,
+        "published": None if error.value is None else error.value / scale,
         "bound": None if error.bound is None else error.bound / scale,
         "known": str(error.kind),
     }

@@ -108,7 +108,7 @@ def ratios(records: Sequence[Record]) -> str:
     """Return quantiles of published over true error, by kind, method and how it is known."""
     groups: dict[tuple[str, str, str], list[float]] = {}
     for record in records:
-        if "published" in record and record["true"] > _RESOLVED:
+        if record.get("published") is not None and record["true"] > _RESOLVED:
             key = (record["kind"], record["method"], record["known"])
             groups.setdefault(key, []).append(record["published"] / record["true"])
     lines = [

@@ -23,6 +23,7 @@ from consumers import chain, topics
 from consumers.demo import checks, report
 from consumers.demo.checks import Check
 from consumers.demo.command import demo
+from consumers.demo.live import budget_bar, version_lines
 from consumers.demo.outcome import Observed, Outcome
 from consumers.demo.retraining import retrain
 from consumers.demo.scenario import Request
@@ -161,6 +162,23 @@ def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SOURCE = Source(topic=topics.DELETIONS, partition=0, offset=7)
 DISTANCE = 1e-3
+
+
+UNKNOWN = {"value": None, "kind": "unknown", "bound": None, "relative": None}
+
+
+def unknown() -> Observed:
+    """Return a version whose error is unknown."""
+    seen = observed(None)
+    error = seen.version.error.model_copy(update=UNKNOWN)
+    return replace(seen, version=seen.version.model_copy(update={"error": error}))
+
+
+def test_a_version_of_unknown_error_is_shown_as_that() -> None:
+    seen = unknown()
+    assert seen.error is None
+    assert "error unknown" in "".join(line.plain for line in version_lines(seen))
+    assert "?" in budget_bar(seen.error, seen.budget).plain
 
 
 def observed(

@@ -41,7 +41,7 @@ def test_a_rebuild_whose_answer_is_zero_is_swapped_in(memory: Platform) -> None:
     assert memory.final(request).status == "APPLIED"
     newest = memory.versions()[-1]
     assert newest.refresh is not None
-    assert np.isfinite(newest.error.relative)
+    assert newest.error.kind != "unknown"
     assert memory.load().meta.pending_job is None
 
 
@@ -80,6 +80,7 @@ def test_an_error_that_a_fresh_fit_leaves_is_not_refitted_without_end(memory: Pl
     X = rng.standard_normal((300, 5))
     data = plain(X, X @ np.arange(5.0) + rng.standard_normal(300))
     left = memory.register("probe", data).state.meta.error.relative
+    assert left is not None
     memory.register("near", data, budget=2 * left)
     memory.drain()
     assert [version.refresh for version in memory.versions("near")] == [None]
@@ -109,6 +110,7 @@ def test_a_fit_that_is_near_its_limits_is_told_of(memory: Platform) -> None:
     data = plain(rng.standard_normal((300, 3)), rng.standard_normal(300))
     fine = memory.register("m", data).state
     assert fit_warnings(fine.meta.config, fine.generation, fine.stream) == []
+    assert fine.meta.error.relative is not None
     near = memory.register("n", data, budget=2 * fine.meta.error.relative).state
     [line] = fit_warnings(near.meta.config, near.generation, near.stream)
     assert "the fit itself uses 50% of the error budget" in line

@@ -245,7 +245,8 @@ def test_every_version_keeps_its_bound_through_refreshes_of_all_sizes() -> None:
         if model.error.bound is not None:
             bounded += 1
             assert error <= model.error.bound
-        assert error <= 4 * model.error.value + 1e-12
+        if model.error.value is not None:
+            assert error <= 4 * model.error.value + 1e-12
     assert bounded >= 4
 
 

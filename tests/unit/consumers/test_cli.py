@@ -13,7 +13,8 @@ import structlog
 
 from consumers.cli import main
 from consumers.cli.options import Duration, Limit, WaitSeconds
-from consumers.cli.output import duration, plain_table
+from consumers.cli.output import duration, error_number, plain_table
+from consumers.cli.status import error_line
 from consumers.demo import command as demo_command
 
 REGISTER = ("register", "m", "--id", "id", "--target", "y", "--kind", "linear")
@@ -37,6 +38,16 @@ def test_summaries_of_the_group_are_those_of_the_commands() -> None:
         command = main.lethe.get_command(context, name)
         assert command is not None
         assert command.get_short_help_str(200) == summary
+
+
+def test_an_error_that_is_not_known_is_said_to_be_so_and_not_a_number() -> None:
+    assert (error_number(None), error_number(0.00681)) == ("unknown", "0.00681")
+    unknown = {"relative": None, "value": None, "bound": None, "kind": "unknown", "budget": 0.01}
+    assert error_line(unknown) == (
+        "unknown, which counts as over its budget of 0.01; a refresh measures it"
+    )
+    known = {"relative": 0.5, "value": 1.0, "bound": None, "kind": "estimate", "budget": 0.01}
+    assert error_line(known) == "0.5 of a budget of 0.01 (estimate, absolute 1, bound -)"
 
 
 def test_every_command_takes_the_global_options() -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.crossover import folding_seconds, rebuilding_seconds, step_seconds
+from engine.crossover import (
+    folding_seconds,
+    polishing_seconds,
+    rebuilding_seconds,
+    refitting_seconds,
+    step_seconds,
+)
 
 
 def cost(n: int, d: int, batches: list[int], at: float | None) -> float:
@@ -62,3 +68,40 @@ def test_a_compact_costs_a_rebuild_where_its_arithmetic_says(hessians: int, at: 
     n, d = 10**9, 1000
     compact, rebuild = folding_seconds(n, d, int(at * d)), rebuilding_seconds(n, d, hessians)
     assert compact == pytest.approx(rebuild, rel=1e-3)
+
+
+MEASURED = [
+    # n, d, hard, milliseconds of a polish and of a rebuild (docs/guards.md)
+    (500, 10, False, 0.2, 1.5),
+    (500, 10, True, 13.1, 2.6),
+    (20_000, 10, False, 2.1, 35.3),
+    (2_000, 30, True, 44.9, 21.0),
+    (20_000, 30, False, 2.5, 84.6),
+    (2_000, 100, True, 57.6, 28.5),
+    (10_000, 100, False, 2.3, 67.9),
+    (10_000, 300, True, 666.9, 907.5),
+    (2_000, 1000, False, 131.4, 1416.8),
+    (2_000, 1000, True, 297.1, 1798.5),
+]
+
+
+@pytest.mark.parametrize(("n", "d", "hard", "polish", "rebuild"), MEASURED)
+def test_of_polish_and_rebuild_the_one_that_was_faster_is_priced_lower(
+    n: int, d: int, hard: bool, polish: float, rebuild: float
+) -> None:
+    priced = polishing_seconds(n, d, n // 50, hard=hard, stored=False)
+    beside = refitting_seconds(n, d, hard=hard, stored=False)
+    assert (priced < beside) is (polish < rebuild)
+
+
+def test_a_store_that_is_written_again_speaks_for_the_polish() -> None:
+    for n, d in ((5_000, 100), (20_000, 100)):
+        library = (
+            polishing_seconds(n, d, 10, hard=True, stored=False),
+            refitting_seconds(n, d, hard=True, stored=False),
+        )
+        worker = (
+            polishing_seconds(n, d, 10, hard=True, stored=True),
+            refitting_seconds(n, d, hard=True, stored=True),
+        )
+        assert worker[1] - library[1] == pytest.approx(2 * (worker[0] - library[0]))

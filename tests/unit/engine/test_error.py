@@ -86,6 +86,7 @@ def test_a_linear_error_is_exact_and_carries_a_bound() -> None:
     error = published_error(state.generation, stream, everyone, len(everyone.rows))
     assert error.kind is ErrorKind.EXACT
     assert error.bound == error.value
+    assert error.value is not None
     assert error.relative == error.value / norm(stream.published)
     assert distance(stream.published, state.retrained(12)) <= error.value
 
@@ -95,6 +96,7 @@ def test_a_logistic_error_is_an_estimate_without_a_bound_until_it_is_certified()
     n = len(everyone.rows)
     estimate = published_error(state.generation, stream, everyone, n)
     assert (estimate.kind, estimate.bound) == (ErrorKind.ESTIMATE, None)
+    assert estimate.value is not None
     assert estimate.value > distance_to_exact(stream)
     certified = published_error(state.generation, stream, everyone, n, certified=0.25)
     assert certified.kind is ErrorKind.CERTIFICATE
@@ -182,6 +184,7 @@ def test_the_relative_error_has_a_floor() -> None:
     nothing = replace(stream, published=np.zeros_like(stream.published))
     assert scale(state.generation, nothing) == 1e-3 * norm(state.generation.theta_b)
     error = published_error(state.generation, nothing, everyone, len(everyone.rows))
+    assert error.value is not None
     assert error.relative == error.value / scale(state.generation, nothing)
 
 
@@ -191,5 +194,6 @@ def test_where_retraining_gives_zero_the_relative_error_is_the_absolute_one() ->
     origin = replace(state.generation, theta_b=nothing)
     at_zero = replace(stream, theta_exact=nothing, published=nothing)
     error = published_error(origin, at_zero, everyone, len(everyone.rows))
+    assert error.value is not None
     assert 0 < error.value < 1e-9
     assert error.relative == error.value

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine import LinearModel, LogisticModel, Size
+from engine import ErrorKind, LinearModel, LogisticModel, Size
 from engine.certificate import Certificate, HessianFloor
 from engine.errors import IllConditioned, InvalidData, LetheError, NotConverged
 from engine.factor import factorise
@@ -98,6 +98,9 @@ def _holds(model: Model, X: Array, y: Array, weight: Array, gone: set[int]) -> N
         design = np.hstack([X, np.ones((ROWS, 1))])
     error = model.error
     assert np.isfinite(theta).all()
+    if error.value is None or error.relative is None:  # nothing is stated that could be false
+        assert (error.kind, model.kind) == (ErrorKind.UNKNOWN, Kind.LOGISTIC)
+        return
     assert np.isfinite([error.value, error.relative, error.bound or 0.0]).all()
     truth = _retrained(model.kind, design[live], y[live], weight[live], penalty)
     off = _length(theta.astype(np.longdouble) - truth)
@@ -167,7 +170,7 @@ def test_features_and_ridge_scaled_together_are_no_reason_to_refuse(
         one.delete(["0", "1"], method="exact")
         one.refresh(Size.REBUILD)
     np.testing.assert_allclose(model.theta * 1e150, plain.theta, rtol=1e-9)
-    assert model.error.relative <= 1e-9
+    assert not model.error.over(1e-9)
 
 
 def test_targets_of_1e200_have_an_error_that_is_a_number() -> None:
@@ -176,7 +179,9 @@ def test_targets_of_1e200_have_an_error_that_is_a_number() -> None:
     for one in (model, plain):
         one.delete(["0", "1"], method="pru")
     np.testing.assert_allclose(model.theta / 1e200, plain.theta, rtol=1e-9)
-    assert 0.0 < model.error.relative == pytest.approx(plain.error.relative)
+    assert model.error.relative == pytest.approx(plain.error.relative)
+    assert model.error.relative is not None
+    assert 0.0 < model.error.relative < np.inf
 
 
 def test_features_of_1e_150_with_a_ridge_as_small_are_refused_in_plain_words() -> None:
@@ -267,7 +272,7 @@ def test_a_polish_whose_relative_error_would_overflow_changes_nothing() -> None:
             model.refresh(size)
         except LetheError:
             assert model.error == before
-        assert np.isfinite(model.error.relative)
+        assert model.error.relative is None or np.isfinite(model.error.relative)
 
 
 @pytest.mark.parametrize("kind", [LinearModel, LogisticModel])

@@ -15,6 +15,7 @@ from engine import (
     LogisticModel,
     PublishedError,
     Size,
+    policy,
 )
 from engine.errors import IllConditioned, InvalidData, UnknownRows
 from engine.objective import Array
@@ -83,7 +84,7 @@ def test_every_family_ends_within_its_budget_after_the_policys_refresh(kind: str
             result = model.delete([f"u{i}" for i in batch])
             true = _distance(model, data, gone)
             assert result.bound is None or true <= result.bound, name
-            if result.error.relative > model.error_budget:
+            if result.error.over(model.error_budget):
                 model.refresh()
                 true = _distance(model, data, gone)
                 bound = model.error.bound
@@ -212,10 +213,10 @@ def test_all_but_a_few_rows_may_go(kind: str) -> None:
     for at in range(0, len(gone), 29):
         batch = gone[at : at + 29]
         result = model.delete([f"u{i}" for i in batch], method="exact")
-        if result.error.relative > model.error_budget:
+        if result.error.over(model.error_budget):
             model.refresh()
         true = _distance(model, data, set(gone[: at + 29]))
-        assert result.bound is None or true <= model.error.value + 1e-12
+        assert result.bound is None or true <= result.bound + 1e-12
     model.refresh(Size.REBUILD)
     assert model.error.bound is not None
     assert _distance(model, data, set(gone)) <= model.error.bound
@@ -238,7 +239,7 @@ def test_when_one_class_is_left_the_intercept_is_penalised_and_says_so() -> None
     assert np.isfinite(model.theta).all()
     np.testing.assert_allclose(result.step[:12] + _model(data).theta, model.theta, atol=1e-12)
     model.delete([f"u{live[0]}"])  # the stream goes on
-    assert model.error.relative < 0.1
+    assert not model.error.over(0.1)
 
 
 def test_one_class_at_fitting_time_is_penalised_too_and_without_an_intercept_needs_nothing() -> (
@@ -281,7 +282,7 @@ def test_changing_the_method_completes_what_the_other_left() -> None:
     data = make("benign", "linear")
     model = _model(data)
     model.delete(["u1", "u2"], method="exact")
-    exact = model.error.value
+    exact = model.error.bound
     model.delete(["u3"], method="pru")
     # One row's projection is lost, not three rows': nothing published is taken back.
     alone = _model(data)
@@ -289,6 +290,7 @@ def test_changing_the_method_completes_what_the_other_left() -> None:
     alone.refresh(Size.COMPLETE)
     alone.delete(["u3"], method="pru")
     assert model.error.value == pytest.approx(alone.error.value, rel=1e-9)
+    assert exact is not None
     assert exact < 1e-9
     model.delete(["u4"], method="exact")
     assert _distance(model, data, {1, 2, 3, 4}) < 1e-12
@@ -314,7 +316,10 @@ def test_an_ordered_refresh_of_each_size_never_makes_it_worse(kind: str, size: S
             assert after <= 1e-8 * before, name
 
 
-def test_a_polish_that_falls_short_is_followed_by_a_rebuild() -> None:
+def test_a_polish_that_falls_short_is_followed_by_a_rebuild(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policy, "refitting_seconds", lambda *_, **__: np.inf)
     data = make("near_separable", "logistic")
     model = LogisticModel(ridge=1e-3, error_budget=1e-17).fit(data.X, data.y[:, 0], ids=_ids(data))
     model.delete([f"u{i}" for i in data.deleted[:30]], method="exact")
@@ -362,7 +367,8 @@ def test_sentinels_are_renewed_before_too_few_are_left() -> None:
         left = model._fitted.sentinels.ids
         assert len(left) >= min(128, len(model.live_ids) // 2)
         assert set(left) <= set(model.live_ids)
-        assert model.error.value > 0
+        value = model.error.value
+        assert value is None or value > 0
 
 
 @pytest.mark.parametrize("kind", [LinearModel, LogisticModel])

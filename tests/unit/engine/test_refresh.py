@@ -53,6 +53,34 @@ MANY = LIMITS.rows(2000) + 1
         (replace(LOGISTIC, remaining=0.0026), None, Size.POLISH, "quadratic model"),
         (replace(LINEAR, remaining=0.0026), None, Size.POLISH, "rounding"),
         (replace(LINEAR, remaining=0.0026, audited=True), None, Size.REBUILD, "rounding"),
+        # What is unknown counts as over every budget. The cheaper of polish and rebuild.
+        (replace(LOGISTIC, remaining=None), None, Size.POLISH, "the error is unknown"),
+        (replace(LOGISTIC, remaining=np.nan), None, Size.POLISH, "quadratic model"),
+        (
+            replace(LOGISTIC, remaining=None, d=20, rows_live=2000),
+            None,
+            Size.REBUILD,
+            "the error is unknown, and a rebuild costs less",
+        ),
+        (replace(LOGISTIC, remaining=0.1, d=20, rows_live=2000), None, Size.POLISH, "quadratic"),
+        (
+            replace(LOGISTIC, remaining=None, d=100, rows_live=10_000),
+            None,
+            Size.REBUILD,
+            "costs less",
+        ),
+        (
+            replace(LOGISTIC, remaining=None, d=100, rows_live=10_000, stored=True),
+            None,
+            Size.POLISH,
+            "the error is unknown",
+        ),
+        (
+            replace(LOGISTIC, remaining=None, deleted_in_generation=MANY),
+            None,
+            Size.POLISH,
+            "2049 rows",
+        ),
         # A generation that is used up.
         (replace(LINEAR, deleted_in_generation=MANY - 1), None, Size.COMPLETE, "far under"),
         (replace(LINEAR, deleted_in_generation=MANY), None, Size.COMPACT, "2049 rows deleted"),
