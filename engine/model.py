@@ -8,7 +8,6 @@ model.theta, model.intercept, model.error
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,39 +15,17 @@ from numpy.typing import ArrayLike
 
 from engine.blockwise import precompute_blocks
 from engine.classes import one_sided, probabilities
-from engine.error import (
-    SENTINELS,
-    ErrorKind,
-    PublishedError,
-    Sentinels,
-    believed_estimate,
-    published_error,
-)
+from engine.error import PublishedError
 from engine.errors import IllConditioned, InvalidData
-from engine.factor import Factor
-from engine.membership import Membership, checked_rows, numbers
+from engine.fitted import Fitted
+from engine.membership import checked_rows, numbers
 from engine.methods import method_named
 from engine.objective import Array, Kind, Objective, check_finite, ridge_penalty
 from engine.policy import Choice, Limits, Size, choose, facts_of
-from engine.refresh import NewGeneration, adopt_polish, compact, complete, polish_snapshot, rebuild
+from engine.refresh import complete
 from engine.result import DeletionResult
-from engine.stream import Generation, Stream, at_rest, begin, delete
 
 _OVERFLOW = np.errstate(over="ignore", invalid="ignore")  # found in the figures: no warning
-
-
-@dataclass(slots=True)
-class _Fitted:
-    """Everything that `fit` makes. ``method`` is the one used since the last refresh, if any."""
-
-    members: Membership
-    generation: Generation
-    stream: Stream
-    factor: Factor
-    sentinels: Sentinels
-    certified: float | None
-    classes: tuple[str, ...]
-    method: str | None = None
 
 
 class _Model:
@@ -72,7 +49,7 @@ class _Model:
         self.error_budget = float(error_budget)
         self.limits = limits or Limits()
         self.seed = seed
-        self._state: _Fitted | None = None
+        self._state: Fitted | None = None
         self._flat = True
 
     # -- fitting ------------------------------------------------------------------------------
@@ -126,20 +103,9 @@ class _Model:
         )
         objective = Objective(self.kind, penalty)
         made = precompute_blocks(objective, rows)
-        generation, stream = begin(0, objective, made)
-        members = Membership.of(self.kind, names, rows, made.dual_rows)
-        sentinels, bound = members.sentinels(generation, self.seed), made.certificate.bound
-        published_error(generation, stream, sentinels, len(rows), bound)  # refuses what has none
+        fitted = Fitted.of(objective, names, rows, made, classes, self.seed)
         self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
-        self._state = _Fitted(
-            members,
-            generation,
-            stream,
-            made.factor,
-            sentinels,
-            bound,
-            classes,
-        )
+        self._state = fitted
         return self
 
     # -- deletion -----------------------------------------------------------------------------
@@ -177,41 +143,13 @@ class _Model:
         method_named(method)  # a wrong one is refused whatever the ids are
         new = state.members.live_among(ids)
         before = state.stream.published
-        if new and self._needs_refit(state, new):
+        if new and state.needs_refit(new):
             self.refresh(Size.REBUILD, without=new)
-            error = self.error
+            error = state.error
         else:
-            error = self._update(state, new, method) if new else self.error
-        return DeletionResult(
-            new, self._shaped(state.stream.published - before), error, error.bound
-        )
-
-    def _update(self, state: _Fitted, ids: tuple[str, ...], method: str) -> PublishedError:
-        """Delete live rows by a step, and return the error; what refuses, leaves all as it was."""
-        members, stream = state.members, state.stream
-        if state.method not in (None, method):
-            stream = complete(stream)
-        places = members.places(ids)
-        rows, W = members.rows.take(places), members.W[places]
-        done = delete(state.generation, stream, rows, W, method_named(method))
-        sentinels = state.sentinels.without(frozenset(ids))
-        left = len(members) - len(ids)
-        error = published_error(state.generation, done.stream, sentinels, left)
-        members.forget(ids)
-        state.sentinels = sentinels
-        state.stream, state.certified, state.method = done.stream, None, method
-        if 2 * len(sentinels.ids) >= min(SENTINELS, left):
-            return error
-        seed = self.seed + state.generation.number
-        state.sentinels = members.sentinels(state.generation, seed)
-        return self.error
-
-    def _needs_refit(self, state: _Fitted, ids: tuple[str, ...]) -> bool:
-        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is. O(k m)."""
-        if len(ids) == len(state.members):
-            return True
-        unpenalised = bool(state.generation.objective.penalty[-1] == 0)
-        return unpenalised and 0 in state.members.counts_without(ids)
+            error = state.delete(new, method) if new else state.error
+        moved = self._shaped(state.stream.published - before)
+        return DeletionResult(new, moved, error, error.bound)
 
     # -- refresh ------------------------------------------------------------------------------
 
@@ -248,80 +186,47 @@ class _Model:
             state.generation,
             state.stream,
             rows_live=len(state.members),
-            estimate=_not_measured(state),
+            estimate=state.estimate(),
             budget_relative=self.error_budget,
             audited=state.certified is not None,
         )
         choice = choose(facts, self.limits, ordered)
+        target = self.limits.far_under * facts.budget
         if choice.size is Size.REBUILD or len(state.members) == 0:
             self._rebuild(state, leave_out)
         elif choice.size is Size.COMPLETE:
             state.stream = complete(state.stream)
         elif choice.size is Size.COMPACT:
-            live = state.members.live
-            rows, W = state.members.rows.take(live), state.members.W[live]
-            try:
-                made = compact(state.generation, state.stream, state.factor, rows, W)
-            except IllConditioned as error:
-                choice = Choice(Size.REBUILD, f"a compact cannot be had: {error}")
-                self._rebuild(state, ())
-            else:
-                self._take_generation(state, made)
+            choice = self._compact(state, choice)
         else:
-            target = self.limits.far_under * facts.budget
-            left = self._polish(state, target)
-            if state.certified is None:
-                choice = Choice(Size.REBUILD, "a polish ended without a bound")
-                self._rebuild(state, ())
-            elif not left <= target and ordered is None:
-                choice = Choice(Size.REBUILD, "a polish did not reach its target")
-                self._rebuild(state, ())
+            choice = self._polish(state, choice, target, needed=ordered is None)
         state.method = None
         return choice
 
-    def _polish(self, state: _Fitted, target: float) -> float:
-        """Polish, and return what is left."""
-        live = state.members.live
-        rows, W = state.members.rows.take(live), state.members.W[live]
-        polished = polish_snapshot(
-            state.generation, state.stream, state.factor, rows, W, target=target
-        )
-        stream, left = adopt_polish(state.stream, polished), len(state.members)
-        published_error(state.generation, stream, state.sentinels, left, polished.certified)
-        state.stream, state.certified = stream, polished.certified
-        return polished.left
+    def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:
+        """Polish; what ends without a bound, or falls short of a needed target, is rebuilt."""
+        left = state.polish(target)
+        if state.certified is None:
+            return self._rebuild(state, (), "a polish ended without a bound")
+        if needed and not left <= target:
+            return self._rebuild(state, (), "a polish did not reach its target")
+        return choice
 
-    def _rebuild(self, state: _Fitted, leave_out: tuple[str, ...]) -> None:
-        """Refit on the live rows without ``leave_out``; a failure leaves the state as it was."""
-        remain = state.members.live_without(leave_out)
-        if not remain.any():
-            state.members.forget(leave_out)
-            state.sentinels = state.sentinels.without(frozenset(leave_out))
-            origin = np.zeros_like(state.stream.theta_exact)
-            state.stream = at_rest(origin, 0.0, state.generation.blocks)
-            return
-        rows = state.members.rows.take(remain)
-        generation = state.generation
-        if self.fit_intercept and one_sided(self.kind, rows):
-            penalised = Objective(self.kind, np.full(generation.objective.d, self.ridge))
-            generation = replace(generation, objective=penalised)
-        made = rebuild(generation, rows, state.stream.theta_exact)
-        published_error(made.generation, made.stream, state.sentinels, len(rows), made.certified)
-        state.members.forget(leave_out)
-        self._take_generation(state, made)
+    def _compact(self, state: Fitted, choice: Choice) -> Choice:
+        try:
+            state.compact()
+        except IllConditioned as error:
+            return self._rebuild(state, (), f"a compact cannot be had: {error}")
+        return choice
 
-    def _take_generation(self, state: _Fitted, made: NewGeneration) -> None:
-        state.generation, state.stream, state.factor = made.generation, made.stream, made.factor
-        state.members.W[state.members.live] = made.dual_rows
-        state.certified = made.certified
-        state.sentinels = state.members.sentinels(
-            made.generation, self.seed + made.generation.number
-        )
+    def _rebuild(self, state: Fitted, leave_out: tuple[str, ...], reason: str = "") -> Choice:
+        state.rebuild(leave_out, self.ridge, intercept=self.fit_intercept)
+        return Choice(Size.REBUILD, reason)
 
     # -- reading ------------------------------------------------------------------------------
 
     @property
-    def _fitted(self) -> _Fitted:
+    def _fitted(self) -> Fitted:
         if self._state is None:
             raise InvalidData("the model is not fitted; call fit first")
         return self._state
@@ -352,12 +257,7 @@ class _Model:
     @_OVERFLOW
     def error(self) -> PublishedError:
         """Error of the published parameters against retraining on the live rows."""
-        state = self._fitted
-        if len(state.members) == 0:
-            return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
-        return published_error(
-            state.generation, state.stream, state.sentinels, len(state.members), state.certified
-        )
+        return self._fitted.error
 
     @property
     def live_ids(self) -> tuple[str, ...]:
@@ -389,13 +289,6 @@ class _Model:
                 margin = margin + published[-1]
         check_finite("prediction", margin, "rescale its features")
         return self._shaped(margin if self.kind is Kind.LINEAR else probabilities(margin))
-
-
-def _not_measured(state: _Fitted) -> float | None:
-    """Return what the sentinels estimate on top of what is carried; 0 after an audit."""
-    if state.certified is not None:
-        return 0.0
-    return believed_estimate(state.generation, state.stream, state.sentinels, len(state.members))
 
 
 class LinearModel(_Model):

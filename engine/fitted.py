@@ -1,0 +1,177 @@
+"""A fitted library model: its rows and its state, and what a deletion or a refresh makes of them.
+
+What refuses, leaves everything as it was: a new state is adopted only once its error can be stated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.classes import one_sided
+from engine.error import (
+    SENTINELS,
+    ErrorKind,
+    PublishedError,
+    Sentinels,
+    believed_estimate,
+    published_error,
+)
+from engine.factor import Factor
+from engine.membership import Membership
+from engine.methods import method_named
+from engine.objective import Objective, Rows
+from engine.precompute import Precomputation
+from engine.refresh import NewGeneration, adopt_polish, compact, complete, polish_snapshot, rebuild
+from engine.stream import Generation, Stream, at_rest, begin, delete
+
+
+@dataclass(slots=True)
+class Fitted:
+    """Everything that `fit` makes.
+
+    Attributes
+    ----------
+    members, generation, stream, factor, sentinels
+        The rows and the state.
+    certified
+        A bound of |theta_exact - theta*_live| from an audit of this state, or None.
+    classes
+        Names of the classes; none where the labels were 0 and 1.
+    seed
+        Draws the sentinels.
+    method
+        The one used since the last refresh, if any.
+    """
+
+    members: Membership
+    generation: Generation
+    stream: Stream
+    factor: Factor
+    sentinels: Sentinels
+    certified: float | None
+    classes: tuple[str, ...]
+    seed: int
+    method: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        objective: Objective,
+        names: tuple[str, ...],
+        rows: Rows,
+        made: Precomputation,
+        classes: tuple[str, ...],
+        seed: int,
+    ) -> Fitted:
+        """Return a fresh fit of ``rows``.
+
+        Raises
+        ------
+        IllConditioned
+            Its error cannot be stated.
+        """
+        generation, stream = begin(0, objective, made)
+        members = Membership.of(objective.kind, names, rows, made.dual_rows)
+        sentinels, bound = members.sentinels(generation, seed), made.certificate.bound
+        fitted = cls(members, generation, stream, made.factor, sentinels, bound, classes, seed)
+        _ = fitted.error
+        return fitted
+
+    @property
+    def error(self) -> PublishedError:
+        """Error of what is published against retraining on the live rows."""
+        live = len(self.members)
+        if live == 0:
+            return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
+        return published_error(self.generation, self.stream, self.sentinels, live, self.certified)
+
+    def estimate(self) -> float | None:
+        """Return what the sentinels estimate on top of what is carried; 0 after an audit."""
+        if self.certified is not None:
+            return 0.0
+        return believed_estimate(self.generation, self.stream, self.sentinels, len(self.members))
+
+    def needs_refit(self, ids: tuple[str, ...]) -> bool:
+        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is. O(k m)."""
+        if len(ids) == len(self.members):
+            return True
+        unpenalised = bool(self.generation.objective.penalty[-1] == 0)
+        return unpenalised and 0 in self.members.counts_without(ids)
+
+    def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
+        """Delete live rows by a step, and return the error.
+
+        Another method than the last one first completes what that one had left. Cost that of
+        `engine.stream.delete`; O(n d) for a new sample once half of the old one is deleted.
+        """
+        members, stream = self.members, self.stream
+        if self.method not in (None, method):
+            stream = complete(stream)
+        places = members.places(ids)
+        rows, W = members.rows.take(places), members.W[places]
+        done = delete(self.generation, stream, rows, W, method_named(method))
+        sentinels = self.sentinels.without(frozenset(ids))
+        left = len(members) - len(ids)
+        error = published_error(self.generation, done.stream, sentinels, left)
+        members.forget(ids)
+        self.sentinels = sentinels
+        self.stream, self.certified, self.method = done.stream, None, method
+        if 2 * len(sentinels.ids) >= min(SENTINELS, left):
+            return error
+        self.sentinels = members.sentinels(self.generation, self.seed + self.generation.number)
+        return self.error
+
+    def polish(self, target: float) -> float:
+        """Polish to ``target``, and return what is left. Cost O(n d) a pass."""
+        live = self.members.live
+        rows, W = self.members.rows.take(live), self.members.W[live]
+        polished = polish_snapshot(
+            self.generation, self.stream, self.factor, rows, W, target=target
+        )
+        stream = adopt_polish(self.stream, polished)
+        left = len(self.members)
+        published_error(self.generation, stream, self.sentinels, left, polished.certified)
+        self.stream, self.certified = stream, polished.certified
+        return polished.left
+
+    def compact(self) -> None:
+        """Fold V away. Cost O(n K d).
+
+        Raises
+        ------
+        IllConditioned
+            It would leave too little known of the inverse: rebuild.
+        """
+        live = self.members.live
+        rows, W = self.members.rows.take(live), self.members.W[live]
+        self._take(compact(self.generation, self.stream, self.factor, rows, W))
+
+    def rebuild(self, leave_out: tuple[str, ...], ridge: float, *, intercept: bool) -> None:
+        """Refit on the live rows without ``leave_out``. Cost O(n d^2).
+
+        A class that has no row left makes an ``intercept`` penalised, by ``ridge`` like the rest.
+        """
+        remain = self.members.live_without(leave_out)
+        if not remain.any():
+            self.members.forget(leave_out)
+            self.sentinels = self.sentinels.without(frozenset(leave_out))
+            origin = np.zeros_like(self.stream.theta_exact)
+            self.stream = at_rest(origin, 0.0, self.generation.blocks)
+            return
+        rows = self.members.rows.take(remain)
+        generation, kind = self.generation, self.generation.objective.kind
+        if intercept and one_sided(kind, rows):
+            penalised = Objective(kind, np.full(generation.objective.d, ridge))
+            generation = replace(generation, objective=penalised)
+        made = rebuild(generation, rows, self.stream.theta_exact)
+        published_error(made.generation, made.stream, self.sentinels, len(rows), made.certified)
+        self.members.forget(leave_out)
+        self._take(made)
+
+    def _take(self, made: NewGeneration) -> None:
+        self.generation, self.stream, self.factor = made.generation, made.stream, made.factor
+        self.members.W[self.members.live] = made.dual_rows
+        self.certified = made.certified
+        self.sentinels = self.members.sentinels(made.generation, self.seed + made.generation.number)
