@@ -21,7 +21,7 @@ def _sampled(seed: int, d: int = 6) -> tuple[Array, Array, Array, Array, Array]:
     M = np.eye(4) - gone @ np.linalg.solve(A_b, gone.T)
     root = np.linalg.cholesky(M)
     V: Array = np.asarray(np.linalg.solve(root, gone @ np.linalg.inv(A_b)), dtype=np.float64)
-    W: Array = np.linalg.solve(A_b, X.T).T
+    W: Array = np.asarray(np.linalg.solve(A_b, X.T).T, dtype=np.float64)
     changed = -curvature * rng.uniform(0.0, 1.0, 60) * (rng.random(60) < 0.7)
     return X, W, V, changed[:, None], np.asarray(A_t)
 
