@@ -17,8 +17,8 @@ from engine import blocks
 from engine.objective import Array
 
 LANCZOS_STEPS = 12
-"""At most; each reads the sample and V as often as the estimate itself does. In the 12,000 hard
-states of docs/error.md no state is missed that all eigenvalues would have told."""
+"""At most; each reads the sample and V as often as the estimate itself does. Of 641 hard states all
+eigenvalues flagged 124, and twelve steps the same ones."""
 
 _RESOLVED = 1e-12  # of the largest Ritz value: a next direction this short is rounding
 
