@@ -336,7 +336,7 @@ def test_a_refresh_that_fails_leaves_everything_as_it_was(monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise IllConditioned("no")
 
-    monkeypatch.setattr("engine.model.rebuild", refuse)
+    monkeypatch.setattr("engine.fitted.rebuild", refuse)
     before = model.theta
     with pytest.raises(IllConditioned):
         model.refresh(Size.REBUILD, without=["u1"])
