@@ -153,6 +153,7 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
         published=now,
         V=stream.V,
         v_trace=stream.v_trace,
+        amplification=stream.amplification,
         v_seconds=stream.v_seconds,
         completions=stream.completions,
     )
@@ -238,6 +239,7 @@ def compact(
         stream,
         V=GrowingRows.empty(generation.blocks * objective.d),
         v_trace=0.0,
+        amplification=1.0,
         v_seconds=0.0,
         anchor=stream.theta_exact,
         published=stream.theta_exact,

@@ -139,6 +139,7 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
         v_trace=meta.v_trace,
+        amplification=meta.amplification,
         residual=meta.residual,
         carried=meta.carried,
         completions=meta.completions,

@@ -150,11 +150,12 @@ class Meta(_Stored):
     K: Count
     r: Count
     v_trace: float
+    amplification: float
     residual: float
     carried: float
     completions: Count
     v_seconds: float = 0.0
-    least_pivot: float = 1.0
+    least_pivot: float
     first_deletion_at: datetime | None = None
     error: ErrorRecord
     certified: float | None = None

@@ -21,6 +21,9 @@ from engine.store.keys import GenerationKeys
 from engine.store.store import ModelStore
 from engine.stream import Deletion, Generation, Stream, delete
 
+_SCALARS = frozenset(
+    ("v_trace", "amplification", "residual", "carried", "completions", "least_pivot")
+)
 THETAS = ("theta_exact", "theta_r", "anchor", "published")
 
 
@@ -58,6 +61,7 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
     """Return a stream's scalars and thetas, as a job result keeps them."""
     scalars = {
         "v_trace": stream.v_trace,
+        "amplification": stream.amplification,
         "residual": stream.residual,
         "carried": stream.carried,
         "completions": float(stream.completions),
@@ -78,7 +82,7 @@ def read_staged(
     config = meta.config
     what = f"model {config.model_id!r}, job {result.job_id}"
     scalars = result.stream
-    if not {"v_trace", "residual", "carried", "completions"} <= scalars.keys():
+    if not scalars.keys() >= _SCALARS:
         raise CorruptState(f"{what}: its result has no stream; run `lethe check`")
     with reachable(store.client):
         pipeline = store.client.pipeline(transaction=True)
@@ -98,11 +102,12 @@ def read_staged(
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
         v_trace=scalars["v_trace"],
+        amplification=scalars["amplification"],
         residual=scalars["residual"],
         carried=scalars["carried"],
         completions=int(scalars["completions"]),
         v_seconds=scalars.get("v_seconds", 0.0),
-        least_pivot=scalars.get("least_pivot", 1.0),
+        least_pivot=scalars["least_pivot"],
     )
     sentinels = store.sentinels(where, meta, sampled)
     return Staged(where, generation, stream, sentinels, result.ledger)

@@ -86,6 +86,8 @@ def meta(**changes: Any) -> Meta:
         "K": 2,
         "r": 1,
         "v_trace": 0.25,
+        "amplification": 1.5,
+        "least_pivot": 0.5,
         "residual": 1e-16,
         "carried": 0.0,
         "completions": 0,
@@ -276,6 +278,7 @@ def job_seeds() -> list[bytes]:
         "sealed": 3,
     }
     stream = {"v_trace": 0.0, "residual": 1e-16, "carried": 0.0, "completions": 0.0}
+    stream |= {"amplification": 1.0, "least_pivot": 1.0}
     rebuilt = JobResult(
         **common,
         size=Size.REBUILD,

@@ -13,7 +13,6 @@ from consumers import topics
 from consumers.events import Version
 from consumers.metrics import Metrics
 from engine.policy import Size
-from engine.store.head import ErrorRecord
 from tests.families import Data, make
 from tests.support.invariants import check_model, true_error
 from tests.support.platform import Platform
@@ -87,17 +86,3 @@ def test_what_makes_an_error_unknown_is_kept_in_the_store(memory: Platform) -> N
     memory.turn_until_decided(1)
     state = memory.load("m")
     assert state.meta.least_pivot == state.stream.least_pivot < 1.0
-    older = state.meta.model_dump(mode="json")
-    del older["least_pivot"]  # a model that was stored before there was one
-    memory.raw().hset(state.keys.head, "meta", json.dumps(older))
-    assert memory.load("m").stream.least_pivot == 1.0
-
-
-def test_a_known_error_is_within_its_budget_only_as_a_number() -> None:
-    known = ErrorRecord(
-        value=0.1, kind="estimate", bound=None, certified_version=None, budget=0.01, relative=0.01
-    )
-    assert not known.over
-    assert known.model_copy(update={"relative": 0.011}).over
-    assert known.model_copy(update={"relative": None}).over
-    assert known.model_copy(update={"relative": math.nan}).over
