@@ -278,7 +278,7 @@ def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
 
 
 def _reach(curvatures: Array, X: Array, summed: Array) -> float:
-    """Return sum_j s_j |x_j| |w_j|, of which `Stream.amplification` counts twice (docs/error.md)."""
+    """Return sum_j s_j |x_j| |w_j|: `Stream.amplification` grows by twice that (docs/error.md)."""
     return float((np.max(curvatures, axis=1) * lengths(X)) @ summed)
 
 
