@@ -222,7 +222,6 @@ def _adopted(
         at_rest(theta, 0.0 if known is None else known),
         V=state.stream.V,
         v_trace=state.stream.v_trace,
-        amplification=state.stream.amplification,
         least_pivot=state.stream.least_pivot if known is not None else 0.0,
     )
     answered = {fate.receipt.request_id for fate in fates if fate.receipt.final}

@@ -292,7 +292,6 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "K": len(stream.V),
         "r": len(stream.Q),
         "v_trace": stream.v_trace,
-        "amplification": stream.amplification,
         "residual": stream.residual,
         "carried": stream.carried,
         "completions": stream.completions,

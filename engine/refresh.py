@@ -153,7 +153,6 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
         published=now,
         V=stream.V,
         v_trace=stream.v_trace,
-        amplification=stream.amplification,
         v_seconds=stream.v_seconds,
         completions=stream.completions,
     )
@@ -239,7 +238,6 @@ def compact(
         stream,
         V=GrowingRows.empty(generation.blocks * objective.d),
         v_trace=0.0,
-        amplification=1.0,
         v_seconds=0.0,
         anchor=stream.theta_exact,
         published=stream.theta_exact,

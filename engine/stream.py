@@ -79,8 +79,6 @@ class Stream:
         With h blocks V is K x (h d), and Q, which knows features only, is shared.
     v_trace
         trace(V V^T), an upper bound of its norm; with several blocks a bound of the largest.
-    amplification
-        By how much deletions may have amplified what the stored dual rows are off by: at least 1.
     residual
         A bound of the gradient that rounding has left at theta_exact (`residual_after`); over
         lam_min(A_t) it is a distance (`rounding`).
@@ -103,7 +101,6 @@ class Stream:
     V: GrowingRows
     Q: GrowingRows
     v_trace: float = 0.0
-    amplification: float = 1.0
     residual: float = 0.0
     carried: float = 0.0
     completions: int = 0
@@ -249,7 +246,6 @@ def _delete_block(
         V=stream.V.append(left.V),
         Q=stream.Q.append(published.basis_rows),
         v_trace=v_trace,
-        amplification=stream.amplification + 2.0 * _reach(curvatures, rows.X, summed),
         v_seconds=stream.v_seconds + _seconds(generation.objective, stream, len(rows)),
         least_pivot=min(stream.least_pivot, left.smallest_pivot),
     )
@@ -275,11 +271,6 @@ def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
         np.hstack([one.V for one in parts]),
         min(one.smallest_pivot for one in parts),
     )
-
-
-def _reach(curvatures: Array, X: Array, summed: Array) -> float:
-    """Return sum_j s_j |x_j| |w_j|: `Stream.amplification` grows by twice that (docs/error.md)."""
-    return float((np.max(curvatures, axis=1) * lengths(X)) @ summed)
 
 
 def _trace(V: Array, d: int) -> float:
@@ -316,8 +307,7 @@ def residual_after(
     error, _ = linearised_error(generation, after, rows)
     measured = norm(rows.X.T @ (left.q - error))
     scale = _error_scale(generation, after, rows)
-    off = generation.dual_error * before.amplification
-    dual = off * float(lengths(left.q) @ summed)
+    dual = generation.dual_error * float(lengths(left.q) @ summed)
     lost = norm(_lost(before.theta_exact, left.delta, after.theta_exact))
     added = measured + gradient_allowance(scale) + dual + generation.largest * lost
     return before.residual + added

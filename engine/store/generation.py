@@ -13,6 +13,7 @@ from engine.error import Sentinels
 from engine.errors import CorruptState
 from engine.growing import GrowingRows
 from engine.objective import Objective
+from engine.precompute import SAFE
 from engine.store import codec
 from engine.store.head import Meta, ModelConfig
 from engine.store.reading import document
@@ -98,6 +99,8 @@ def _info(stored: bytes, what: str) -> dict[str, Any]:
         _is_number(info.get(name)) for name in ("smallest", "largest", "dual_error")
     ):
         raise CorruptState(f"{what}: its info has no spectrum; register it with --replace")
+    if not info["smallest"] >= SAFE * info["dual_error"]:
+        raise CorruptState(f"{what}: its info was never a precomputation's; run `lethe check`")
     ids = info.get("sentinels")
     if not isinstance(ids, list) or not all(isinstance(row, str) for row in ids):
         raise CorruptState(f"{what}: its sentinels are no ids; run `lethe check`")
@@ -139,7 +142,6 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
         v_trace=meta.v_trace,
-        amplification=meta.amplification,
         residual=meta.residual,
         carried=meta.carried,
         completions=meta.completions,

@@ -150,7 +150,6 @@ class Meta(_Stored):
     K: Count
     r: Count
     v_trace: float
-    amplification: float
     residual: float
     carried: float
     completions: Count

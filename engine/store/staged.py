@@ -21,9 +21,7 @@ from engine.store.keys import GenerationKeys
 from engine.store.store import ModelStore
 from engine.stream import Deletion, Generation, Stream, delete
 
-_SCALARS = frozenset(
-    ("v_trace", "amplification", "residual", "carried", "completions", "least_pivot")
-)
+_SCALARS = frozenset(("v_trace", "residual", "carried", "completions", "least_pivot"))
 THETAS = ("theta_exact", "theta_r", "anchor", "published")
 
 
@@ -61,7 +59,6 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
     """Return a stream's scalars and thetas, as a job result keeps them."""
     scalars = {
         "v_trace": stream.v_trace,
-        "amplification": stream.amplification,
         "residual": stream.residual,
         "carried": stream.carried,
         "completions": float(stream.completions),
@@ -102,7 +99,6 @@ def read_staged(
         V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
         v_trace=scalars["v_trace"],
-        amplification=scalars["amplification"],
         residual=scalars["residual"],
         carried=scalars["carried"],
         completions=int(scalars["completions"]),

@@ -29,6 +29,7 @@ from engine.policy import Size
 from engine.store import codec, outbox
 from engine.store.generation import read_fixed, read_stream
 from engine.store.head import (
+    FORMAT,
     ErrorRecord,
     LimitsRecord,
     Meta,
@@ -86,7 +87,6 @@ def meta(**changes: Any) -> Meta:
         "K": 2,
         "r": 1,
         "v_trace": 0.25,
-        "amplification": 1.5,
         "least_pivot": 0.5,
         "residual": 1e-16,
         "carried": 0.0,
@@ -136,7 +136,7 @@ def _small(data: bytes) -> None:
 
 def small_seeds() -> list[bytes]:
     """Return small values."""
-    return [joined(b"2", b"topic-id/0"), joined(b"-1", b"x/1"), joined(b"0", b"")]
+    return [joined(str(FORMAT).encode(), b"topic-id/0"), joined(b"-1", b"x/1"), joined(b"0", b"")]
 
 
 def _generation(data: bytes) -> None:
@@ -147,14 +147,14 @@ def _generation(data: bytes) -> None:
     generation, sampled = read_fixed(fixed, meta(config=config(certify=terms)))
     assert generation.theta_b.shape == (_D, _M)
     assert bool(np.isfinite(generation.theta_b).all())
-    assert 0 <= generation.smallest < np.inf
+    assert 0 <= 2 * generation.dual_error <= generation.smallest < np.inf
     assert 0 <= generation.largest < np.inf
     assert sampled.pi is None or len(sampled.pi) == len(sampled.ids)
 
 
 def generation_seeds() -> list[bytes]:
     """Return a precomputation without and with chances, and one with noise."""
-    info = {"smallest": 0.5, "largest": 40.0, "sentinels": ["u1", "u2"]}
+    info = {"smallest": 0.5, "largest": 40.0, "dual_error": 1e-14, "sentinels": ["u1", "u2"]}
     chances = {**info, "sentinel_chances": [1.0, 0.25]}
     theta, penalty = codec.pack(np.array([1.0, 2.0, 3.0])), codec.pack(np.ones(3))
     return [
@@ -278,7 +278,7 @@ def job_seeds() -> list[bytes]:
         "sealed": 3,
     }
     stream = {"v_trace": 0.0, "residual": 1e-16, "carried": 0.0, "completions": 0.0}
-    stream |= {"amplification": 1.0, "least_pivot": 1.0}
+    stream["least_pivot"] = 1.0
     rebuilt = JobResult(
         **common,
         size=Size.REBUILD,

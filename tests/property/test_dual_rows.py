@@ -1,21 +1,24 @@
-"""What dual rows are off by in a stream, and lam_min(A_t), against the live Hessian.
+"""What dual rows are off by does to theta, and lam_min(A_t), against the live Hessian.
 
-`engine.stream.residual_after` takes the residual of a dual row to be `Generation.dual_error` times
-`Stream.amplification` times the lengths that the row was added up from. That is argued to first
-order (docs/error.md), and measured here in extended precision.
+A step takes what its dual rows are off by to be `Generation.dual_error` times the lengths that they
+were added up from (`engine.stream.residual_after`). That is argued to first order in docs/error.md,
+and measured here: the sum of all such terms of a stream, in extended precision, over lam_min(A_t).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.linalg import solve_triangular
 
 from engine import LinearModel
 from engine.errors import LetheError
 from engine.fitted import Fitted
+from engine.objective import Array
 from engine.stream import current_dual_rows, smallest_eigenvalue
 from tests.property.bounds.case import Case, drawn
 from tests.property.bounds.families import HOSTILE
@@ -24,19 +27,46 @@ LOG = logging.getLogger(__name__)
 SEEDS = 12
 
 
-def _off(state: Fitted) -> float:
-    """Return the largest residual of a live row's dual row, over what it is allowed to be."""
-    members, stream = state.members, state.stream
-    rows, W = members.rows.take(members.live), members.W[members.live]
+class _Followed:
+    """The sum over a generation's steps of R^T q, and what was allowed for it."""
+
+    def __init__(self) -> None:
+        self.sum: Any = 0.0
+        self.allowed = 0.0
+
+    def delete(self, model: LinearModel, ids: list[str]) -> float:
+        """Delete, and return what the sum does to theta, over what is allowed."""
+        state = model._fitted
+        places = state.members.places(tuple(ids))
+        rows, W = state.members.rows.take(places), state.members.W[places]
+        now, H = current_dual_rows(state.stream, rows.X, W), _hessian(state)
+        off = rows.X.astype(np.longdouble) - now.astype(np.longdouble) @ H
+        summed = np.linalg.norm(W, axis=1) + np.linalg.norm(now - W, axis=1)
+        model.delete(ids, method="exact")
+        theta = state.stream.theta_exact.astype(np.longdouble)
+        q = rows.weight[:, None] * (rows.X.astype(np.longdouble) @ theta - rows.y)
+        self.sum = self.sum + off.T @ q
+        sizes = np.linalg.norm(q.astype(np.float64), axis=1)
+        self.allowed += state.generation.dual_error * float(sizes @ summed)
+        R = np.linalg.qr(_augmented(state), mode="r")
+        half = solve_triangular(R, self.sum.astype(np.float64), trans="T")
+        moved = float(np.linalg.norm(solve_triangular(R, half)))
+        smallest = smallest_eigenvalue(state.generation, state.stream)
+        return moved * smallest / self.allowed if self.allowed > 0 else moved
+
+
+def _hessian(state: Fitted) -> Any:
+    rows = state.members.rows.take(state.members.live)
     X = rows.X.astype(np.longdouble)
     penalty = state.generation.objective.penalty.astype(np.longdouble)
-    H = X.T @ (rows.weight.astype(np.longdouble)[:, None] * X) + np.diag(penalty)
-    now = current_dual_rows(stream, rows.X, W).astype(np.longdouble)
-    residual = np.linalg.norm((X - now @ H).astype(np.float64), axis=1)
-    moved = (now - W).astype(np.float64)
-    summed = np.linalg.norm(W, axis=1) + np.linalg.norm(moved, axis=1)
-    allowed = state.generation.dual_error * stream.amplification * summed
-    return float(np.max(np.divide(residual, allowed, out=residual, where=allowed > 0)))
+    return X.T @ (rows.weight.astype(np.longdouble)[:, None] * X) + np.diag(penalty)
+
+
+def _augmented(state: Fitted) -> Array:
+    """Return the rows whose Gram matrix is the live Hessian."""
+    rows = state.members.rows.take(state.members.live)
+    penalty = state.generation.objective.penalty
+    return np.vstack([np.sqrt(rows.weight)[:, None] * rows.X, np.diag(np.sqrt(penalty))])
 
 
 def _claimed(state: Fitted) -> float:
@@ -45,10 +75,7 @@ def _claimed(state: Fitted) -> float:
     Those are off by a few eps of the largest: by little, even of a smallest one whose square has no
     digit left in the Hessian.
     """
-    rows = state.members.rows.take(state.members.live)
-    penalty = state.generation.objective.penalty
-    augmented = np.vstack([np.sqrt(rows.weight)[:, None] * rows.X, np.diag(np.sqrt(penalty))])
-    sizes = np.linalg.svd(augmented, compute_uv=False)
+    sizes = np.linalg.svd(_augmented(state), compute_uv=False)
     true = sizes[-1] + 10 * np.finfo(np.float64).eps * sizes[0]
     return float(smallest_eigenvalue(state.generation, state.stream) / true**2)
 
@@ -57,24 +84,25 @@ def _states(case: Case, rng: np.random.Generator) -> Iterator[tuple[float, float
     model = LinearModel(
         case.ridge, fit_intercept=case.intercept, penalise_intercept=case.penalise_intercept
     ).fit(case.X, case.y, sample_weight=case.weight)
-    yield _off(model._fitted), _claimed(model._fitted)
+    followed = _Followed()
     rest = [i for i in rng.permutation(len(case.X)).tolist() if i not in set(case.order)]
     order = [str(i) for i in (*case.order, *rest)][: -case.keep]
     while order:
         k = int(rng.integers(1, 5))
         ids, order = order[:k], order[k:]
         try:
-            model.delete(ids, method="exact")
-            yield _off(model._fitted), _claimed(model._fitted)
+            yield followed.delete(model, ids), _claimed(model._fitted)
             if rng.random() < 0.2:
                 model.refresh("compact")
-                yield _off(model._fitted), _claimed(model._fitted)
+                followed = _Followed()
         except LetheError:
             return  # refused: no step, and no bound
 
 
 @pytest.mark.parametrize("name", list(HOSTILE.named))
-def test_no_dual_row_is_further_off_and_no_eigenvalue_smaller_than_is_allowed(name: str) -> None:
+def test_dual_rows_move_theta_no_further_than_is_allowed(
+    name: str,
+) -> None:
     found: list[tuple[float, float]] = []
     for seed in range(SEEDS):
         case, rng = drawn(name, HOSTILE.named[name], 700_000 + seed)
@@ -83,7 +111,7 @@ def test_no_dual_row_is_further_off_and_no_eigenvalue_smaller_than_is_allowed(na
         except LetheError:
             continue  # the fit was refused
     needed, claimed = np.max(found, axis=0)
-    LOG.info("%-26s %4d states, need %.2f, lam_min %.2f", name, len(found), needed, claimed)
+    LOG.info("%-26s %4d states, need %.3f, lam_min %.2f", name, len(found), needed, claimed)
     assert len(found) >= SEEDS
     assert needed <= 1.0
     assert claimed <= 1.0

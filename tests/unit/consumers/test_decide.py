@@ -62,7 +62,6 @@ def state_of(started: Started) -> ModelState:
         K=0,
         r=0,
         v_trace=0.0,
-        amplification=1.0,
         least_pivot=1.0,
         residual=0.0,
         carried=0.0,
