@@ -18,7 +18,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from tests.property.bounds import against, figures
+from tests.property.bounds import against, cost, figures
 from tests.property.bounds.case import drawn
 from tests.property.bounds.figures import Figures
 from tests.property.bounds.running import (
@@ -102,12 +102,22 @@ def _compare(directory: Path, seeds: int) -> tuple[dict[str, Figures], list[str]
             against.mild_records(seeds), against.other_records(directory, seeds)
         )
     _show("mild families: median bounds here and there, where the exact answer is published", rows)
-    return rows, against.broken(rows)
+    failed, rebuild = against.broken(rows), cost.rebuilds(directory)
+    _show("rebuild at 10,000 x 1,000, seconds of processor time here and there", {"all": rebuild})
+    if not float(rebuild["ratio"] or 0.0) <= cost.SLOWER:
+        failed.append(f"a rebuild takes {rebuild['ratio']:.2f} times as long as the other's")
+    return {**rows, "rebuild": rebuild}, failed
+
+
+def _costs() -> tuple[dict[str, Figures], list[str]]:
+    rows = cost.deletions()
+    _show("milliseconds of a deletion, n = 100,000, without and with an intercept", rows)
+    return rows, cost.too_dear(rows)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bounds", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=list(PLANS), help="one part of it")
+    parser.add_argument("--only", choices=[*PLANS, "cost"], help="one part of it")
     parser.add_argument("--seeds", type=int, help="streams of each family, whatever they come to")
     parser.add_argument("--first", type=int, default=0, help="the first seed of each family (0)")
     parser.add_argument("--tuning-only", action="store_true", help="nothing that is held out")
@@ -131,9 +141,12 @@ def main() -> int:
         found["against"], failed = _compare(given.against, given.seeds or 100)
     else:
         with ProcessPoolExecutor(given.jobs) as pool:
-            for plan in [given.only] if given.only else list(PLANS):
+            for plan in [plan for plan in PLANS if given.only in (None, plan)]:
                 found[plan], wrong = _run_plan(pool, plan, given)
                 failed += wrong
+        if given.only in (None, "cost"):
+            found["cost"], wrong = _costs()
+            failed += wrong
     if given.json is not None:
         report = {"first": given.first, "figures": found, "failed": failed}
         given.json.write_text(json.dumps(report, indent=1) + "\n")
