@@ -80,6 +80,8 @@ class Facts:
     ``fresh_condition`` is the condition number that the generation began with; ``fresh`` says
     that nothing has happened since its fit, so that refitting would give the same again;
     ``audited``, that ``remaining`` was measured by a pass over the live rows and not estimated;
+    ``stale``, that a polish has moved the reference and no deletion since has had a high leverage:
+    what is unknown then is so because curvatures are not those of theta_b any more;
     ``stored``, that rows are read from a store, and written there by a rebuild.
     """
 
@@ -97,6 +99,7 @@ class Facts:
     fresh_condition: float = 1.0
     fresh: bool = False
     audited: bool = False
+    stale: bool = False
     stored: bool = False
 
     def left_within(self, amount: float) -> bool:
@@ -130,6 +133,8 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
         return Choice(Size.COMPLETE, "the exact answer is far under the budget")
     if facts.kind is Kind.LOGISTIC:
         reason = "the quadratic model's own error nears the budget"
+        if facts.remaining is None and facts.stale:
+            return Choice(Size.REBUILD, "the error is unknown again after a polish")
         if facts.remaining is None:
             reason = "the error is unknown"
         return _polish_or_rebuild(facts, reason)
@@ -215,8 +220,14 @@ def facts_of(
         fresh_condition=generation.largest / generation.smallest,
         fresh=_nothing_has_happened(generation, stream),
         audited=audited,
+        stale=_polished(generation, stream) and stream.least_pivot > 0.5,
         stored=stored,
     )
+
+
+def _polished(generation: Generation, stream: Stream) -> bool:
+    """Return whether the reference is another than the generation's own fit."""
+    return not np.array_equal(stream.theta_r, generation.theta_b)
 
 
 def _nothing_has_happened(generation: Generation, stream: Stream) -> bool:

@@ -457,3 +457,18 @@ def test_a_compact_that_cannot_be_had_is_a_rebuild(monkeypatch: pytest.MonkeyPat
     assert "a compact cannot be had" in choice.reason
     assert model.error.bound is not None
     assert _distance(model, data, {1}) <= model.error.bound
+
+
+def test_an_ordinary_stream_is_not_polished_after_every_deletion() -> None:
+    """Curvatures of a long generation are not those of theta_b: once unknown, always unknown."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 100))
+    margin = X @ rng.standard_normal(100) * 0.3
+    model = LogisticModel().fit(X, (rng.random(1500) < 1 / (1 + np.exp(-margin))) * 1.0)
+    choices = []
+    for row in range(500):
+        if model.delete([str(row)], method="exact").error.over(0.01):
+            choices.append(model.refresh())
+    sizes = [str(choice.size) for choice in choices]
+    assert "rebuild" in sizes
+    assert len(sizes) <= 25, choices

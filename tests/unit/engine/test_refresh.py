@@ -55,6 +55,8 @@ MANY = LIMITS.rows(2000) + 1
         (replace(LINEAR, remaining=0.0026, audited=True), None, Size.REBUILD, "rounding"),
         # What is unknown counts as over every budget. The cheaper of polish and rebuild.
         (replace(LOGISTIC, remaining=None), None, Size.POLISH, "the error is unknown"),
+        (replace(LOGISTIC, remaining=None, stale=True), None, Size.REBUILD, "again after a polish"),
+        (replace(LOGISTIC, remaining=0.1, stale=True), None, Size.POLISH, "quadratic model"),
         (replace(LOGISTIC, remaining=np.nan), None, Size.POLISH, "quadratic model"),
         (
             replace(LOGISTIC, remaining=None, d=20, rows_live=2000),
