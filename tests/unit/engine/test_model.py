@@ -459,8 +459,11 @@ def test_a_compact_that_cannot_be_had_is_a_rebuild(monkeypatch: pytest.MonkeyPat
     assert _distance(model, data, {1}) <= model.error.bound
 
 
-def test_an_ordinary_stream_is_not_polished_after_every_deletion() -> None:
+def test_an_ordinary_stream_is_not_polished_after_every_deletion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Curvatures of a long generation are not those of theta_b: once unknown, always unknown."""
+    monkeypatch.setattr(policy, "refitting_seconds", lambda *_, **__: np.inf)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1500, 100))
     margin = X @ rng.standard_normal(100) * 0.3
