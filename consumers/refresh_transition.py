@@ -153,12 +153,12 @@ def _polished(
         concurrent,
         before.sentinels.pi,
     )
-    stream = adopt_polish(before.stream, polished, left)
+    stream = adopt_polish(before.stream, polished, concurrent=concurrent, concurrent_error=left)
     known: dict[str, object] = {"certified": None if concurrent else result.certified}
     ledger, reference = before.meta.ledger, result.reference
     if ledger is not None and reference is not None:
         moved = before.stream.theta_exact - polished.theta_snapshot
-        known["ledger"] = after_polish(ledger, reference, moved, concurrent)
+        known["ledger"] = after_polish(ledger, reference, moved, concurrent, config.kind)
     return stream, known
 
 

@@ -87,7 +87,7 @@ def precompute_blocks(
         certificates.append(made.certificate)
         errors.append(made.dual_error)
     theta = np.hstack(thetas)
-    return Precomputation(theta, stacked(factors), W, together(certificates), max(errors))
+    return Precomputation(theta, stacked(factors), W, together(certificates), _worst(errors))
 
 
 def polish_blocks(
@@ -101,6 +101,7 @@ def polish_blocks(
     theta_b: Array,
     target: float,
     smallest: float | None = None,
+    off: float = 0.0,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polish:
     """Polish every block to its share of the target, target / sqrt(h); see `engine.polish`.
@@ -121,6 +122,7 @@ def polish_blocks(
                 theta_b=blocks.outputs(theta_b, c, h),
                 target=target / math.sqrt(h),
                 smallest=smallest,
+                off=off,
                 on_pass=_counted_on(on_pass, sum(one.passes for one in done)),
             )
         )
@@ -166,10 +168,17 @@ def dual_error_of_blocks(
 ) -> float:
     """Return the largest `engine.precompute.dual_error` of a block. Cost that of each."""
     h, d = objective.blocks(theta.shape[1]), objective.d
-    return max(
-        dual_error(objective, rows, blocks.outputs(theta, c, h), blocks.part(W, c, d), largest)
-        for c in range(h)
+    return _worst(
+        [
+            dual_error(objective, rows, blocks.outputs(theta, c, h), blocks.part(W, c, d), largest)
+            for c in range(h)
+        ]
     )
+
+
+def _worst(errors: Sequence[float]) -> float:
+    """Return the largest; unlike max, this keeps a NaN."""
+    return float(np.max(errors))
 
 
 def audit_blocks(

@@ -27,7 +27,7 @@ import numpy as np
 
 from engine.errors import UNSTATED, IllConditioned
 from engine.factor import EPS, Factor
-from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.objective import Array, Kind, Objective, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
@@ -143,16 +143,13 @@ def certify_at_hessian(
     return _strong_convexity(objective, residual, estimate)
 
 
-def certify_by_residual(
-    objective: Objective, rows: Rows, theta: Array, smallest: float
-) -> Certificate:
-    """Certify a linear model's theta (d x m) by |g| / mu, measured over ``rows``. Cost O(n d m).
+def certify_by_residual(*, gradient: Array, gradient_scale: float, smallest: float) -> Certificate:
+    """Certify a linear model by |g| / mu, g its measured gradient (d x m). Cost O(d m).
 
     |H^-1 g| is shorter (`certify_at_hessian`), but says nothing of what comes after: g stays when
     rows leave, and H gets smaller.
     """
-    gradient = objective.gradient(rows, theta)
-    residual = norm(gradient) + gradient_allowance(objective.gradient_scale(rows, theta))
+    residual = norm(gradient) + gradient_allowance(gradient_scale)
     bound = residual / smallest
     return Certificate(bound, "quadratic", bound, residual)
 

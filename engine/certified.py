@@ -348,7 +348,9 @@ def measure_polished(
     )
 
 
-def after_polish(ledger: Ledger, reference: Reference, moved: Array, concurrent: int) -> Ledger:
+def after_polish(
+    ledger: Ledger, reference: Reference, moved: Array, concurrent: int, kind: Kind
+) -> Ledger:
     """Return the ledger once a polish is adopted (`engine.refresh.adopt_polish`).
 
     Parameters
@@ -361,6 +363,8 @@ def after_polish(ledger: Ledger, reference: Reference, moved: Array, concurrent:
         theta_now - theta_snapshot, d x m: the step that those deletions made.
     concurrent
         How many they were, or more.
+    kind
+        The loss.
 
     Notes
     -----
@@ -370,6 +374,8 @@ def after_polish(ledger: Ledger, reference: Reference, moved: Array, concurrent:
     theta_polished; and moved^T A_now moved <= |moved| |sum over C of x_i e_i|.
     """
     at = reference.ledger
+    if kind is Kind.LINEAR and concurrent:  # theta_exact stays as it is, and so does its gradient
+        return ledger
     return replace(
         at,
         measured=at.measured + concurrent * reference.missed,

@@ -277,7 +277,9 @@ def _estimated(
         return _Estimate(0.0)
     if len(sentinels.ids) == 0:
         return _Estimate(norm(stream.theta_exact - stream.theta_r), believed=False)
-    limit = _leverage_limit(generation.objective.d, rows_live, len(sentinels.ids) == rows_live)
+    limit = leverage_limit(
+        generation.objective.d, rows_live, complete=len(sentinels.ids) == rows_live
+    )
     covered = 1.0 - stream.least_pivot < limit
     rows, pi = sentinels.rows, sentinels.chances(rows_live)[:, None]
     rem, base, changed = _remainder(generation, stream, rows)
@@ -307,7 +309,7 @@ def _estimated(
     return _Estimate(estimate, believed)
 
 
-def _leverage_limit(d: int, rows_live: int, complete: bool) -> float:
+def leverage_limit(d: int, rows_live: int, *, complete: bool = False) -> float:
     """Return the leverage of a deleted row from which on the estimate is not believed.
 
     With every live row in the sample 1/2: half of the stiffness in that direction is gone. With a

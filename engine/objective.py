@@ -274,7 +274,8 @@ def norm(theta: Array) -> float:
 def lengths(X: Array) -> Array:
     """Return the Euclidean norm of every row, (n,); no copy of X but where squares overflow.
 
-    A row is taken for 0 only beside one that is 1e140 times as long. Cost O(n d).
+    Where squares underflow, a row shorter than 1e-162 beside one longer than 1e-140 is taken for 0.
+    Cost O(n d).
     """
     with np.errstate(over="ignore"):
         squares: Array = np.einsum("ij,ij->i", X, X)

@@ -19,7 +19,7 @@ from engine.crossover import (
     rebuilding_seconds,
     refitting_seconds,
 )
-from engine.error import scale
+from engine.error import leverage_limit, scale
 from engine.objective import Kind
 from engine.stream import Generation, Stream, condition, rounding
 
@@ -80,8 +80,7 @@ class Facts:
     ``fresh_condition`` is the condition number that the generation began with; ``fresh`` says
     that nothing has happened since its fit, so that refitting would give the same again;
     ``audited``, that ``remaining`` was measured by a pass over the live rows and not estimated;
-    ``stale``, that a polish has moved the reference and no deletion since has had a high leverage:
-    what is unknown then is so because curvatures are not those of theta_b any more;
+    ``stale``, what `_stale` says: what is unknown will be so again after another polish;
     ``stored``, that rows are read from a store, and written there by a rebuild.
     """
 
@@ -133,8 +132,6 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
         return Choice(Size.COMPLETE, "the exact answer is far under the budget")
     if facts.kind is Kind.LOGISTIC:
         reason = "the quadratic model's own error nears the budget"
-        if facts.remaining is None and facts.stale:
-            return Choice(Size.REBUILD, "the error is unknown again after a polish")
         if facts.remaining is None:
             reason = "the error is unknown"
         return _polish_or_rebuild(facts, reason)
@@ -143,7 +140,9 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
 
 
 def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
-    """Return the cheaper of the two: both end at the optimum."""
+    """Return the cheaper of the two, both of which end at the optimum, or what helps at all."""
+    if facts.remaining is None and facts.stale:
+        return Choice(Size.REBUILD, "the error is unknown again after a polish")
     n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
     hard, stored = facts.remaining is None, facts.stored
     polishing = polishing_seconds(n, d, K, hard=hard, stored=stored)
@@ -220,14 +219,19 @@ def facts_of(
         fresh_condition=generation.largest / generation.smallest,
         fresh=_nothing_has_happened(generation, stream),
         audited=audited,
-        stale=_polished(generation, stream) and stream.least_pivot > 0.5,
+        stale=_stale(generation, stream, rows_live),
         stored=stored,
     )
 
 
-def _polished(generation: Generation, stream: Stream) -> bool:
-    """Return whether the reference is another than the generation's own fit."""
-    return not np.array_equal(stream.theta_r, generation.theta_b)
+def _stale(generation: Generation, stream: Stream, rows_live: int) -> bool:
+    """Return whether a polish has moved the reference, and no row of high leverage has gone since.
+
+    What is unknown then is so because curvatures are not those of theta_b any more.
+    """
+    if np.array_equal(stream.theta_r, generation.theta_b) or rows_live == 0:
+        return False
+    return 1.0 - stream.least_pivot < leverage_limit(generation.objective.d, rows_live)
 
 
 def _nothing_has_happened(generation: Generation, stream: Stream) -> bool:

@@ -80,6 +80,7 @@ def polish(
     theta_b: Array,
     target: float,
     smallest: float | None = None,
+    off: float = 0.0,
     limit: int = PASS_LIMIT,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polish:
@@ -100,8 +101,9 @@ def polish(
         Where to start, and where the factor's curvatures were taken; d x m (logistic: m = 1).
     target
         Absolute bound to reach.
-    smallest
-        A lower bound of lam_min(A_t), or None to have it worked out from V.
+    smallest, off
+        A lower bound of lam_min(A_t); or None to have it worked out from V, and what the inverse is
+        off by (`Generation.dual_error`).
     limit
         Passes at most (one more may be taken to certify). The best point is returned when it is
         used up.
@@ -115,7 +117,7 @@ def polish(
     """
     told = _Passes(limit, on_pass)
     if smallest is None:
-        smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V))
+        smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V)) - off
     stale = stale_inverse(factor, V)
     if objective.kind is Kind.LINEAR:
         return _refine(objective, rows, stale, smallest, theta, target, told)
@@ -239,15 +241,20 @@ def _refine(
     """Refine a linear model's theta: A_t is its live Hessian, but for rounding."""
     best: Polish | None = None
     while True:
-        certificate = certify_by_residual(objective, rows, theta, smallest)
+        gradient = objective.gradient(rows, theta)
         told.take()
+        certificate = certify_by_residual(
+            gradient=gradient,
+            gradient_scale=objective.gradient_scale(rows, theta),
+            smallest=smallest,
+        )
         if best is not None and not certificate.left < best.certificate.left:
             return Polish(best.theta, best.certificate, told.count, best.audited)
         audited = certificate.residual if best is None else best.audited
         best = Polish(theta, certificate, told.count, audited)
         if told.over or certificate.left <= target:
             return best
-        theta = theta - stale(objective.gradient(rows, theta))
+        theta = theta - stale(gradient)
 
 
 def _spectral_norm(V: Array) -> float:

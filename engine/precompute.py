@@ -146,10 +146,12 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest
         along[block] = rows.X[block] @ z
         Az += rows.X[block].T @ (s[block] * along[block])
     ratios = np.zeros(len(rows))
-    for block in blocks:
-        off = np.abs(along[block] - W[block] @ Az).max(axis=1)
-        long = lengths(W[block])
-        np.divide(off, long, out=ratios[block], where=long > 0)
+    with np.errstate(invalid="ignore"):  # found in the ratios
+        for block in blocks:
+            off = np.abs(along[block] - W[block] @ Az).max(axis=1)
+            long = lengths(W[block])
+            np.divide(off, long, out=ratios[block], where=long != 0)
+            ratios[block][(long == 0) & (off > 0)] = np.inf
     return PROBED * float(np.max(ratios, initial=0.0)) + gradient_allowance(largest)
 
 

@@ -120,7 +120,7 @@ def certify(
             floor = hessian_floor(objective, drawn, float(s.sum()), longest)
         smallest = max(of_stale * live.smallest, floor.smallest)
         energy = min(rz / of_weights if of_weights > 0 else math.inf, _energy(floor, residual))
-        if smallest <= 0 or not math.isfinite(energy):
+        if smallest <= 0 or not math.isfinite(energy / smallest):
             continue
         solve = partial(
             certify_with_residual,

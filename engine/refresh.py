@@ -67,8 +67,8 @@ class Polished:
     left
         What is left: the bound, or the length of the Newton step where there is none.
     refuted
-        Linear models: what the first pass has shown to be too much of the stream's residual. None
-        for logistic ones.
+        Linear models: the stream's residual at the snapshot less that of the first pass; below 0
+        where the pass, with its allowance, found more. None for logistic ones.
     residual
         `Certificate.residual` at ``theta``: a bound of the live loss's gradient there.
     """
@@ -115,6 +115,7 @@ def polish_snapshot(
         theta_b=generation.theta_b,
         target=target,
         smallest=smallest_eigenvalue(generation, stream) if linear else None,
+        off=generation.dual_error,
         on_pass=on_pass,
     )
     certificate = polished.certificate
@@ -129,22 +130,24 @@ def polish_snapshot(
     )
 
 
-def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0.0) -> Stream:
+def adopt_polish(
+    stream: Stream, polished: Polished, *, concurrent: int = 0, concurrent_error: float = 0.0
+) -> Stream:
     """Return the stream with the polished point as reference and anchor.
 
-    Deletions committed since the snapshot are kept: theta <- theta_polished + (theta_now -
-    theta_snapshot). What that leaves is ``concurrent_error``, of `concurrent_remainder`; it is
-    carried from now on, because the sentinels cannot see it.
+    The ``concurrent`` deletions committed since the snapshot are kept: theta <- theta_polished +
+    (theta_now - theta_snapshot). What that leaves is ``concurrent_error``, of
+    `concurrent_remainder`; it is carried from now on, because the sentinels cannot see it.
     """
     if polished.refuted is not None:
-        return _adopt_refined(stream, polished, polished.refuted)
-    now = polished.theta + (stream.theta_exact - polished.theta_snapshot)
-    if np.array_equal(stream.theta_exact, polished.theta_snapshot):
-        now = polished.theta
+        return _adopt_refined(stream, polished, polished.refuted, concurrent)
+    now = polished.theta
+    if concurrent:
+        now = polished.theta + (stream.theta_exact - polished.theta_snapshot)
     fresh = at_rest(polished.theta, polished.left + concurrent_error)
     if polished.certified is None:
         fresh = replace(fresh, least_pivot=0.0)
-    elif now is not polished.theta:  # deletions of before and since cannot be told apart
+    elif concurrent:  # deletions of before and since cannot be told apart
         fresh = replace(fresh, least_pivot=stream.least_pivot)
     return replace(
         fresh,
@@ -158,14 +161,14 @@ def adopt_polish(stream: Stream, polished: Polished, concurrent_error: float = 0
     )
 
 
-def _adopt_refined(stream: Stream, polished: Polished, refuted: float) -> Stream:
+def _adopt_refined(stream: Stream, polished: Polished, refuted: float, concurrent: int) -> Stream:
     """Adopt what a pass measured of a linear model.
 
     With deletions since the snapshot theta_exact stays: they are exact whatever they start from,
     and what they have added to the residual stays with it.
     """
     now, residual = polished.theta, polished.residual
-    if not np.array_equal(stream.theta_exact, polished.theta_snapshot):
+    if concurrent:
         now, residual = stream.theta_exact, stream.residual - refuted
     return replace(
         stream,
@@ -231,9 +234,10 @@ def compact(
     compacted = compacted_dual_rows(stream, rows.X, W)
     largest = min(folded.largest, _trace(generation, rows))
     off = dual_error_of_blocks(objective, rows, theta_b, compacted, largest)
-    check_inverse(folded.smallest, off)
+    smallest = folded.smallest - generation.dual_error
+    check_inverse(smallest, off)
     number = generation.number + 1
-    after = Generation(number, objective, theta_b, folded.smallest, largest, off)
+    after = Generation(number, objective, theta_b, smallest, largest, off)
     kept = replace(
         stream,
         V=GrowingRows.empty(generation.blocks * objective.d),
@@ -259,7 +263,12 @@ def _trace(generation: Generation, rows: Rows) -> float:
 def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) -> Stream:
     """Return the stream with its residual as the live gradient shows it, if that is less."""
     smallest = smallest_eigenvalue(generation, stream)
-    measured = certify_by_residual(generation.objective, rows, stream.theta_exact, smallest)
+    objective, theta = generation.objective, stream.theta_exact
+    measured = certify_by_residual(
+        gradient=objective.gradient(rows, theta),
+        gradient_scale=objective.gradient_scale(rows, theta),
+        smallest=smallest,
+    )
     if measured.left >= rounding(generation, stream) + stream.carried:
         return stream
     return replace(stream, residual=measured.residual, carried=0.0)

@@ -90,8 +90,9 @@ class Stream:
         What V has cost in this generation (`engine.crossover`).
     least_pivot
         Smallest squared pivot of a block since theta_r: the share of v^T A_t v that a deleted row
-        left in its own direction, those before it in its batch being gone. At 1/2 or below the
-        estimate is not believed (`engine.error`); 0 where theta_r itself has no certificate.
+        left in its own direction, those before it in its batch being gone. Where it is low the
+        estimate is not believed (`engine.error.leverage_limit`); 0 where theta_r itself has no
+        certificate.
     """
 
     theta_exact: Array
@@ -152,8 +153,8 @@ def condition(generation: Generation, stream: Stream) -> float:
 def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
     """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T V, norms add. O(1).
 
-    What the inverse is off by is taken off: by Weyl's inequality no more is missing. `delete`
-    refuses a step that leaves less than twice that.
+    What dual rows are off by is taken off, which is enough as measured (docs/error.md). `delete`
+    refuses a step that would leave less than half of the first term.
     """
     return 1.0 / (1.0 / generation.smallest + stream.v_trace) - generation.dual_error
 

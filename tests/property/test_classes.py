@@ -169,7 +169,7 @@ def test_a_polish_keeps_deletions_that_were_committed_meanwhile(name: str) -> No
         state.generation, snapshot, state.made.factor, rows, W, target=1e-10 * scale
     )
     now = state.delete(snapshot, state.data.deleted[10:14], "pru")
-    adopted = adopt_polish(now, polished)
+    adopted = adopt_polish(now, polished, concurrent=4)
     step = now.theta_exact - snapshot.theta_exact
     assert relative(adopted.theta_exact, polished.theta + step) < 1e-14
     # And what is deleted from then on refers to the polished point.

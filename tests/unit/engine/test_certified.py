@@ -77,8 +77,10 @@ class Certified:
             self.delete(index)
         moved = self.stream.theta_exact - polished.theta_snapshot
         concurrent = sum(len(index) for index in meanwhile)
-        self.ledger = after_polish(self.ledger, reference, moved, concurrent)
-        self.stream = adopt_polish(self.stream, polished)
+        self.ledger = after_polish(
+            self.ledger, reference, moved, concurrent, self.generation.objective.kind
+        )
+        self.stream = adopt_polish(self.stream, polished, concurrent=concurrent)
 
     def compact(self) -> None:
         rows, W = self.rows.take(self.live), self.W[self.live]
@@ -325,3 +327,17 @@ def test_taylors_factor_is_not_below_the_remainder() -> None:
     factors = np.vectorize(certified._taylor)(np.abs(z))
     assert (rem <= slope * z**2 * factors + 1e-17).all()
     assert (rem <= z**2 * certified._SIGMA_SECOND / 2 + 1e-17).all()
+
+
+def test_a_linear_polish_with_deletions_meanwhile_charges_the_point_that_stays() -> None:
+    """theta_exact is kept then: what the polish measured is of another point."""
+    model = Certified(make("benign", "linear"), sigma=1.0)
+    off = model.stream.theta_exact + 1e-6
+    model.stream = replace(model.stream, theta_exact=off, published=off, anchor=off)
+    left = model.residual
+    model.stream = replace(model.stream, residual=1.01 * left)
+    model.ledger = replace(model.ledger, measured=1.01 * left, rounding=0.0)
+    model.check()
+    model.polish(meanwhile=(model.data.deleted[:1],))
+    assert model.residual > 0.1 * left
+    model.check()

@@ -94,3 +94,12 @@ def test_a_hessian_of_whose_inverse_too_little_is_known_is_refused() -> None:
     for smallest, off in ((1.0, 0.51), (np.nan, 0.0), (1.0, np.nan)):
         with pytest.raises(IllConditioned, match="raise the ridge"):
             check_inverse(smallest, off)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
+def test_a_dual_row_that_is_no_number_or_nothing_is_not_taken_for_a_good_one(bad: float) -> None:
+    state = started("benign", "linear")
+    W = state.made.dual_rows.copy()
+    W[3] = bad
+    found = dual_error(state.objective, state.rows, state.made.theta, W, 1.0)
+    assert not np.isfinite(found)

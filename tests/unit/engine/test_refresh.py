@@ -319,7 +319,7 @@ def test_deletions_during_a_polish_are_kept_and_what_that_leaves_is_counted() ->
         now = state.delete(snapshot, state.data.deleted[20:26], "pru")
         sample, sample_W = state.live_rows(26)
         counted = concurrent_remainder(state.generation, now, polished, sample, sample_W, 6)
-        adopted = adopt_polish(now, polished, counted)
+        adopted = adopt_polish(now, polished, concurrent=6, concurrent_error=counted)
         # What the adopted point would be, had the six rows been deleted after the polish.
         after = state.delete(adopt_polish(snapshot, polished), state.data.deleted[20:26], "pru")
         missed = float(np.linalg.norm(adopted.theta_exact - after.theta_exact))
@@ -410,8 +410,17 @@ def test_deletions_during_a_linear_audit_keep_their_own_rounding() -> None:
     feared = replace(state.delete_in([10], "exact"), residual=1e-3)
     polished = _audited(state, feared, 10)
     now = state.delete(feared, state.data.deleted[10:20], "pru")
-    adopted = adopt_polish(now, polished)
+    adopted = adopt_polish(now, polished, concurrent=10)
     # What the audit refuted goes; what the deletions since have added stays.
     assert now.residual - 1e-3 <= adopted.residual < now.residual
     assert distance(adopted.theta_exact, state.retrained(20)) <= rounding(state.generation, adopted)
     np.testing.assert_array_equal(adopted.theta_exact, now.theta_exact)
+
+
+def test_a_deletion_during_a_linear_audit_whose_step_is_nothing_is_no_less_a_deletion() -> None:
+    """The polished point still has the row that has gone: it must not be adopted as it is."""
+    state = started("benign", "linear")
+    snapshot = state.delete_in([10], "exact")
+    polished = replace(_audited(state, snapshot, 10), theta=snapshot.theta_exact + 1.0)
+    adopted = adopt_polish(snapshot, polished, concurrent=1)
+    np.testing.assert_array_equal(adopted.theta_exact, snapshot.theta_exact)
