@@ -47,7 +47,7 @@ def run(plan: Plan, seed: int) -> Iterable[Figure]:
     made = precompute(objective, rows)
     generation, stream = begin(0, objective, made)
     gone = max(plan.K)
-    live, W = rows.take(slice(gone, None)), made.dual_rows[gone:]
+    live = rows.take(slice(gone, None))
     calls: dict[tuple[str, int, int], Call] = {}
     deletions = []
     for K in plan.K:
@@ -61,15 +61,16 @@ def run(plan: Plan, seed: int) -> Iterable[Figure]:
             deletions.append(Deletion(generation, first.stream, *next_rows, "exact"))
             calls["deletion", K, k] = deletions[-1]
         if K:
-            calls["compact", K, 0] = partial(
-                compact, generation, first.stream, made.factor, live, W
-            )
+            # Of the rows that this stream has left: compacts measure what they did to them.
+            left = rows.take(slice(K, None)), made.dual_rows[K:]
+            calls["compact", K, 0] = partial(compact, generation, first.stream, made.factor, *left)
     calls["rebuild", 0, 0] = partial(precompute, objective, live)
     named = {" ".join(map(str, key)): call for key, call in calls.items()}
     samples = in_turns(named, plan.repeats, fresh=partial(renew_all, deletions))
     for key in calls:
         metric, K, k = key
-        setting = {"n": len(live), "d": plan.d} | ({"K": K} if metric != "rebuild" else {})
+        n = len(live) if metric == "rebuild" else plan.n - K
+        setting = {"n": n, "d": plan.d} | ({"K": K} if metric != "rebuild" else {})
         if k:
             setting["k"] = k
         yield timed(SECTION, setting, metric, samples[" ".join(map(str, key))])
