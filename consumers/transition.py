@@ -87,15 +87,10 @@ def error_record(state: ModelState, error: PublishedError, version: int) -> Erro
 
 def measured_error(state: ModelState) -> PublishedError:
     """Return the error of a state's published parameters."""
-    if state.meta.rows_live == 0:
+    live, certified = state.meta.rows_live, state.meta.certified
+    if live == 0:
         return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
-    return published_error(
-        state.generation,
-        state.stream,
-        state.sentinels,
-        state.meta.rows_live,
-        state.meta.certified,
-    )
+    return published_error(state.generation, state.stream, state.sentinels, live, certified)
 
 
 # -- messages -------------------------------------------------------------------------------------
