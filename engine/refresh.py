@@ -249,6 +249,7 @@ def compact(
         completions=0,
     )
     if objective.kind is Kind.LINEAR:
+        kept = replace(kept, least_pivot=1.0)  # what rows did to the dual rows has been measured
         kept = _with_measured_residual(after, kept, rows)
     return NewGeneration(after, kept, folded, compacted, None)
 

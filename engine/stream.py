@@ -14,6 +14,7 @@ models too. Everything here is a pure function of its arguments; arrays are neve
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from engine import blocks
 from engine.certificate import gradient_allowance
 from engine.crossover import step_seconds
-from engine.downdate import Downdate, leave_out
+from engine.downdate import SMALLEST_PIVOT, Downdate, leave_out
 from engine.errors import UNSTATED, IllConditioned
 from engine.growing import GrowingRows
 from engine.methods.method import DeletionMethod, Step
@@ -302,13 +303,15 @@ def residual_after(
 
     for whatever q was computed, e' the rows' errors at theta' (docs/error.md). The first new term
     is measured, with an allowance for measuring it; the second is what the stored dual rows are off
-    by; the third is what was lost when theta' was stored. ``summed`` are the lengths that the dual
+    by, which rows of high leverage amplify by up to the root of 1 / pivot; the third is what was
+    lost when theta' was stored. ``summed`` are the lengths that the dual
     rows were added up from, (k,). Cost O(k d m).
     """
     error, _ = linearised_error(generation, after, rows)
     measured = norm(rows.X.T @ (left.q - error))
     scale = _error_scale(generation, after, rows)
-    dual = generation.dual_error * float(lengths(left.q) @ summed)
+    amplified = 1.0 / math.sqrt(max(after.least_pivot, SMALLEST_PIVOT))
+    dual = generation.dual_error * amplified * float(lengths(left.q) @ summed)
     lost = norm(_lost(before.theta_exact, left.delta, after.theta_exact))
     added = measured + gradient_allowance(scale) + dual + generation.largest * lost
     return before.residual + added
