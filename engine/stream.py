@@ -93,7 +93,7 @@ class Stream:
         Smallest squared pivot of a block since theta_r: the share of v^T A_t v that a deleted row
         left in its own direction, those before it in its batch being gone. Where it is low the
         estimate is not believed (`engine.error.leverage_limit`); 0 where theta_r itself has no
-        certificate.
+        certificate. Of a linear model since its dual rows were measured (`residual_after`).
     """
 
     theta_exact: Array
