@@ -47,7 +47,7 @@ format: setup ## Format the code
 	$(BIN)/ruff check --fix .
 
 .PHONY: bench
-bench: setup ## Measure steps, end-to-end time and retraining, side by side
+bench: setup ## Measure steps, end-to-end time, retraining and the floor, side by side
 	$(BIN)/python scripts/bench.py
 
 .PHONY: paper
@@ -70,9 +70,13 @@ kernels: setup ## Measure the kernels against their floors: slopes, GEMM rate, p
 simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
+.PHONY: model
+model: setup ## Check the commit protocol state by state, docs/model.md (QUICK=1, ONLY="commit")
+	$(BIN)/python -m tests.proof.model $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+
 .PHONY: chaos
-chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 JSON=file)
-	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(JSON),--json $(JSON))
+chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 DURABILITY=mixed JSON=file)
+	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(DURABILITY),--durability $(DURABILITY)) $(if $(JSON),--json $(JSON))
 
 .PHONY: crash
 crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka

@@ -39,9 +39,7 @@ def kafka_access(settings: Settings) -> Mapping[str, Any]:
         for a connection that does not sign on is a mistake to hear of.
     """
     protocol = settings.kafka_security_protocol
-    files = TlsFiles(
-        "LETHE_KAFKA", settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file
-    )
+    files = _kafka_files(settings)
     found: dict[str, Any] = {"security_protocol": protocol}
     if protocol in ("SSL", "SASL_SSL"):
         found["ssl_context"] = files.context()
@@ -52,6 +50,40 @@ def kafka_access(settings: Settings) -> Mapping[str, Any]:
     elif given := [name for name, value in _credentials(settings).items() if value is not None]:
         raise InvalidData(_unused(given[0], protocol, "SASL_SSL"))
     return found
+
+
+def librdkafka_access(settings: Settings) -> Mapping[str, str]:
+    """Return the same for librdkafka, which reads the files itself; they hold the password.
+
+    Raises
+    ------
+    InvalidData
+        As `kafka_access`, which checks them.
+    """
+    checked = kafka_access(settings)
+    found: dict[str, str] = {"security.protocol": checked["security_protocol"]}
+    if "ssl_context" in checked:
+        files = _kafka_files(settings)
+        named = {
+            "ssl.ca.location": files.ca,
+            "ssl.certificate.location": files.certificate,
+            "ssl.key.location": files.key,
+        }
+        found |= {name: str(path) for name, path in named.items() if path is not None}
+        found["ssl.endpoint.identification.algorithm"] = "https"  # its name is checked as well
+    if "sasl_mechanism" in checked:
+        found |= {
+            "sasl.mechanism": checked["sasl_mechanism"],
+            "sasl.username": checked["sasl_plain_username"],
+            "sasl.password": checked["sasl_plain_password"],
+        }
+    return found
+
+
+def _kafka_files(settings: Settings) -> TlsFiles:
+    return TlsFiles(
+        "LETHE_KAFKA", settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file
+    )
 
 
 def _credentials(settings: Settings) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from consumers.events import RefreshRequested
 from consumers.refresh_order import refresh_reason
 from engine.errors import LetheError, Unavailable
 from engine.store.connection import reachable
-from engine.store.head import Meta, parse_meta
+from engine.store.head import Meta, parse_config, parse_meta
 from engine.store.keys import ModelKeys
 from engine.store.staging import TIME_TO_LIVE
 from engine.store.store import CHUNK, ModelStore
@@ -50,7 +50,7 @@ def _job(store: ModelStore, model: str, now: datetime) -> RefreshRequested | Non
     reason = refresh_reason(state, now)
     if reason is None:
         return None
-    seed = f"{model}\n{reason}\n{state.commit_seq}"
+    seed = f"{model}\n{reason}\n{state.head.commit}"
     return RefreshRequested(
         job_id=hashlib.sha256(seed.encode()).hexdigest()[:32],
         model_id=model,
@@ -66,13 +66,13 @@ def _metas(store: ModelStore) -> Iterator[tuple[str, Meta]]:
         chunk = models[start : start + CHUNK]
         pipeline = store.client.pipeline(transaction=False)
         for model in chunk:
-            pipeline.hget(ModelKeys.of_model(model).head, "meta")
+            pipeline.hmget(ModelKeys(model).head, ["config", "meta"])
         with reachable(store.client):
             answers = pipeline.execute()
-        for model, stored in zip(chunk, answers, strict=True):
+        for model, (config, meta) in zip(chunk, answers, strict=True):
             try:
-                if stored is not None:
-                    yield model, parse_meta(stored, model)
+                if meta is not None:
+                    yield model, parse_meta(meta, parse_config(config, model))
             except LetheError:
                 continue
 

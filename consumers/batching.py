@@ -18,13 +18,12 @@ from datetime import UTC, datetime, timedelta
 from consumers.grouping import Group
 from consumers.log.base import Partition, Record
 from consumers.validate import Refreshed, Valid, Validated
-from engine.store.keys import ModelKeys
 
 HELD_RECORDS = 20_000
 HELD_BYTES = 64 << 20
 """What a worker holds at most; beyond it reads no further until a request is due."""
 
-Place = tuple[ModelKeys, Partition]
+Place = tuple[str, Partition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class HeldRequests:
 
     def _keep_more(self, group: Group) -> bool:
         """Add a group to what is held of its model; False if that is nothing."""
-        held = self._held.get((group.keys, group.partition))
+        held = self._held.get((group.model_id, group.partition))
         if held is None:
             return False
         held.group.items += group.items
@@ -133,8 +132,10 @@ class HeldRequests:
         """Hold what was left undecided of a group."""
         offsets = [item.record.offset for item in rest.items]
         since = {offset: group.since[offset] for offset in offsets}
-        left = Group(group.keys, group.model_id, group.partition, rest.items, since)
-        self._held[group.keys, group.partition] = _Held(left, rest.rows, _has_refresh(rest.items))
+        left = Group(group.model_id, group.partition, rest.items, since)
+        self._held[group.model_id, group.partition] = _Held(
+            left, rest.rows, _has_refresh(rest.items)
+        )
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget what is held of these partitions: they are lost, or will be read again."""

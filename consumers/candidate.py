@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,10 @@ import numpy as np
 from consumers.certificates import check_first, first_ledger, noisy
 from consumers.chain import GENESIS
 from consumers.commitment import new_secret
+from consumers.commits.publish import PARAMETERS_LIMIT
 from consumers.fitness import check_fit
 from consumers.progress import Progress
-from consumers.transition import PARAMETERS_LIMIT, scalars_of, with_meta
+from consumers.transition import scalars_of, with_meta
 from engine.blockwise import precompute_blocks
 from engine.classes import class_counts, one_sided
 from engine.error import sample_sentinels
@@ -26,7 +28,7 @@ from engine.store import staging
 from engine.store.generation import Sampled
 from engine.store.head import ErrorRecord, Meta, ModelConfig, Status
 from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
-from engine.store.state import ModelState
+from engine.store.state import STAGED, Head, ModelState
 from engine.store.store import ModelStore
 from engine.stream import Stream, begin
 
@@ -72,6 +74,31 @@ class Candidate:
     data: TrainingData
     new: frozenset[str]
 
+    @property
+    def digest(self) -> str:
+        """Digest of what was staged: its name and the rows in it."""
+        return hashlib.sha256(json.dumps([self.where.name, self.data.ids]).encode()).hexdigest()
+
+
+MOST_COEFFICIENTS = 180_000
+"""Of theta: a commit holds up to four of them, and has to fit into one message of 8 MiB."""
+
+
+def check_size(config: ModelConfig) -> None:
+    """Refuse a model whose thetas no commit can carry.
+
+    Raises
+    ------
+    InvalidData
+        It has too many coefficients.
+    """
+    if config.d * config.m > MOST_COEFFICIENTS:
+        raise InvalidData(
+            f"model {config.model_id!r}: {config.d} coefficients of {config.m} outputs are "
+            f"{config.d * config.m:,} numbers, and a commit has room for {MOST_COEFFICIENTS:,}; "
+            "take fewer features, or register it as several models"
+        )
+
 
 def check_names(config: ModelConfig) -> None:
     """Refuse names that no parameters event can carry; a commit could never be published.
@@ -114,22 +141,25 @@ def stage(
     config: ModelConfig,
     data: TrainingData,
     number: int,
+    commit: int,
     *,
     progress: Progress,
     now: datetime,
 ) -> Candidate:
     """Fit, and write the generation and the row ids beside whatever is live.
 
-    ``number`` is the generation that it will probably be. Cost O(n d^2) time, O(n d) bytes.
+    ``number`` is the generation, ``commit`` the number of the commit that it will probably be.
+    Cost O(n d^2) time, O(n d) bytes.
     """
     objective, rows, made, status = _precompute(config, data)
-    keys, name = ModelKeys.of_model(config.model_id), uuid.uuid4().hex
+    keys, name = ModelKeys(config.model_id), uuid.uuid4().hex
     where, dataset = keys.generation(name), keys.dataset(name)
     generation, stream = begin(number, objective, made)
     check_fit(config, generation, stream)
     ledger = first_ledger(config, objective, rows, made)
     check_first(config, ledger, generation, stream)
     sentinels = sample_sentinels(generation, data.ids, rows, made.dual_rows, number)
+    staging.note_registration(store.client, keys, name, commit)
     staging.stage_generation(
         store.client,
         where,
@@ -142,11 +172,12 @@ def stage(
         sentinels=Sampled.of(sentinels),
         on_rows=lambda done: progress("storing rows", done, len(data.ids)),
         row_keys=store.row_keys,
+        seconds=None,
     )
     staging.stage_dataset(store.client, dataset, data.ids)
     state = ModelState(
         keys=keys,
-        commit_seq=0,
+        head=Head(),
         version=-1,
         digest=GENESIS,
         meta=with_meta(
@@ -157,6 +188,8 @@ def stage(
         sentinels=sentinels,
         offsets={},
         deferred={},
+        arrays=STAGED,
+        rows=name,
         secret=new_secret(),
     )
     return Candidate(state, where, dataset, data, frozenset(data.ids))

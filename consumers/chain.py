@@ -158,6 +158,11 @@ def check_link(version: Version, previous: Version | None) -> None:
         raise BrokenChain(f"{name}: follows version {previous.version}; a version is missing")
     if version.prev_digest != previous.digest:
         raise BrokenChain(f"{name}: does not link to version {previous.version}; do not load it")
+    if version.commit <= previous.commit:
+        raise BrokenChain(
+            f"{name}: commit {version.commit} made it, and commit {previous.commit} the version "
+            "before; do not load it"
+        )
 
 
 def check_parameters(parameters: Parameters, version: Version, theta: Array) -> None:

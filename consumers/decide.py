@@ -6,16 +6,17 @@ refuse is deferred to a rebuild without them; its neighbours are applied.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from consumers.certificates import fits
 from consumers.commitment import rows_commitment
-from consumers.events import Source
+from consumers.commits.packed import body_of, unpack
+from consumers.doubtful import DATA_LOST
+from consumers.events import Receipt, Source
 from consumers.log.base import Record
-from consumers.transition import opened_receipt
 from consumers.validate import Refused, Valid
 from engine.certified import Ledger, after_deletion
 from engine.classes import class_counts
@@ -28,15 +29,16 @@ from engine.store.store import Lookup
 from engine.stream import Stream, at_rest, delete
 
 _WAITS = "its rows wait for a rebuild already"
+_LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A final no: code and detail of the receipt, which is kept under ``body``."""
+    """A refusal, which is final: code and detail of the receipt, which is kept under ``body``."""
 
     source: Source
     request_id: str
-    body: str
+    body: bytes
     code: str
     detail: str
     rows_unknown: int = 0
@@ -48,12 +50,12 @@ class Repeated:
     """A request that has a receipt already: that one again, byte for byte."""
 
     request_id: str
-    receipt: str
+    receipt: Receipt
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The same request twice in one batch: the receipt of the first is sent twice."""
+    """The same request twice in one batch: the receipt of the first answers both."""
 
     request_id: str
 
@@ -72,17 +74,19 @@ class Accepted:
     """A request that stands: rows to delete now (perhaps none) and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
-    ``commitment`` is to all rows that it names.
+    ``commitment`` is to all rows that it names. ``subject_id`` is whose rows these are, where
+    nobody knows which.
     """
 
     source: Source
     request_id: str
-    body: str
+    body: bytes
     rows: tuple[str, ...]
     rows_unknown: int
     retired: tuple[str, ...] = ()
     shares: frozenset[str] = frozenset()
     commitment: str | None = None
+    subject_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +148,14 @@ def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, .
 class _Sorter:
     """Sorts the requests of one batch; holds what earlier ones of the batch have claimed."""
 
-    state: ModelState | None
+    state: ModelState
     lookup: Lookup
     subjects: Mapping[str, Sequence[str]]
+    lost: bool
+    waiting: frozenset[str]
     decisions: list[Decision] = field(default_factory=list)
     claimed: dict[str, str] = field(default_factory=dict)
-    bodies: dict[str, tuple[str, Source]] = field(default_factory=dict)
-    waiting: frozenset[str] = frozenset()
-    all_wait: bool = False
-    told: Collection[str] = ()
+    bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
 
     def sort(self, item: Valid | Refused) -> None:
         request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
@@ -165,19 +168,19 @@ class _Sorter:
         if isinstance(item, Refused):
             refusal = Rejected(source, request_id, item.body, item.code, item.detail)
             self.decisions.append(refusal)
-        elif self.state is None:
-            detail = f"model {item.request.model_id!r} is not registered"
-            refusal = Rejected(source, request_id, item.body, "UNKNOWN_MODEL", detail)
+        elif not self.state.registered:
+            detail = f"model {item.request.model_id!r} was unregistered"
+            refusal = Rejected(source, request_id, item.body, "MODEL_UNREGISTERED", detail)
             self.decisions.append(refusal)
         else:
             self.decisions.append(self._judge(item, source))
 
-    def _seen_before(self, source: Source, request_id: str, body: str) -> bool:
+    def _seen_before(self, source: Source, request_id: str, body: bytes) -> bool:
         stored = self.lookup.receipts.get(request_id)
         if stored is not None:
-            kept, receipt = opened_receipt(stored, request_id)
-            if kept.body == body:
-                self.decisions.append(Repeated(request_id, kept.receipt))
+            receipt = unpack(stored, self.state.model_id, request_id).receipt
+            if body_of(stored) == body:
+                self.decisions.append(Repeated(request_id, receipt))
             else:
                 self.decisions.append(Conflicting(source, request_id, receipt.source))
             return True
@@ -190,6 +193,8 @@ class _Sorter:
         return False
 
     def _judge(self, item: Valid, source: Source) -> Decision:
+        if self.lost and item.request.subject_id not in (None, *self.subjects):
+            return self._nobody_knows(item, source)
         rows = _rows_of(item, self.subjects)
         live, retired, before, unknown = [], [], 0, 0
         shares: set[str] = set()
@@ -203,11 +208,12 @@ class _Sorter:
                 live.append(row)
             elif row in self.lookup.retired:
                 retired.append(row)
+            elif self.lost:  # nobody knows whether it was one of those that are missing
+                live.append(row)
             else:
                 unknown += 1
         request_id = item.request.request_id
-        secret = None if self.state is None else self.state.secret
-        commitment = rows_commitment(secret, request_id, rows)
+        commitment = rows_commitment(self.state.secret, request_id, rows)
         if not live and not retired and not before:
             # A receipt is read by many: it names neither rows nor subjects.
             by_subject = item.request.subject_id is not None
@@ -226,27 +232,37 @@ class _Sorter:
             frozenset(shares),
             commitment,
         )
-        waits = self.all_wait or request_id in self.told
-        if self.waiting.intersection(live) or (waits and live):
+        if live and self.lost:
+            return Deferral(accepted, DATA_LOST, _LOST)
+        if live and (self.state.awaiting_rebuild or self.waiting.intersection(live)):
             return Deferral(accepted, "AWAITING_REBUILD", _WAITS)
         self.claimed |= dict.fromkeys((*live, *retired), request_id)
         return accepted
 
+    @staticmethod
+    def _nobody_knows(item: Valid, source: Source) -> Deferral:
+        """Let a request by subject wait: which rows these are is lost with them."""
+        request = item.request
+        accepted = Accepted(
+            source, request.request_id, item.body, (), 0, subject_id=request.subject_id
+        )
+        return Deferral(accepted, DATA_LOST, _LOST)
+
 
 def decide(
-    state: ModelState | None,
+    state: ModelState,
     items: Sequence[Valid | Refused],
     lookup: Lookup,
     subjects: Mapping[str, Sequence[str]],
-    told: Collection[str] = (),
+    *,
+    lost: bool = False,
 ) -> tuple[Decision, ...]:
-    """Sort a batch's requests, in order. ``state`` None: the model is not registered.
+    """Sort a batch's requests, in order.
 
-    Those in ``told`` wait for a rebuild in any case: they were told so.
+    ``lost``: rows of the model are missing in the store, and nobody knows which; every request
+    that may name one waits.
     """
-    waiting = state.deferred_rows if state is not None else frozenset()
-    all_wait = state is not None and (state.meta.awaiting_rebuild or bool(state.answered))
-    sorter = _Sorter(state, lookup, subjects, waiting=waiting, all_wait=all_wait, told=told)
+    sorter = _Sorter(state, lookup, subjects, lost, state.deferred_rows)
     for item in items:
         sorter.sort(item)
     return tuple(sorter.decisions)
@@ -331,8 +347,8 @@ def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], looku
         batch.decisions,
         deleted,
         done.stream,
-        np.vstack([batch.V_rows, done.V_rows]),
-        np.vstack([batch.Q_rows, done.Q_rows]),
+        np.vstack([batch.V_rows, done.V_rows]) if batch.deleted else done.V_rows,
+        np.vstack([batch.Q_rows, done.Q_rows]) if batch.deleted else done.Q_rows,
         counts,
         ledger=ledger,
     )
@@ -376,13 +392,14 @@ def deferred_record(deferral: Deferral) -> Deferred:
     accepted = deferral.accepted
     return Deferred(
         request_id=accepted.request_id,
-        body=accepted.body,
+        body=accepted.body.hex(),
         row_ids=accepted.rows,
         retired=accepted.retired,
         rows_unknown=accepted.rows_unknown,
         code=deferral.code,
         source=accepted.source.model_dump(),
         rows_commitment=accepted.commitment,
+        subject_id=accepted.subject_id,
     )
 
 

@@ -28,7 +28,7 @@ def lags(reader: Reader, store: ModelStore, topic: str) -> Iterator[Lag]:
     """Return each partition's lag. A partition without a watermark waits from its beginning."""
     for partition in reader.partitions(topic):
         bounds = reader.bounds(partition)
-        stored = store.handover.watermark(str(partition))
+        stored = store.cursors.watermark(str(partition))
         decided = bounds.begin if stored is None else stored
         yield Lag(partition, decided, max(0, bounds.end - decided))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal, Self
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -11,9 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     StringConstraints,
-    model_serializer,
     model_validator,
 )
 
@@ -48,9 +48,13 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def rfc3339(moment: datetime) -> str:
-    """Return a UTC time as RFC 3339 with milliseconds."""
-    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    """Return a time as RFC 3339 in UTC with milliseconds."""
+    return _rfc3339(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+
+
+@lru_cache(maxsize=16)  # all events of a batch have one time
+def _rfc3339(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 Id = Annotated[
@@ -86,24 +90,18 @@ class Event(BaseModel):
         return self.model_dump_json().encode()
 
 
+def _absent(member: object) -> bool:
+    return member is None
+
+
 class SparseEvent(Event):
     """Base of events with members that are left out, not null, where they do not apply.
 
     Events that were written before there was such a member keep their bytes, and their digests.
     """
 
-    SPARSE: ClassVar[tuple[str, ...]] = ("certificate",)
-
-    certificate: CertificateRecord | None = None
+    certificate: CertificateRecord | None = Field(default=None, exclude_if=_absent)
     """Of a certified model (docs/certified.md)."""
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = serialise(self)
-        for name in self.SPARSE:
-            if getattr(self, name) is None:
-                data.pop(name, None)
-        return data
 
 
 class DeletionRequest(Event):
@@ -168,8 +166,6 @@ class Receipt(SparseEvent):
     (`consumers.commitment`); a receipt does not hold the ids.
     """
 
-    SPARSE = ("certificate", "rows_commitment")
-
     request_id: str
     model_id: str
     status: ReceiptStatus
@@ -183,7 +179,7 @@ class Receipt(SparseEvent):
     source: Source
     completed_at: Time
     conflicts_with: Source | None = None
-    rows_commitment: Hash | None = None
+    rows_commitment: Hash | None = Field(default=None, exclude_if=_absent)
 
     @property
     def final(self) -> bool:
@@ -212,11 +208,10 @@ class RefreshInfo(Event):
 class Version(SparseEvent):
     """One version of a model: identity, link to the last, error; no parameters.
 
-    ``receipt_log`` is the head of the log of final receipts, those of this version's own commit
-    included (docs/evidence.md).
+    ``commit`` is the number of the commit that made it, ``commit_prev`` the digest of the commit
+    before that (docs/commit.md). ``receipt_log`` is the head of the log of final receipts, those of
+    this version's own commit included (docs/evidence.md).
     """
-
-    SPARSE = ("certificate", "receipt_log")
 
     model_id: str
     generation: int
@@ -234,7 +229,9 @@ class Version(SparseEvent):
     refresh: RefreshInfo | None = None
     source: SourceRange | None = None
     created_at: Time
-    receipt_log: LogHead | None = None
+    commit: int
+    commit_prev: str
+    receipt_log: LogHead | None = Field(default=None, exclude_if=_absent)
 
 
 class Parameters(Event):
@@ -259,16 +256,9 @@ class Parameters(Event):
     intercept: Finite | Numbers | None = None
     theta: Numbers | Annotated[tuple[Numbers, ...], Field(fail_fast=True)] | None = None
     uri: str | None = None
-    classes: Texts = ()
+    classes: Texts = Field(default=(), exclude_if=operator.not_)
 
     @property
     def outputs(self) -> int:
         """Number of columns of theta: one a target, or one a class if there are more than two."""
         return outputs(self.target_names, self.classes)
-
-    @model_serializer(mode="wrap")
-    def _without_empty_classes(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = serialise(self)
-        if not self.classes:
-            data.pop("classes", None)
-        return data

@@ -1,4 +1,4 @@
-"""The records of one poll, validated (step 2) and grouped by model and partition."""
+"""Records of one poll, sorted by model: each group is decided together, in order."""
 
 from __future__ import annotations
 
@@ -9,47 +9,54 @@ from datetime import datetime
 from consumers.log.base import Partition, Record
 from consumers.request_keys import RequestKeys
 from consumers.validate import Refused, Valid, Validated, validate
-from engine.store.keys import ModelKeys
 
 
 @dataclass(slots=True)
 class Group:
-    """The records of one model in one partition, in order.
+    """Records of one partition that name one model, in order.
 
-    Records that name no model or no request form a group of their partition, which has a record of
-    its own in the store, so that they too are decided exactly once. ``since`` says by offset from
-    when a record counts as waiting (`consumers.batching`).
+    Attributes
+    ----------
+    model_id, partition
+        Which model, and where the records lie.
+    items
+        What they are.
+    since
+        By offset: when the log took them, for those that wait to be batched.
     """
 
-    keys: ModelKeys
     model_id: str
     partition: Partition
     items: list[Validated]
     since: dict[int, datetime] = field(default_factory=dict)
 
 
-def group_records(records: Sequence[Record], keys: RequestKeys | None = None) -> list[Group]:
-    """Validate (step 2) each record alone, and group by model and partition.
+def group_records(
+    records: Sequence[Record], keys: RequestKeys | None
+) -> tuple[list[Group], list[Refused]]:
+    """Validate (step 2) each record alone, and sort them by model.
 
-    With ``keys``, requests count that one of them has signed.
+    Also returned are the refused records whose bytes go to dead letters: those that name no
+    request, which have no group, and others.
     """
-    groups: dict[tuple[ModelKeys, Partition], Group] = {}
+    groups: dict[tuple[str, Partition], Group] = {}
+    letters: list[Refused] = []
     for record in records:
         item = validate(record) if keys is None else keys.checked(validate(record))
+        if isinstance(item, Refused) and item.dead_letter:
+            letters.append(item)
         model_id = _model_of(item)
-        where = (
-            ModelKeys.of_partition(str(record.partition))
-            if model_id is None
-            else ModelKeys.of_model(model_id)
-        )
-        place = (where, record.partition)
+        if model_id is None:
+            continue
+        place = (model_id, record.partition)
         if place not in groups:
-            groups[place] = Group(where, model_id or "", record.partition, [])
+            groups[place] = Group(model_id, record.partition, [])
         groups[place].items.append(item)
-    return list(groups.values())
+    return list(groups.values()), letters
 
 
 def _model_of(item: Validated) -> str | None:
+    """Return the model that a record names; None where it names no request to it."""
     if isinstance(item, Valid):
         return item.request.model_id
     return item.model_id if isinstance(item, Refused) else item.event.model_id

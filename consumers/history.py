@@ -18,9 +18,9 @@ from typing import Any
 from consumers import chain, cloudevents, topics
 from consumers.events import MODEL_VERSION, Version
 from consumers.log.base import Partition, Reader, Record
-from consumers.log.partitioner import partition_index
 from consumers.signing import TrustedKeys
 from engine.errors import BrokenChain, LogReset, Unauthenticated
+from engine.store.partition import partition_index
 
 Known = tuple[int, str]
 """A version number and its digest, remembered from an earlier run: the anchor of trust."""
@@ -97,6 +97,35 @@ def history(
         yield from chained.advance(LIVE_SECONDS)
         if chained.caught_up and not follow:
             return
+
+
+def newest_version(reader: Reader, model_id: str) -> Version | None:
+    """Return the newest version that was published of a model, unchecked; None: none was.
+
+    Cost: one pass over its partitions of the topic, of which only its own records are parsed.
+    """
+    newest: Version | None = None
+    key = model_id.encode()
+    for partition in reader.partitions(topics.VERSIONS):
+        bounds = reader.bounds(partition)
+        offset = bounds.begin
+        while offset < bounds.end:
+            records, after = reader.read(partition, offset, _READ_SECONDS, _BATCH)
+            for record in records:
+                found = _version_of(record) if record.key == key else None
+                if found is not None and (newest is None or found.version > newest.version):
+                    newest = found
+            if after == offset:
+                break
+            offset = after
+    return newest
+
+
+def _version_of(record: Record) -> Version | None:
+    try:
+        return Version.read(record.value or b"")
+    except ValueError:
+        return None
 
 
 class HistoryReader:

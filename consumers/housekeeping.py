@@ -1,4 +1,4 @@
-"""What the deletion worker sees to by the clock: the server's files, and models that are too old.
+"""What the deletion worker sees to by the clock: files, age limits, what registrations left behind.
 
 Any number of workers may do it: a second rewrite, or a second rebuild of the same generation,
 does no harm.
@@ -18,6 +18,7 @@ from consumers.events import REFRESH_REQUESTED
 from consumers.log.base import Message, Producer
 from consumers.telemetry import Logger
 from engine.errors import LetheError, Unavailable
+from engine.store.keys import ModelKeys
 from engine.store.rewrite import (
     PERIOD_SECONDS,
     Rewrite,
@@ -26,12 +27,12 @@ from engine.store.rewrite import (
     note_rewritten,
     read_erasures,
 )
-from engine.store.staging import TIME_TO_LIVE
+from engine.store.staging import TIME_TO_LIVE, sweep_registrations
 from engine.store.store import ModelStore
 
 _LOOK_SECONDS = 60.0  # between looks at the files: a few short commands
 _FINISH_SECONDS = 2.0
-_AGE_SECONDS = 3600.0  # between looks at the ages of all models
+_AGE_SECONDS = 3600.0  # between looks at the ages of all models, and at their stagings
 
 
 class Housekeeper:
@@ -74,6 +75,7 @@ class Housekeeper:
         if _passed(self._aged, now, _AGE_SECONDS):
             self._aged = now
             self._see_to_the_ages(now)
+            self._see_to_the_stagings()
 
     def finish(self) -> None:
         """Before the worker ends: note a rewrite that is done in a moment."""
@@ -148,6 +150,23 @@ class Housekeeper:
                 model=job.model_id,
                 job=job.job_id,
             )
+
+    def _see_to_the_stagings(self) -> None:
+        """Remove what registrations staged that can never become live: it does not expire."""
+        for model in self._store.every_model():
+            swept = sweep_registrations(
+                self._store.client,
+                ModelKeys(model),
+                self._store.row_keys,
+                seconds=TIME_TO_LIVE,
+            )
+            if swept:
+                self._logger.info(
+                    "rows of registrations that lost were removed",
+                    action="sweep",
+                    model=model,
+                    stagings=swept,
+                )
 
 
 def _passed(last: datetime | None, now: datetime, seconds: float) -> bool:

@@ -31,7 +31,10 @@ class Metrics:
         self.unauthenticated = counter(
             "lethe_unauthenticated_total", "Requests that nobody who may has signed"
         )
-        self.commits = counter("lethe_commits_total", "Commits, by outcome", ("outcome",))
+        self.commits = counter(
+            "lethe_commits_total", "Commits: won, or contested by another writer", ("outcome",)
+        )
+        self.folds = counter("lethe_folds_total", "Commits partitions that were read again")
         self.refreshes = counter("lethe_refreshes_total", "Refresh jobs done, by size", ("size",))
         self.refreshes_refused = counter(
             "lethe_refreshes_refused_total", "Refresh orders refused because they come too often"
@@ -40,8 +43,8 @@ class Metrics:
         self.step_seconds = histogram(
             "lethe_step_seconds", "Computing the step of a batch", _SECONDS
         )
-        self.commit_seconds = histogram(
-            "lethe_commit_seconds", "Commit script and durable barrier", _SECONDS
+        self.append_seconds = histogram(
+            "lethe_append_seconds", "Appending the commits of a batch to the log", _SECONDS
         )
         self.end_to_end_seconds = histogram(
             "lethe_end_to_end_seconds", "From the record's time to its published receipt", _SECONDS
@@ -56,6 +59,5 @@ class Metrics:
         self.version = gauge("lethe_version", "Newest version", ("model",))
         self.rows_live = gauge("lethe_rows_live", "Live rows", ("model",))
         self.lag = gauge("lethe_lag_records", "Records not decided yet", ("partition",))
-        self.outbox_depth = gauge("lethe_outbox_entries", "Messages not published yet")
-        self.held = gauge("lethe_held_requests", "Requests that wait for company")
+        self.held = gauge("lethe_held_requests", "Requests that wait to be batched")
         self.halted = gauge("lethe_halted_models", "Models that wait for a person")

@@ -1,7 +1,7 @@
 """Finding the parameters of a checked version: on ``lethe.models``, or in the store.
 
-The topic is compacted and not in step with ``lethe.versions``. Parameters are published before
-their version, so they may be ahead of it; a publisher that was interrupted repeats older ones, and
+The topic is compacted and not in step with ``lethe.versions``: no order is promised between the
+parameters and the version of one commit; a publisher that was interrupted repeats older ones, and
 compaction may keep just these. Whatever is found counts only when it is what the version's digest
 names.
 """
@@ -16,17 +16,19 @@ from typing import Any, TypeAlias
 import redis
 
 from consumers import chain, topics
+from consumers.commits.publish import parameters_event
 from consumers.events import MODEL_PARAMETERS, Parameters, Version
 from consumers.history import is_signed, read_object
 from consumers.log.base import Partition, Reader, Record
-from consumers.log.partitioner import partition_index
 from consumers.model_version import ModelVersion
 from consumers.signing import TrustedKeys
 from engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
 from engine.objective import Array
 from engine.store.codec import unpack
 from engine.store.connection import reachable
+from engine.store.head import parse_config
 from engine.store.keys import ModelKeys
+from engine.store.partition import partition_index
 from engine.store.reading import integer
 
 _BATCH = 16  # records of up to 900 KB
@@ -34,7 +36,7 @@ _READ_SECONDS = 1.0
 IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
 """What parameters and their version have in common."""
 
-_STORED = Partition("the store", "", 0)
+_THETAS = ("theta_exact", "published")
 
 MustBeSigned: TypeAlias = tuple[TrustedKeys, Callable[[int], bool]]
 """The trusted keys, and whether parameters of a version must be signed by one of them."""
@@ -63,11 +65,31 @@ class StoredParameters:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
 
-    def newest(self, model_id: str) -> bytes | None:
-        """Return the newest parameters event, or None for a model that the store lacks."""
+    def newest(self, model_id: str) -> tuple[Parameters, Array] | None:
+        """Return the newest parameters, d x m, and their event; None: the store lacks the model.
+
+        Raises
+        ------
+        BrokenChain
+            What it holds does not parse.
+        """
         with reachable(self._client):
-            found: Any = self._client.get(ModelKeys.of_model(model_id).parameters)
-        return None if found is None else bytes(found)
+            # One command, so that they belong together.
+            found: Any = self._client.hmget(
+                ModelKeys(model_id).head, ["newest", "config", *_THETAS]
+            )
+        value, stored_config, exact, published = found
+        if value is None:
+            return None
+        try:
+            version, config = Version.read(value), parse_config(stored_config, model_id)
+            theta = _theta(exact, published, (config.d, config.m), f"model {model_id!r}")
+        except (ValueError, CorruptState) as error:
+            raise BrokenChain(
+                f"model {model_id!r}: its newest version in the store does not parse: "
+                f"{_line(error)}"
+            ) from None
+        return parameters_event(version, config, theta), theta
 
     def theta(self, version: Version, shape: tuple[int, int]) -> Array | None:
         """Return a version's theta, d x m; None when the store holds a newer version already.
@@ -86,9 +108,9 @@ class StoredParameters:
             held = None if number is None else integer(number, f"{name}, its number in the store")
             if held is not None and held > version.version:
                 return None
-            # One command, so that the three belong together.
-            found: Any = self._client.hmget(head, ["version", "digest", "published"])
-        number, digest, published = found
+            # One command, so that they belong together.
+            found: Any = self._client.hmget(head, ["version", "version_digest", *_THETAS])
+        number, digest, exact, published = found
         held = None if number is None else integer(number, f"{name}, its number in the store")
         if held is None or held < version.version:
             raise StoreUnavailable(
@@ -101,9 +123,17 @@ class StoredParameters:
         if digest != version.digest.encode():
             raise BrokenChain(f"{name}: the store holds it with another digest; do not load it")
         try:
-            return unpack(published, shape, f"{name}, theta in the store")
+            return _theta(exact, published, shape, name)
         except CorruptState as error:
             raise BrokenChain(str(error)) from None
+
+
+def _theta(
+    exact: bytes | None, published: bytes | None, shape: tuple[int, int], what: str
+) -> Array:
+    """Return the published theta of a head: no bytes of it mean theta_exact."""
+    source = exact if published == b"" else published
+    return unpack(source, shape, f"{what}, theta in the store")
 
 
 class ParametersReader:
@@ -164,11 +194,11 @@ class ParametersReader:
         """Return a version's verified parameters from the store, if they are its newest."""
         if self._store is None:
             return None
-        value = self._store.newest(self._model_id)
-        if value is None:
+        found = self._store.newest(self._model_id)
+        if found is None or found[0].version != version.version:
             return None
-        event = self._parse(Record(_STORED, 0, self._key, value))
-        return self._load(event, version) if event.version == version.version else None
+        event, theta = found
+        return self._load(event, version, theta)
 
     def _search(self, version: Version) -> Parameters | None:
         place = self._ahead.get((version.version, version.digest))
@@ -238,10 +268,9 @@ class ParametersReader:
             theta = None if event.theta is None else chain.theta_of(event)
             digest = None if theta is None else chain.digest_of(event, theta)
         except (ValueError, RecursionError) as error:  # also names that have no UTF-8 bytes
-            line = (str(error) or type(error).__name__).splitlines()[0]
             raise BrokenChain(
                 f"model {self._model_id!r}: the record in {record.partition.topic} at offset "
-                f"{record.offset} is no parameters event: {line}"
+                f"{record.offset} is no parameters event: {_line(error)}"
             ) from None
         if digest is not None and event.parameters_digest != digest:
             raise BrokenChain(
@@ -249,14 +278,18 @@ class ParametersReader:
             )
         return event
 
-    def _load(self, event: Parameters, version: Version) -> ModelVersion | None:
+    def _load(
+        self, event: Parameters, version: Version, theta: Array | None = None
+    ) -> ModelVersion | None:
+        """Return verified parameters; ``theta`` where it is at hand already."""
         for field_name in IDENTITY:
             if getattr(event, field_name) != getattr(version, field_name):
                 raise BrokenChain(
                     f"{_name(event)}: the {field_name} of its parameters is not that of the "
                     "version; do not load them"
                 )
-        theta = self._fetch(event, version) if event.theta is None else chain.theta_of(event)
+        if theta is None:
+            theta = self._fetch(event, version) if event.theta is None else chain.theta_of(event)
         if theta is None:
             return None
         chain.check_parameters(event, version, theta)
@@ -277,6 +310,10 @@ class ParametersReader:
             )
         d = len(event.feature_names) + int(event.fit_intercept)
         return self._store.theta(version, (d, event.outputs))
+
+
+def _line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _name(event: Parameters) -> str:

@@ -14,6 +14,7 @@ from itertools import accumulate
 import numpy as np
 
 from consumers.certificates import first_ledger, polished_enough, renoised
+from consumers.doubtful import settled
 from consumers.events import RefreshRequested
 from consumers.progress import Progress, unseen
 from consumers.refresh_order import choose_size, in_turn
@@ -235,7 +236,8 @@ def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
 def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     resolved = _to_resolve(state)
-    named = (row for request in resolved for row in state.deferred[request].row_ids)
+    waiting = settled(job.store, state, resolved)
+    named = (row for request in waiting.values() for row in request.row_ids)
     left = snapshot.without(frozenset(named))
     if not left.ids:
         result = _result(job, state, choice, status="EMPTY", resolved=resolved)

@@ -12,12 +12,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from consumers.certificates import making_room, part_spent
-from consumers.events import Receipt, RefreshRequested
+from consumers.events import RefreshRequested
 from engine.certified import REFRESH_AT
 from engine.error import believed_estimate
 from engine.policy import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Failures, Meta, PendingJob
-from engine.store.reading import record
 from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import Deferred, ModelState
 
@@ -40,7 +39,7 @@ def order_refresh(
     reason = None if waits else refresh_reason(state, now)
     if reason is None:
         return state, None
-    seed = f"{meta.config.model_id}\n{version}\n{state.commit_seq}"
+    seed = f"{meta.config.model_id}\n{version}\n{state.head.commit}"
     job_id = hashlib.sha256(seed.encode()).hexdigest()[:32]
     pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now)
     job = RefreshRequested(
@@ -78,8 +77,8 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
     meta = state.meta
     if state.deferred:
         return "deferred"
-    if meta.awaiting_rebuild:
-        return "adopted"
+    if state.awaiting_rebuild:
+        return "lost_writes"
     if meta.rows_live == 0:
         return None
     # Neither question needs the sentinels' estimate: the stored error has it, and whether a
@@ -93,38 +92,21 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
 
 
 def in_turn(deferred: Iterable[Deferred]) -> list[Deferred]:
-    """Return deferred requests in the order in which rebuilds resolve them.
-
-    Those that are answered come first, as they were answered: an answer says how many rows its
-    request deletes and in which version, so no other may have its rows or its place.
-
-    Raises
-    ------
-    CorruptState
-        A stored answer does not parse.
-    """
-    return sorted(deferred, key=_turn)
-
-
-def _turn(request: Deferred) -> tuple[bool, float, str, str | int]:
-    place = str(request.source["partition"]), request.source["offset"]
-    if request.answer is None:
-        return True, 0.0, *place
-    what = f"deferred request {request.request_id!r}, its answer"
-    return False, record(Receipt, request.answer, what).completed_at.timestamp(), *place
+    """Return deferred requests in the order in which rebuilds resolve them: that of the log."""
+    return sorted(deferred, key=lambda one: (str(one.source["partition"]), one.source["offset"]))
 
 
 def is_stuck(state: ModelState) -> bool:
     """Return whether requests wait for a rebuild and none is on its way: the last one failed."""
-    waits = bool(state.deferred) or state.meta.awaiting_rebuild
+    waits = bool(state.deferred) or state.awaiting_rebuild
     return waits and state.meta.pending_job is None
 
 
 def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
     """Return the smallest size that does; what a person ordered is done at the least."""
     meta = state.meta
-    if meta.awaiting_rebuild:
-        return Choice(Size.REBUILD, "the store had lost writes, which were taken from the log")
+    if state.awaiting_rebuild:
+        return Choice(Size.REBUILD, "the store had lost writes")
     estimate = (
         believed_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
         if meta.certified is None

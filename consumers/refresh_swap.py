@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from consumers.doubtful import settled
 from consumers.refresh_transition import (
     dropped,
     emptied,
@@ -69,6 +71,8 @@ def _swap(
     if result.size in (Size.COMPLETE, Size.POLISH):
         transition = small_refresh(state, result, arrays, origin, now=now)
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+    known = settled(store, state, result.resolved)
+    state = replace(state, deferred={**state.deferred, **known})
     if result.staged_key is None:
         return _swap_empty(store, state, result, origin, now)
     where = state.keys.generation(result.staged_key)
@@ -105,6 +109,7 @@ def _swap_generation(
         caught_up = catch_up(store, staged, state.meta, later)
     except IllConditioned as error:
         return _drop(state, result, origin, now, f"it cannot take later deletions: {error}")
+    digest = hashlib.sha256(arrays[b"result"]).hexdigest()
     misfit = _misfit(result, caught_up, _rows_left(state, ledgered, rows))
     if misfit is not None:
         return _drop(state, result, origin, now, misfit)
@@ -113,7 +118,9 @@ def _swap_generation(
         return _drop(state, result, origin, now, "its staged generation has expired")
     if store.row_keys is not None:
         store.row_keys.keep(where)
-    transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
+    transition = new_generation(
+        state, result, caught_up, digest, persist, ledgered, origin, now=now
+    )
     return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 
 
@@ -145,8 +152,5 @@ def _misfit(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | Non
 
 
 def _drop(state: ModelState, result: JobResult, origin: Origin, now: datetime, why: str) -> Outcome:
-    # An event that is sent twice names a generation that is live by now: that one stays.
-    live = result.staged_key == state.meta.generation_key
-    staged = [] if result.staged_key is None or live else [f"gen:{result.staged_key}"]
-    transition = dropped(state, result.job_id, origin, now=now, discarded=staged)
+    transition = dropped(state, result.job_id, origin, now=now)
     return Outcome(transition, False, f"refresh result dropped: {why}")

@@ -10,38 +10,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from consumers.certificates import certificate_of
+from consumers.commits.apply import NOTHING, Arrays, Live, no_rows
+from consumers.commits.commit import CommitKind, Staged
 from consumers.deletion_transition import applied_receipt
 from consumers.events import Receipt, RefreshInfo, Source
 from consumers.refresh_order import one_more_failure, order_refresh
 from consumers.transition import (
     Origin,
     Transition,
-    advanced,
-    entries_in_order,
-    head_fields,
-    job_entry,
-    leaves_of,
+    commit_of,
     next_version,
-    parameters_value,
     publish_version,
-    receipt_entry,
     scalars_of,
-    step,
-    stored_receipt,
-    with_leaves,
     with_meta,
+    with_receipts,
     without_rows,
 )
 from engine.certified import after_polish
-from engine.errors import VersionFork
 from engine.policy import Size
 from engine.refresh import Polished, adopt_polish, complete, concurrent_remainder
 from engine.store import codec
-from engine.store.commit import Commit
-from engine.store.head import Meta
+from engine.store.head import CertificateRecord, Meta
 from engine.store.jobs import JobResult
 from engine.store.staged import CaughtUp
-from engine.store.state import Deferred, ModelState
+from engine.store.state import STAGED, Deferred, ModelState
 from engine.stream import Stream
 
 
@@ -59,8 +52,6 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
 
 
 def _does_not_resolve(state: ModelState, resolved: set[str]) -> str | None:
-    if state.answered and not state.answered & resolved:
-        return "requests wait whose answer names the version of their rebuild"
     if not resolved <= state.deferred.keys():
         return "a request that it resolves is no longer deferred"
     return None
@@ -72,12 +63,13 @@ def dropped(
     origin: Origin,
     *,
     now: datetime,
-    discarded: Sequence[str] = (),
     order_again: bool = True,
 ) -> Transition:
-    """Decide a refresh event that changes nothing; order another job if it was the pending one."""
-    after = before
-    entries = []
+    """Decide a refresh event that changes nothing; order another job if it was the pending one.
+
+    What it staged expires.
+    """
+    after, job = before, None
     pending = before.meta.pending_job
     if pending is not None and pending.job_id == job_id:
         failures = before.meta.failures if order_again else one_more_failure(before.meta, now)
@@ -85,11 +77,7 @@ def dropped(
         after = replace(before, meta=meta)
         if order_again:
             after, job = order_refresh(after, after.version, now)
-            entries = [] if job is None else [job_entry(job, now)]
-    commit = replace(
-        step(before, after, origin), outbox=entries_in_order(entries), discarded=discarded
-    )
-    return Transition(commit, advanced(after, origin))
+    return Transition(commit_of(before, after, CommitKind.REFRESH, origin, job=job), after)
 
 
 def small_refresh(
@@ -110,18 +98,15 @@ def small_refresh(
         changes["reference_epoch"] = meta.reference_epoch + 1
     changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
     changed = with_meta(changed, status=meta.status)  # rows may have gone since the job began
-    state, entries = next_version(replace(before, stream=stream, meta=changed), now)
+    state, job = next_version(replace(before, stream=stream, meta=changed), now)
+    state, _ = with_receipts(state, ())
     after, version = publish_version(
-        with_leaves(state, ()), request_ids=(), refresh=_info(result), origin=origin, now=now
+        state, request_ids=(), refresh=_info(result), origin=origin, now=now
     )
-    entries += version
-    commit = replace(
-        step(before, after, origin),
-        clear_Q=True,
-        outbox=entries_in_order(entries),
-        parameters=parameters_value(entries),
+    commit = commit_of(
+        before, after, CommitKind.REFRESH, origin, version=version, clears_Q=True, job=job
     )
-    return Transition(commit, advanced(after, origin))
+    return Transition(commit, after, no_rows(before))
 
 
 def _polished(
@@ -181,6 +166,7 @@ def new_generation(
     before: ModelState,
     result: JobResult,
     caught_up: CaughtUp,
+    digest: str,
     persist: Sequence[str],
     ledgered: frozenset[str],
     origin: Origin,
@@ -201,7 +187,6 @@ def new_generation(
         first_deletion_at=now if len(staged.stream.V) else None,
         certified=None if caught_up.rows else result.certified,
         ledger=staged.ledger,
-        awaiting_rebuild=before.meta.awaiting_rebuild and result.size is not Size.REBUILD,
     )
     state = replace(
         before,
@@ -209,27 +194,27 @@ def new_generation(
         generation=staged.generation,
         stream=staged.stream,
         sentinels=staged.sentinels,
+        arrays=STAGED,
+        rows=staged.keys.name,
     )
-    return _with_resolved(
-        before,
-        state,
-        result,
-        ledgered,
-        origin,
-        now,
-        Commit(
-            keys=before.keys,
-            generation=staged.keys,
-            expected=before.expected(origin.partition),
-            V_rows=[] if later is None else [codec.pack_signed_row(r) for r in later.V_rows],
-            Q_rows=[] if later is None else [codec.pack(r) for r in later.Q_rows],
-            v_before=len(staged.stream.V) - (0 if later is None else len(later.V_rows)),
-            q_before=len(staged.stream.Q) - (0 if later is None else len(later.Q_rows)),
-            erase=[f"{staged.keys.name}/{row}" for row in caught_up.rows],
-            persist=persist,
-            discarded=[f"gen:{before.meta.generation_key}"],
-        ),
+    made = Staged(
+        staged.keys.name,
+        None,
+        digest,
+        caught_up.rows,
+        (f"gen:{before.rows}",),
     )
+    V_rows = staged.stream.V.array[len(staged.stream.V) :] if later is None else later.V_rows
+    Q_rows = staged.stream.Q.array[len(staged.stream.Q) :] if later is None else later.Q_rows
+    arrays = Arrays(
+        V_rows,
+        Q_rows,
+        len(staged.stream.V) - len(V_rows),
+        len(staged.stream.Q) - len(Q_rows),
+        None,
+    )
+    live = Live(staged.keys, tuple(persist))
+    return _with_resolved(before, state, result, ledgered, origin, now, arrays, live, made)
 
 
 def emptied(
@@ -241,22 +226,10 @@ def emptied(
     now: datetime,
 ) -> Transition:
     """Swap in a rebuild that has no row left: the deferred requests named all of them."""
-    meta = _refreshed(before.meta, result, now, awaiting_rebuild=False)
+    meta = _refreshed(before.meta, result, now)
     state = without_rows(replace(before, meta=meta))
-    return _with_resolved(
-        before,
-        state,
-        result,
-        ledgered,
-        origin,
-        now,
-        Commit(
-            keys=before.keys,
-            generation=state.generation_keys,
-            expected=before.expected(origin.partition),
-            discarded=[f"gen:{before.meta.generation_key}"],
-        ),
-    )
+    live = Live(state.generation_keys, ())
+    return _with_resolved(before, state, result, ledgered, origin, now, NOTHING, live, None)
 
 
 def _with_resolved(
@@ -266,7 +239,9 @@ def _with_resolved(
     ledgered: frozenset[str],
     origin: Origin,
     now: datetime,
-    commit: Commit,
+    arrays: Arrays,
+    live: Live,
+    staged: Staged | None,
 ) -> Transition:
     """Give deferred requests that the result resolves their final receipts, and publish.
 
@@ -285,57 +260,54 @@ def _with_resolved(
         deletions_logged=state.meta.deletions_logged + len(new) + len(retired),
     )
     remaining = {r: d for r, d in state.deferred.items() if r not in result.resolved}
-    after, entries = next_version(replace(state, meta=meta, deferred=remaining), now)
-    receipts = []
-    for request in resolved:
-        made = _final_receipt(after, request, new, now)
-        if request.answer is None:
-            receipts.append(origin.published(made) or made)
-        else:
-            _check_answer(before, Receipt.model_validate_json(request.answer), made)
-    leaves = leaves_of(receipts)
+    after, job = next_version(
+        replace(state, meta=meta, deferred=remaining, deletions_from=before.meta.deletions_logged),
+        now,
+    )
+    certificate = certificate_of(after)
+    receipts = [
+        (_final_receipt(after, request, new, certificate, now), bytes.fromhex(request.body))
+        for request in resolved
+    ]
+    after, answers = with_receipts(after, receipts)
     after, version = publish_version(
-        with_leaves(after, leaves),
-        request_ids=result.resolved,
-        refresh=_info(result),
-        origin=origin,
-        now=now,
+        after, request_ids=result.resolved, refresh=_info(result), origin=origin, now=now
     )
-    entries += [*version, *(receipt_entry(receipt) for receipt in receipts)]
-    commit = replace(
-        commit,
-        partition=origin.partition,
-        next_offset=origin.next_offset,
-        head=head_fields(after, None),
-        deleted=[*new, *sorted(retired)],
-        deleted_version=after.version,
-        receipt_log=leaves,
-        requests={
-            receipt.request_id: stored_receipt(receipt, before.deferred[receipt.request_id].body)
-            for receipt in receipts
-        },
-        undeferred=list(result.resolved),
-        outbox=entries_in_order(entries),
-        parameters=parameters_value(entries),
+    commit = commit_of(
+        before,
+        after,
+        CommitKind.REFRESH,
+        origin,
+        version=version,
+        answers=answers,
+        deleted=(*new, *sorted(retired)),
+        erased=tuple(new),
+        undeferred=tuple(result.resolved),
+        job=job,
+        staged=staged,
+        empties=staged is None,
     )
-    return Transition(commit, advanced(after, origin))
-
-
-def _check_answer(state: ModelState, answer: Receipt, made: Receipt) -> None:
-    """Refuse to come to another end than the request's final receipt, which stands, says."""
-    if (answer.version or 0) <= state.version:
-        return  # its number was given to a registration: the answer stands
-    if made.outcome() != answer.outcome():
-        raise VersionFork(
-            f"model {state.model_id!r}: request {answer.request_id!r} was answered {answer.status} "
-            f"with version {answer.version}, which the store lost, and comes to {made.status} with "
-            f"version {made.version}. Restore the store, or register the model again with --replace"
-        )
+    return Transition(commit, after, arrays, live)
 
 
 def _final_receipt(
-    after: ModelState, request: Deferred, new: Mapping[str, str], now: datetime
+    after: ModelState,
+    request: Deferred,
+    new: Mapping[str, str],
+    certificate: CertificateRecord | None,
+    now: datetime,
 ) -> Receipt:
+    if request.subject_id is not None and not request.row_ids:
+        return Receipt(
+            request_id=request.request_id,
+            model_id=after.model_id,
+            status="REJECTED",
+            code="UNKNOWN_ROWS",
+            detail="the subject has no rows in this model, now or before",
+            source=Source.model_validate(request.source),
+            completed_at=now,
+            rows_commitment=request.rows_commitment,
+        )
     return applied_receipt(
         after,
         request.request_id,
@@ -343,5 +315,6 @@ def _final_receipt(
         rows_unknown=request.rows_unknown,
         source=Source.model_validate(request.source),
         commitment=request.rows_commitment,
+        certificate=certificate,
         now=now,
     )

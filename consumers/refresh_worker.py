@@ -21,8 +21,8 @@ from consumers.metrics import Metrics
 from consumers.progress import Progress
 from consumers.refresh_job import Superseded, run_job
 from consumers.refresh_queue import JobQueue, RefreshLimit
+from consumers.start_offset import start_offset
 from consumers.steps import AtStep, Step, unwatched
-from consumers.takeover import start_offset
 from consumers.telemetry import logger
 from engine.errors import LetheError, LogReset, Unavailable
 from engine.store.jobs import (
@@ -121,7 +121,7 @@ class RefreshWorker:
         self._positions[partition] = done
         waiting = self._queue.first(partition)
         below = done if waiting is None else min(done, waiting)
-        self._store.handover.set_watermarks({str(partition): below})
+        self._store.cursors.set_watermarks({str(partition): below})
         self._consumer.commit_hint({partition: Position(below, record.leader_epoch)})
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class RefreshWorker:
         """Return where to go on. Jobs are no promises: what the log has lost is ordered again."""
         bounds = self._consumer.bounds(partition)
         try:
-            return start_offset(partition, self._store.handover.watermark(str(partition)), bounds)
+            return start_offset(partition, self._store.cursors.watermark(str(partition)), bounds)
         except LogReset as error:
             self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
             return bounds.begin

@@ -66,7 +66,7 @@ class RequestKeys:
             raise Unauthenticated(f"key {key_id} is not for model {model_id!r}")
 
 
-def _content(item: Validated) -> tuple[str | None, ...]:
+def _content(item: Validated) -> tuple[str | bytes | None, ...]:
     match item:
         case Valid():
             return item.request.model_id, item.request.request_id, item.body

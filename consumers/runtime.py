@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,15 +13,19 @@ import redis
 from threadpoolctl import threadpool_limits
 
 from consumers import topics
-from consumers.access import kafka_access, store_access
+from consumers.access import store_access
+from consumers.commits.sealing import SealKeys, check_opens, read_seal_keys, stored_seal_keys
 from consumers.embedded import EmbeddedValkey
-from consumers.keys import signer_for_publishing
+from consumers.kafka_client import kafka_log
+from consumers.keys import signer_for_publishing, trusted_keys
 from consumers.log.base import Log
 from consumers.log.streams import StreamsLog
 from consumers.settings import Settings
 from consumers.signed_log import SignedLog
+from consumers.signing import Signer, TrustedKeys
 from engine.errors import InvalidData
-from engine.store.connection import Barrier, connect, reachable, text
+from engine.store.connection import Barrier, NoBarrier, connect, reachable, text
+from engine.store.former import refuse_former_state
 from engine.store.keys import BOUND_LOG
 from engine.store.row_keys import RowKeys
 from engine.store.store import ModelStore
@@ -44,20 +48,55 @@ class Runtime:
         StoreUnavailable
             It cannot be reached.
         NotDurable
-            It can lose acknowledged writes, and ``durability`` is ``required``.
+            It can lose acknowledged writes, it holds the log as well, and ``durability`` is
+            ``required``.
+        FormatTooOld
+            It holds models of an older Lethe.
         InvalidData
             Its models are published to another kind of log.
         """
         client = connect(self.redis_url, store_access(self.settings))
-        barrier = Barrier(
-            client,
-            relaxed=self.settings.durability == "relaxed",
-            replicas=self.settings.replicas,
-        )
+        refuse_former_state(client)
+        # With Kafka, the store is a view of the log, which may lose its last writes.
+        barrier = _barrier(self.settings, client, required=self.log.name != "kafka")
         store = ModelStore(client, barrier, self._row_keys(client))
         self._stack.callback(store.close)
         self._check_log(store)
         return store
+
+    def seals(self, store: ModelStore, *, make: bool = True) -> SealKeys:
+        """Return what commits are sealed with: of a file, or of the store.
+
+        With a file, the store's own secrets still open what they sealed before there was one.
+
+        Raises
+        ------
+        InvalidData
+            The file cannot be used; or the store has no secret, and ``make`` is False.
+        KeyUnknown
+            They do not open the newest commit of a model: whoever appends with them would halt it
+            for all others.
+        """
+        path = self.settings.seal_key_file
+        found = stored_seal_keys(store, make=make and path is None)
+        if path is not None:
+            of_file = read_seal_keys(path)
+            found = of_file if found is None else of_file | found
+        if found is None:
+            raise InvalidData(
+                "the store has no secret that commits are sealed with: no model was registered "
+                "with it; or name it in LETHE_SEAL_KEY_FILE"
+            )
+        check_opens(store, found)
+        return found
+
+    def signer(self) -> Callable[[], Signer | None]:
+        """Return what says who signs commits."""
+        return lambda: signer_for_publishing(self.settings)
+
+    def trusted(self) -> TrustedKeys | None:
+        """Return the keys that must have signed what is read; None: it is not asked for."""
+        return trusted_keys(self.settings)
 
     def _row_keys(self, client: redis.Redis) -> RowKeys | None:
         """Connect to the store of row keys, if there is one; it must not be the store itself."""
@@ -96,6 +135,12 @@ class Runtime:
             )
 
 
+def _barrier(settings: Settings, client: redis.Redis, *, required: bool) -> Barrier:
+    if settings.durability == "relaxed":
+        return NoBarrier()
+    return Barrier(client, required=required)
+
+
 _LOG_NAMES = {"kafka": "Kafka (--kafka)", "streams": "Redis Streams (no --kafka)"}
 
 
@@ -116,20 +161,11 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
             url = stack.enter_context(EmbeddedValkey(settings.data_dir)).url
         log: Log
         if settings.kafka_bootstrap_servers is not None:
-            from consumers.log.kafka import KafkaLog  # noqa: PLC0415 - 0.2 s that streams do not need
-
-            client_id = f"lethe-{socket.gethostname()}-{os.getpid()}"
-            log = KafkaLog(
-                settings.kafka_bootstrap_servers,
-                client_id=client_id,
-                extra=kafka_access(settings),
-            )
+            log = kafka_log(settings, f"lethe-{socket.gethostname()}-{os.getpid()}")
         else:
             client = connect(url, store_access(settings))
             stack.callback(client.close)
-            relaxed = settings.durability == "relaxed"
-            barrier = partial(Barrier, relaxed=relaxed, replicas=settings.replicas)
-            log = StreamsLog(client, barrier=barrier)
+            log = StreamsLog(client, barrier=partial(_barrier, settings, required=True))
         stack.callback(log.close)
         signed = SignedLog(log, lambda: signer_for_publishing(settings))
         yield Runtime(settings, signed, url, stack)

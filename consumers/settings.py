@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from consumers.durations import seconds_of
 from engine.errors import InvalidData
+from engine.store.partition import COMMIT_PARTITIONS
 
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
 """A number of seconds, or a span of time such as 30s or 15m."""
@@ -43,6 +44,8 @@ class Settings(BaseSettings):
         Redis or Valkey; without it an embedded Valkey runs on ``data_dir``.
     kafka_bootstrap_servers
         Kafka; without it the workers use Redis Streams as their log (single-node mode).
+    kafka_client
+        Which client speaks to Kafka; ``confluent`` is an extra of the package.
     row_keys_url
         Another Redis or Valkey, which is in no backup: row records are encrypted with keys from it.
     redis_password_file, redis_ca_file, redis_cert_file, redis_key_file
@@ -57,8 +60,6 @@ class Settings(BaseSettings):
         Where the embedded Valkey keeps its data.
     durability
         ``required`` refuses a store that can lose acknowledged writes; ``relaxed`` accepts it.
-    replicas
-        Replicas that a commit must have reached on disk before it is published.
     partitions
         Partitions of topics that are created.
     http_host, http_port
@@ -76,6 +77,9 @@ class Settings(BaseSettings):
         Public keys whose requests count, and of which models; without it everybody's do.
     request_signing_key
         The private key that `lethe delete` signs with.
+    seal_key_file
+        Secrets that commits are sealed with, the newest first (`lethe key new --seal`); without
+        it, the store holds one, and so does every backup of it.
     signing_key
         The private key that versions, parameters and receipts are signed with. Without it, the
         embedded store has one of its own in ``data_dir``; with another store nothing is signed.
@@ -90,6 +94,7 @@ class Settings(BaseSettings):
 
     redis_url: SecretStr | None = None
     kafka_bootstrap_servers: str | None = None
+    kafka_client: Literal["kafka-python", "confluent"] = "kafka-python"
     row_keys_url: SecretStr | None = None
     redis_password_file: Path | None = None
     redis_ca_file: Path | None = None
@@ -105,8 +110,7 @@ class Settings(BaseSettings):
     kafka_sasl_password_file: Path | None = None
     data_dir: Path = Field(default_factory=default_data_dir)
     durability: Literal["required", "relaxed"] = "required"
-    replicas: Annotated[int, Field(ge=0, le=16)] = 0
-    partitions: Annotated[int, Field(ge=1, le=1024)] = 4
+    partitions: Annotated[int, Field(ge=1, le=1024)] = COMMIT_PARTITIONS
     http_host: str = "127.0.0.1"
     http_port: Annotated[int, Field(ge=0, le=65535)] = 9464
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -118,6 +122,7 @@ class Settings(BaseSettings):
     refresh_min_interval: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
     request_keys: Path | None = None
     request_signing_key: Path | None = None
+    seal_key_file: Path | None = None
     signing_key: Path | None = None
     trusted_keys: Path | None = None
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
@@ -135,7 +140,7 @@ class Settings(BaseSettings):
         *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
         *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
         *("kafka_sasl_password_file", "request_keys", "request_signing_key"),
-        *("signing_key", "trusted_keys"),
+        *("seal_key_file", "signing_key", "trusted_keys"),
         mode="before",
     )
     @classmethod

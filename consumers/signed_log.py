@@ -7,12 +7,12 @@ worker with another key sends again has another header and the same value, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from consumers import topics
 from consumers.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
-from consumers.log.base import Log, Message, Producer
+from consumers.log.base import Flush, Log, Message, Producer
 from consumers.log.wrapped import WrappedLog
 from consumers.signing import Signer
 
@@ -30,7 +30,7 @@ def signed_type(topic: str) -> str | None:
     }.get(topic)
 
 
-class SignedProducer:
+class SignedProducer(Producer):
     """A producer that signs; ``signer`` returns the key when the first event needs it."""
 
     def __init__(self, producer: Producer, signer: Callable[[], Signer | None]) -> None:
@@ -38,24 +38,28 @@ class SignedProducer:
         self._make = signer
         self._signer: Signer | None = None
 
-    def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
-        """Send in order, signed, and return when all are acknowledged."""
-        self._producer.publish(self._signed(messages), timeout)
+    def begin(self, messages: Iterable[Message]) -> Flush:
+        """Send in order, signed, without waiting."""
+        return self._producer.begin(self._signed(list(messages)))
 
     def close(self) -> None:
         """Release the connection."""
         self._producer.close()
 
-    def _signed(self, messages: Iterable[Message]) -> Iterator[Message]:
-        for message in messages:
-            event_type = signed_type(message.topic)
-            if event_type is not None and self._signer is None:
-                self._signer = self._make()
-            if event_type is None or message.value is None or self._signer is None:
-                yield message
-            else:
-                headers = self._signer.signed(event_type, message.value, message.headers)
-                yield replace(message, headers=headers)
+    def _signed(self, messages: Sequence[Message]) -> Sequence[Message]:
+        types = {topic: signed_type(topic) for topic in {one.topic for one in messages}}
+        if self._signer is None and any(types.values()):
+            self._signer = self._make()
+        signer = self._signer
+        if signer is None:
+            return messages
+        return [_signed(one, types[one.topic], signer) for one in messages]
+
+
+def _signed(message: Message, event_type: str | None, signer: Signer) -> Message:
+    if event_type is None or message.value is None:
+        return message
+    return replace(message, headers=signer.signed(event_type, message.value, message.headers))
 
 
 class SignedLog(WrappedLog):

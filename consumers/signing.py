@@ -182,6 +182,18 @@ def new_key_file(path: Path) -> Signer:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
+    write_new_secret(path, pem)
+    return Signer(private)
+
+
+def write_new_secret(path: Path, content: bytes) -> None:
+    """Write a new file that only its owner can read, synced to disk.
+
+    Raises
+    ------
+    InvalidData
+        The file is there already, or cannot be written.
+    """
     # Written under another name first: whoever finds the file finds a whole key in it, and of
     # two that make it at once one wins.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -189,7 +201,7 @@ def new_key_file(path: Path) -> Signer:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(pem)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.link(draft, path)
@@ -201,7 +213,6 @@ def new_key_file(path: Path) -> Signer:
         ) from None
     except OSError as error:
         raise InvalidData(f"{path} cannot be written: {error.strerror}") from None
-    return Signer(private)
 
 
 def read_signer(path: Path) -> Signer:
@@ -223,6 +234,20 @@ def read_signer(path: Path) -> Signer:
     if not isinstance(private, Ed25519PrivateKey):
         raise InvalidData(f"{path} holds a key of another kind; `lethe key new` makes Ed25519 keys")
     return Signer(private)
+
+
+def read_secret_text(path: Path) -> str:
+    """Return the text of a file that holds secrets.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be read, others can read it, or it is no text.
+    """
+    try:
+        return _read(path, secret=True).decode()
+    except UnicodeDecodeError:
+        raise InvalidData(f"{path} is no text file of secrets") from None
 
 
 def read_trusted(path: Path) -> TrustedKeys:

@@ -20,13 +20,13 @@ from typing import Self
 
 import redis
 
-from consumers.access import kafka_access, store_access
+from consumers.access import store_access
 from consumers.embedded import EmbeddedValkey
 from consumers.events import Version
 from consumers.history import LIVE_SECONDS, HistoryReader, Known
+from consumers.kafka_client import kafka_log
 from consumers.keys import trusted_keys as read_trusted_keys
 from consumers.log.base import Log, Reader
-from consumers.log.kafka import KafkaLog
 from consumers.log.streams import StreamsLog
 from consumers.model_version import ModelVersion
 from consumers.parameters import ParametersReader, StoredParameters
@@ -108,11 +108,7 @@ class ModelSubscriber:
             log: Log
             if settings.kafka_bootstrap_servers is not None:
                 client_id = f"lethe-subscriber-{socket.gethostname()}-{os.getpid()}"
-                log = KafkaLog(
-                    settings.kafka_bootstrap_servers,
-                    client_id=client_id,
-                    extra=kafka_access(settings),
-                )
+                log = kafka_log(settings, client_id)
                 log.ping()
             else:
                 assert store is not None  # noqa: S101 (mypy: no Kafka, so a store was opened)

@@ -1,7 +1,8 @@
 """Structured logs: every line has an ``action``; lines about a request have its id.
 
 Logs go to stderr, as text for people or as JSON (``LETHE_LOG_FORMAT=json``). Row ids and
-subjects are personal data and never logged; request ids are.
+subjects are personal data and never logged; request ids are. A worker says one line a commit;
+``LETHE_LOG_LEVEL=DEBUG`` adds one for each record.
 """
 
 from __future__ import annotations

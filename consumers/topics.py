@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from consumers.log.base import TopicSpec
+from engine.store.partition import COMMIT_PARTITIONS
 
 DELETIONS = "lethe.deletions"
+COMMITS = "lethe.commits"
 RECEIPTS = "lethe.receipts"
 VERSIONS = "lethe.versions"
 MODELS = "lethe.models"
@@ -18,11 +20,12 @@ _REQUEST_BYTES = 1_114_112  # 1 MiB of request, and 64 KiB for key and headers
 _DEAD_LETTER_BYTES = _REQUEST_BYTES + 8192  # and what the worker adds
 
 
-def specs(partitions: int = 4) -> list[TopicSpec]:
+def specs(partitions: int = COMMIT_PARTITIONS) -> list[TopicSpec]:
     """Return the topics that `register` and `work` create when they are missing.
 
-    ``deletions`` and ``versions`` have the same number of partitions, so that one model's
-    requests and versions lie in partitions of the same number.
+    ``commits`` always has `COMMIT_PARTITIONS`. With as many for ``deletions``, one worker is the
+    only writer of a model's commits; with others, or with a producer that partitions otherwise, two
+    can be, which is as correct and slower.
     """
     return [
         TopicSpec(
@@ -33,6 +36,18 @@ def specs(partitions: int = 4) -> list[TopicSpec]:
             max_message_bytes=_REQUEST_BYTES,
             # By the broker's clock: how long a request has waited is not for its producer to say.
             extra={"message.timestamp.type": "LogAppendTime"},
+        ),
+        TopicSpec(
+            COMMITS,
+            COMMIT_PARTITIONS,
+            retention_ms=30 * _DAY_MS,
+            until_released=True,
+            max_message_bytes=8 << 20,
+            extra={
+                "message.timestamp.type": "LogAppendTime",
+                "retention.bytes": "-1",
+                "unclean.leader.election.enable": "false",
+            },
         ),
         TopicSpec(RECEIPTS, partitions, retention_ms=90 * _DAY_MS),
         TopicSpec(VERSIONS, partitions, retention_ms=FOR_EVER),

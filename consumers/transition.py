@@ -1,75 +1,49 @@
-"""From decisions and a step to the next state: the values that one commit writes.
-
-Pure functions. Every message of a commit (parameters, receipts, version, refresh job) is made
-here, as bytes that are stored in the outbox with the state and published from there.
-"""
+"""From decisions and a step to the next state, and to the commit that leads there. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
-from consumers import chain, cloudevents, topics
+from consumers import chain
 from consumers.certificates import certificate_of
-from consumers.events import (
-    DELETION_RECEIPT,
-    MODEL_PARAMETERS,
-    MODEL_VERSION,
-    REFRESH_REQUESTED,
-    Parameters,
-    Receipt,
-    RefreshInfo,
-    RefreshRequested,
-    SourceRange,
-    Version,
-)
+from consumers.commits.apply import Arrays, Live
+from consumers.commits.commit import Answer, Commit, CommitKind, Sealed
+from consumers.events import Receipt, RefreshInfo, RefreshRequested, SourceRange, Version
 from consumers.refresh_order import order_refresh
 from engine.error import ErrorKind, PublishedError, Sentinels, published_error
 from engine.merkle import leaf_hash
-from engine.objective import Array
-from engine.store import codec
-from engine.store.commit import Commit
-from engine.store.generation import empty_generation
-from engine.store.head import FORMAT, ErrorRecord, Meta
-from engine.store.outbox import Entry, Stage, encode
-from engine.store.reading import record
+from engine.store.generation import empty_generation, thetas_of
+from engine.store.head import ErrorRecord, Meta
 from engine.store.receipt_log import ReceiptLog
-from engine.store.receipts import Kept, keep_receipt, open_receipt
-from engine.store.state import Deferred, ModelState
+from engine.store.state import STAGED, ModelState
 from engine.stream import Stream, at_rest
-
-PARAMETERS_LIMIT = 900_000
-"""Bytes of a parameters event; larger ones are left in the store and named by uri."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A commit, and the state once it has happened."""
+    """A commit, the state once it has happened, and what it does to V, Q and generations.
+
+    ``after`` lacks what follows from the commit's record: its own head, and the id of the arrays.
+    """
 
     commit: Commit
     after: ModelState
-
-
-def _unpublished(_: Receipt) -> Receipt | None:
-    return None
+    arrays: Arrays | None = None
+    live: Live | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The log records that a transition decides, or none (registration).
-
-    ``published`` returns the receipt that the log has of a decision already, when a decision that
-    the store has lost is made again: that one stands, byte for byte.
-    """
+    """The log records that a commit decides, or none (registration)."""
 
     partition: str = ""
     next_offset: int = 0
     range: SourceRange | None = None
-    published: Callable[[Receipt], Receipt | None] = _unpublished
 
 
 def error_record(state: ModelState, error: PublishedError, version: int) -> ErrorRecord:
@@ -93,68 +67,7 @@ def measured_error(state: ModelState) -> PublishedError:
     return published_error(state.generation, state.stream, state.sentinels, live, certified)
 
 
-# -- messages -------------------------------------------------------------------------------------
-
-
-def receipt_entry(receipt: Receipt) -> Entry:
-    """Return the message of a receipt; the same receipt gives the same bytes."""
-    named = f"{receipt.model_id}\n{receipt.request_id}\n{receipt.status}\n{receipt.code}"
-    event_id = hashlib.sha256(named.encode()).hexdigest()[:32]
-    return Entry(
-        Stage.RECEIPTS,
-        topics.RECEIPTS,
-        receipt.model_id.encode(),
-        receipt.value(),
-        cloudevents.headers(DELETION_RECEIPT, event_id, receipt.completed_at, receipt.model_id),
-    )
-
-
-def stored_receipt(receipt: Receipt, body: str) -> str:
-    """Return a receipt as the state keeps it: ``F`` final or ``P`` pending, then JSON."""
-    return keep_receipt(Kept(receipt.final, body, receipt.value().decode()))
-
-
-def opened_receipt(stored: str, request_id: str) -> tuple[Kept, Receipt]:
-    """Return what `stored_receipt` made.
-
-    Raises
-    ------
-    CorruptState
-        It made none of that.
-    """
-    what = f"request {request_id!r}"
-    kept = open_receipt(stored, what)
-    return kept, record(Receipt, kept.receipt, f"{what}, its receipt")
-
-
-def leaves_of(receipts: Sequence[Receipt]) -> list[bytes]:
-    """Return what receipts add to the log: hashes of the published bytes of the final ones."""
-    return [leaf_hash(receipt.value()) for receipt in receipts if receipt.final]
-
-
-def with_answers(
-    deferred: Mapping[str, Deferred], receipts: Iterable[Receipt]
-) -> dict[str, Deferred]:
-    """Return deferred requests, those of them answered whose final receipt is among these."""
-    answers = {r.request_id: {"answer": r.value().decode()} for r in receipts if r.final}
-    return {name: d.model_copy(update=answers.get(name)) for name, d in deferred.items()}
-
-
-def with_leaves(state: ModelState, leaves: Sequence[bytes]) -> ModelState:
-    """Return a state whose receipt log has further entries; it begins here if it had none."""
-    log = (state.meta.receipt_log or ReceiptLog()).appended(leaves)
-    return replace(state, meta=state.meta.model_copy(update={"receipt_log": log}))
-
-
-def job_entry(job: RefreshRequested, now: datetime) -> Entry:
-    """Return the message that orders a refresh."""
-    return Entry(
-        Stage.AFTER,
-        topics.REFRESH_JOBS,
-        job.model_id.encode(),
-        job.value(),
-        cloudevents.headers(REFRESH_REQUESTED, job.job_id, now, job.model_id),
-    )
+# -- versions -------------------------------------------------------------------------------------
 
 
 def published_digest(state: ModelState) -> str:
@@ -197,88 +110,14 @@ def new_version(
         refresh=refresh,
         source=source,
         created_at=now,
+        commit=state.head.commit + 1,
+        commit_prev=state.head.digest,
         receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
     )
     return unsigned.model_copy(update={"digest": chain.version_digest(unsigned)})
 
 
-def version_entries(state: ModelState, version: Version) -> tuple[Entry, Entry]:
-    """Return the messages of a version: its parameters, and itself."""
-    key = version.model_id.encode()
-    parameters = parameters_event(state, version)
-    return (
-        Entry(
-            Stage.PARAMETERS,
-            topics.MODELS,
-            key,
-            parameters.value(),
-            cloudevents.headers(
-                MODEL_PARAMETERS, version.digest[:32], version.created_at, version.model_id
-            ),
-        ),
-        Entry(
-            Stage.VERSIONS,
-            topics.VERSIONS,
-            key,
-            version.value(),
-            cloudevents.headers(
-                MODEL_VERSION, version.digest[:32], version.created_at, version.model_id
-            ),
-        ),
-    )
-
-
-def parameters_event(state: ModelState, version: Version) -> Parameters:
-    """Return the parameters event; too large a theta is named by uri and lies in the head."""
-    config, published = state.meta.config, state.stream.published
-    p = len(config.feature_names)
-    flat = config.m == 1
-
-    def shaped(block: Array) -> tuple[float, ...] | tuple[tuple[float, ...], ...]:
-        if flat:
-            return tuple(block[:, 0].tolist())
-        return tuple(tuple(row) for row in block.tolist())
-
-    intercept = published[p].tolist() if config.fit_intercept else None
-    full = Parameters(
-        **version.model_dump(
-            include={
-                "model_id", "generation", "version", "prev_digest", "digest",
-                "parameters_digest", "method", "kind", "status",
-            }
-        ),
-        created_at=version.created_at,
-        feature_names=config.feature_names,
-        target_names=config.target_names,
-        fit_intercept=config.fit_intercept,
-        intercept=None if intercept is None else intercept[0] if flat else tuple(intercept),
-        theta=shaped(published[:p]),
-        classes=config.class_names,
-    )  # fmt: skip
-    if len(full.value()) <= PARAMETERS_LIMIT:
-        return full
-    uri = f"lethe-store:{state.keys.head}#published"
-    return full.model_copy(update={"theta": None, "intercept": None, "uri": uri})
-
-
 # -- transitions ----------------------------------------------------------------------------------
-
-
-def head_fields(state: ModelState, before: ModelState | None) -> dict[str, bytes]:
-    """Return the fields of the head that differ: O(d) bytes, never more."""
-    fields = {
-        "format": str(FORMAT).encode(),
-        "version": str(state.version).encode(),
-        "digest": state.digest.encode(),
-        "meta": state.meta.model_dump_json().encode(),
-    }
-    for name in ("theta_exact", "theta_r", "anchor", "published"):
-        value = getattr(state.stream, name)
-        if before is None or value is not getattr(before.stream, name):
-            fields[name] = codec.pack(value)
-    if before is None and state.secret is not None:
-        fields["secret"] = state.secret
-    return fields
 
 
 def scalars_of(stream: Stream) -> dict[str, float | int]:
@@ -314,7 +153,7 @@ def without_rows(state: ModelState) -> ModelState:
         **scalars_of(stream),
         status="EMPTY",
         generation=number,
-        generation_key=f"{number}-empty-{state.commit_seq}",
+        generation_key=f"{number}-empty-{state.head.commit + 1}",
         reference_epoch=state.meta.reference_epoch + 1,
         class_counts=None if counts is None else (0,) * len(counts),
         first_deletion_at=None,
@@ -325,24 +164,46 @@ def without_rows(state: ModelState) -> ModelState:
     return replace(
         state,
         meta=meta,
+        arrays=STAGED,
+        rows=meta.generation_key,
         generation=empty_generation(config, number),
         stream=stream,
         sentinels=Sentinels((), rows.take(slice(0, 0)), W[:0]),
     )
 
 
-def next_version(state: ModelState, now: datetime) -> tuple[ModelState, list[Entry]]:
+def next_version(state: ModelState, now: datetime) -> tuple[ModelState, RefreshRequested | None]:
     """Give a changed state the number and the error of its next version, for its receipts.
 
     A refresh job is ordered in the same commit when the error is over the budget, when requests
-    wait for a rebuild, or when the generation is used up; at most one is pending. Its message is
-    returned.
+    wait for a rebuild, or when the generation is used up; at most one is pending. It is returned.
     """
     version = state.version + 1
     error = error_record(state, measured_error(state), version)
     state = replace(state, version=version, meta=with_meta(state.meta, error=error))
-    state, job = order_refresh(state, version, now)
-    return state, [] if job is None else [job_entry(job, now)]
+    return order_refresh(state, version, now)
+
+
+def with_receipts(
+    state: ModelState, receipts: Sequence[tuple[Receipt, bytes]]
+) -> tuple[ModelState, tuple[Answer, ...]]:
+    """Add the final ones among receipts to the log of receipts; return all as they are kept.
+
+    Each comes with the digest of its request's content. A receipt is serialised here, once.
+    """
+    log = state.meta.receipt_log or ReceiptLog()
+    answers: list[Answer] = []
+    leaves: list[bytes] = []
+    for receipt, body in receipts:
+        value = receipt.value()
+        place = log.size + len(leaves) if receipt.final else -1
+        if receipt.final:
+            leaves.append(leaf_hash(value))
+        answers.append(Answer(receipt, value, body, place))
+    if leaves or state.meta.receipt_log is None:
+        meta = state.meta.model_copy(update={"receipt_log": log.appended(leaves)})
+        state = replace(state, meta=meta)
+    return state, tuple(answers)
 
 
 def publish_version(
@@ -352,45 +213,55 @@ def publish_version(
     refresh: RefreshInfo | None,
     origin: Origin,
     now: datetime,
-) -> tuple[ModelState, list[Entry]]:
-    """Return the state of `next_version` with its digest, and the version's messages.
+) -> tuple[ModelState, Version]:
+    """Return the state of `next_version` with its digest, and the version.
 
     The receipts of the commit are in its log by now: the version names the log's head.
     """
     event = new_version(
         state, request_ids=request_ids, refresh=refresh, source=origin.range, now=now
     )
-    return replace(state, digest=event.digest), list(version_entries(state, event))
+    return replace(state, digest=event.digest, newest=event.value()), event
 
 
-def entries_in_order(entries: Sequence[Entry]) -> list[bytes]:
-    """Return encoded messages by stage: parameters, receipts, versions, then the rest."""
-    order = list(Stage)
-    return [encode(e) for e in sorted(entries, key=lambda entry: order.index(entry.stage))]
-
-
-def parameters_value(entries: Sequence[Entry]) -> bytes | None:
-    """Return the parameters event among the messages, if there is one."""
-    found = [entry.value for entry in entries if entry.stage is Stage.PARAMETERS]
-    return found[-1] if found else None
-
-
-def step(before: ModelState, after: ModelState, origin: Origin) -> Commit:
-    """Return the commit from one state to the next of the same generation, with nothing added."""
+def commit_of(
+    before: ModelState,
+    after: ModelState,
+    kind: CommitKind,
+    origin: Origin,
+    *,
+    version: Version | None = None,
+    **more: Any,
+) -> Commit:
+    """Return the commit from one state to the next, with what else it holds."""
+    offsets = {origin.partition: origin.next_offset} if origin.partition else {}
+    thetas = thetas_of(after.stream, before.stream) if version is not None else {}
     return Commit(
-        keys=before.keys,
-        generation=after.generation_keys,
-        expected=before.expected(origin.partition),
-        partition=origin.partition,
-        next_offset=origin.next_offset,
-        head=head_fields(after, before),
-        v_before=before.meta.K,
-        q_before=before.meta.r,
+        model_id=before.model_id,
+        number=before.head.commit + 1,
+        prev=before.head.digest,
+        kind=kind,
+        meta=after.meta,
+        newest=after.version,
+        offsets=offsets,
+        thetas=thetas,
+        version=version,
+        version_value=b"" if version is None else after.newest,
+        **more,
     )
 
 
-def advanced(state: ModelState, origin: Origin) -> ModelState:
-    """Return the state as it is once the commit has happened."""
-    decided = {origin.partition: origin.next_offset} if origin.partition else {}
-    offsets = {**state.offsets, **decided}
-    return replace(state, commit_seq=state.commit_seq + 1, offsets=offsets)
+def committed(transition: Transition, sealed: Sealed, arrays: str) -> ModelState:
+    """Return the state once a commit is sealed, and its arrays have this id."""
+    after, commit = transition.after, transition.commit
+    swapped = transition.live is not None
+    return replace(
+        after,
+        head=sealed.head,
+        seal=sealed.key,
+        offsets={**after.offsets, **commit.offsets},
+        arrays=arrays,
+        deletions_from=commit.meta.deletions_logged - len(commit.deleted)
+        if swapped
+        else after.deletions_from,
+    )

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from consumers import cloudevents
-from consumers.chain import canonical
 from consumers.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
@@ -25,6 +25,8 @@ from consumers.events import (
 from consumers.log.base import Record
 
 _DETAIL_LIMIT = 300
+BODY_BYTES = 16
+"""Of the digest of a request's content: two contents of one digest harm only who makes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Valid:
 
     record: Record
     request: DeletionRequest
-    body: str
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Refused:
     detail: str
     model_id: str | None = None
     request_id: str | None = None
-    body: str = ""
+    body: bytes = b""
     dead_letter: bool = True
 
 
@@ -96,19 +98,17 @@ def _request(record: Record, data: dict[str, Any]) -> Validated:
     if key is not None and key != request.model_id:
         detail = f"the record's key {key[:128]!r} contradicts model_id {request.model_id!r}"
         return _refused(record, data, detail)
-    named = None if request.row_ids is None else tuple(dict.fromkeys(request.row_ids))
-    request = request.model_copy(update={"row_ids": named})
+    named = request.row_ids and tuple(dict.fromkeys(request.row_ids))
+    if named != request.row_ids:
+        request = request.model_copy(update={"row_ids": named})
     return Valid(record, request, _body(request))
 
 
-def _body(request: DeletionRequest) -> str:
+def _body(request: DeletionRequest) -> bytes:
     """Return what identifies a request's content: which rows of which model, in any order."""
-    content = {
-        "model_id": request.model_id,
-        "row_ids": None if request.row_ids is None else sorted(request.row_ids),
-        "subject_id": request.subject_id,
-    }
-    return hashlib.sha256(canonical(content)).hexdigest()
+    rows = None if request.row_ids is None else sorted(request.row_ids)
+    content = to_json([request.model_id, rows, request.subject_id])
+    return hashlib.sha256(content).digest()[:BODY_BYTES]
 
 
 def _refresh(record: Record, data: dict[str, Any]) -> Validated:
@@ -144,7 +144,7 @@ def _refused(
         detail[:_DETAIL_LIMIT],
         model_id,
         request_id,
-        hashlib.sha256(record.value or b"").hexdigest(),
+        hashlib.sha256(record.value or b"").digest()[:BODY_BYTES],
         dead_letter,
     )
 

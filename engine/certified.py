@@ -264,7 +264,7 @@ def after_deletion(
     rounding = ledger.rounding + after.residual - before.residual
     if objective.kind is Kind.LINEAR:
         return replace(ledger, rounding=rounding)
-    error, _ = linearised_error(generation, before, rows)
+    error = linearised_error(generation, before, rows)
     s = objective.curvatures(rows, generation.theta_b)
     z, moved = rows.X @ (before.theta_exact - before.theta_r), rows.X @ step
     energy = ledger.energy + float(np.sum((2 * z + moved) * error - s * z * z))
@@ -339,7 +339,7 @@ def measure_polished(
     """
     objective = generation.objective
     lengths = np.linalg.norm(rows.X, axis=1)
-    used, _ = linearised_error(generation, stream, rows)
+    used = linearised_error(generation, stream, rows)
     missed = np.linalg.norm(objective.error(rows, theta) - used, axis=1)
     return Reference(
         measure(objective, rows, theta, generation.theta_b, ledger),

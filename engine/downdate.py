@@ -10,13 +10,21 @@ M = I - S^1/2 B S^1/2 = C C^T,
 one. It equals the LKO step of the paper's Algorithm 2 with T_ij = h_ij / (1 - h_ii) (the
 algorithm prints 1 - h_jj; its own derivation, equation (7), has 1 - h_ii), but divides by no
 curvature, so saturated logistic rows are safe. Cost O(k^2 d + k^3): that of the PRU.
+
+One row needs no factorisation (Sherman and Morrison 1950). M is the number p = 1 - s x.w, and
+
+    q = e / p,      delta = w q^T,      V = (s / p)^1/2 w^T:
+
+one scalar product, and two multiples of the dual row. Most requests delete one row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import ddot
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from engine.errors import IllConditioned
@@ -39,8 +47,7 @@ them, which is exact.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Downdate:
+class Downdate(NamedTuple):
     """What leaving k rows out does.
 
     Attributes
@@ -85,6 +92,16 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     if k == 0:
         nothing = np.zeros((U.shape[1], error.shape[1]))
         return Downdate(nothing, np.zeros_like(error), np.zeros_like(W), 1.0)
+    if k == 1:
+        pivot, scale = leave_one_out(U, W, curvature.item())
+        left = error / pivot
+        return Downdate(W.T.dot(left), left, W * scale, pivot)
+    return by_cholesky(U, W, error, curvature)
+
+
+def by_cholesky(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
+    """Return `leave_out` of k >= 1 rows, by the Cholesky factor of M. Cost O(k^2 d + k^3)."""
+    k = len(U)
     root = np.sqrt(curvature)[:, None]
     B = U @ W.T
     M = (B + B.T) * (-0.5 * root * root.T)
@@ -92,16 +109,13 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     # LAPACK is called directly: for few rows SciPy's checks cost more than the algebra. What
     # they caught is caught here: NaN can pass through the factorisation with no failure.
     if not np.isfinite(M).all():
-        raise IllConditioned("the rows' leverage is not a finite number")
+        raise _refused(math.nan)
     C, failed = dpotrf(M.T, lower=True, overwrite_a=True)
     if failed:
-        raise IllConditioned("the rows' leverage is 1 to working precision")
+        raise _refused(0.0)
     smallest = float(C.diagonal().min()) ** 2
-    gate = SMALLEST_PIVOT * k
-    if smallest < gate:
-        raise IllConditioned(
-            f"the rows' leverage is too near to 1 (pivot {smallest:.1e}, gate {gate:.0e})"
-        )
+    if smallest < SMALLEST_PIVOT * k:
+        raise _refused(smallest, k)
     inner, _ = dpotrs(C, root * (B @ error), lower=True)
     q = error + root * inner
     # A product with C^-1 takes two thirds of the time of a triangular solve, and is as near to the
@@ -109,3 +123,40 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     inverse, _ = dtrtri(C, lower=True, overwrite_c=True)
     V = (inverse * root.T) @ W
     return Downdate(W.T @ q, q, V, smallest)
+
+
+def leave_one_out(x: Array, w: Array, s: float) -> tuple[float, float]:
+    """Return p = 1 - s x.w and (s / p)^1/2, by which one row is left out: see the module.
+
+    Parameters
+    ----------
+    x, w
+        1 x d, the row and its dual row A^-1 x for the *present* A.
+    s
+        Its curvature, >= 0.
+
+    Raises
+    ------
+    IllConditioned
+        As `leave_out`.
+
+    Notes
+    -----
+    Cost O(d).
+    """
+    pivot = 1.0 - s * ddot(x, w) if s >= 0.0 else math.nan
+    if not SMALLEST_PIVOT <= pivot < math.inf:
+        raise _refused(pivot)
+    return pivot, math.sqrt(s / pivot)
+
+
+def _refused(pivot: float, k: int = 1) -> IllConditioned:
+    """Return the error of k rows whose smallest squared pivot does not pass the gate."""
+    if not math.isfinite(pivot):
+        return IllConditioned("the rows' leverage is not a finite number")
+    if pivot <= 0.0:
+        return IllConditioned("the rows' leverage is 1 to working precision")
+    gate = SMALLEST_PIVOT * k
+    return IllConditioned(
+        f"the rows' leverage is too near to 1 (pivot {pivot:.1e}, gate {gate:.0e})"
+    )

@@ -112,9 +112,9 @@ class Sentinels:
 
     def without(self, deleted: frozenset[str]) -> Sentinels:
         """Return the sentinels that are still live."""
-        keep = np.array([name not in deleted for name in self.ids], dtype=np.bool_)
-        if keep.all():
+        if deleted.isdisjoint(self.ids):
             return self
+        keep = np.array([name not in deleted for name in self.ids], dtype=np.bool_)
         ids = tuple(name for name in self.ids if name not in deleted)
         pi = None if self.pi is None else self.pi[keep]
         return Sentinels(ids, self.rows.take(keep), self.W[keep], pi)
@@ -204,9 +204,11 @@ def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
 def _remainder(generation: Generation, stream: Stream, rows: Rows) -> tuple[Array, Array, Array]:
     """Return `remainder`, the curvatures at theta_b, and how they have changed since, k x h."""
     objective, exact, reference = generation.objective, stream.theta_exact, stream.theta_r
-    # One product: the rows are read once.
-    margins = rows.X @ np.hstack([exact, reference, generation.theta_b, exact - reference])
-    at_exact, at_reference, at_base, moved = np.split(margins, 4, axis=1)
+    points, m = [exact, reference, generation.theta_b, exact - reference], exact.shape[1]
+    # Four columns in one product take OpenBLAS longer than two and two; more, one product does.
+    pairs = [points[:2], points[2:]] if m == 1 else [points]
+    margins = np.hstack([rows.X @ np.hstack(pair) for pair in pairs])
+    at_exact, at_reference, at_base, moved = (margins[:, j * m : (j + 1) * m] for j in range(4))
     s = _curvatures_at(generation, rows, at_base)
     change = objective.error_at(rows, at_exact) - objective.error_at(rows, at_reference)
     return change - s * moved, s, _curvatures_at(generation, rows, at_exact) - s
@@ -214,6 +216,8 @@ def _remainder(generation: Generation, stream: Stream, rows: Rows) -> tuple[Arra
 
 def _curvatures_at(generation: Generation, rows: Rows, margin: Array) -> Array:
     h = generation.blocks
+    if h == 1:
+        return generation.objective.curvature_at(rows, margin)[:, None]
     parts = [generation.objective.curvature_at(rows, margin[:, c : c + 1]) for c in range(h)]
     return np.column_stack(parts)
 
@@ -293,7 +297,8 @@ def _estimated(
     along = step / length
     # along . A_t^-1 x_i for every sentinel, without its A_t^-1 x_i.
     both = rows.X @ np.hstack([along, blocks.pull(V, blocks.push(V, along), d)])
-    margins, rest = np.split(both, 2, axis=1)
+    m = along.shape[1]
+    margins, rest = both[:, :m], both[:, m:]
     reach = blocks.push(sentinels.W, along) + rest
     parts = np.sum(reach * weighted, axis=1, keepdims=True)
     spread = float(np.sqrt(np.sum((1.0 - pi) * parts**2)))
@@ -361,7 +366,7 @@ def _error(
     generation: Generation, stream: Stream, value: float, kind: ErrorKind, bound: float | None
 ) -> PublishedError:
     relative = value / scale(generation, stream)
-    if not np.isfinite(relative):  # nor is then the value: scale is above 0
+    if not math.isfinite(relative):  # nor is then the value: scale is above 0
         raise IllConditioned(UNSTATED)
     return PublishedError(value, kind, bound, relative)
 

@@ -15,6 +15,11 @@ _FIRST_CAPACITY = 16
 class _Buffer:
     data: Array
     used: int
+    readable: Array = field(init=False)  # all of ``data``; what is a view of it is not writeable
+
+    def __post_init__(self) -> None:
+        self.readable = self.data.view()
+        self.readable.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +49,17 @@ class GrowingRows:
     @property
     def array(self) -> Array:
         """The matrix, as a view that must not be written to."""
-        view = self._buffer.data[: self.length]
-        view.flags.writeable = False
-        return view
+        return self._buffer.readable[: self.length]
 
     def append(self, rows: Array) -> GrowingRows:
         """Return this matrix with ``rows`` (r x d) below it."""
-        end = self.length + len(rows)
-        buffer = self._buffer
-        if buffer.used != self.length or end > len(buffer.data):
+        start, buffer = self.length, self._buffer
+        end = start + len(rows)
+        if buffer.used != start or end > len(buffer.data):
             capacity = max(_FIRST_CAPACITY, 2 * end)
             data = np.empty((capacity, buffer.data.shape[1]))
-            data[: self.length] = buffer.data[: self.length]
-            buffer = _Buffer(data, self.length)
-        buffer.data[self.length : end] = rows
+            data[:start] = buffer.data[:start]
+            buffer = _Buffer(data, start)
+        buffer.data[start:end] = rows
         buffer.used = end
         return GrowingRows(buffer, end)

@@ -15,13 +15,14 @@ x . theta, so sample weights never appear in the algebra of deletion.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import ddot, dsyrk
 from scipy.special import expit
 
 from engine.errors import InvalidData
@@ -30,6 +31,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 _MIRRORED = 128  # columns: a second matrix as large as A would cost more than the copying
 _PLAIN = (1e-140, 1e150)  # a norm in this range has squares inside of float64
+_SMALLEST_SQUARE, _LARGEST_SQUARE = _PLAIN[0] ** 2, _PLAIN[1] ** 2
 _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and they fit a cache
 
 
@@ -261,10 +263,11 @@ def norm(theta: Array) -> float:
 
     Also where squares overflow or underflow: an error of 1e-170 must not come out as 0.
     """
-    with np.errstate(over="ignore"):
-        plain = float(np.linalg.norm(theta))
-    if _PLAIN[0] <= plain <= _PLAIN[1]:
-        return plain
+    if theta.size:
+        flat = theta.ravel("K")
+        square: float = ddot(flat, flat)
+        if _SMALLEST_SQUARE <= square <= _LARGEST_SQUARE:
+            return math.sqrt(square)
     largest = float(np.max(np.abs(theta), initial=0.0))
     if not 0.0 < largest < np.inf:
         return largest
@@ -280,7 +283,7 @@ def lengths(X: Array) -> Array:
     with np.errstate(over="ignore"):
         squares: Array = np.einsum("ij,ij->i", X, X)
     longest = float(np.max(squares, initial=0.0))
-    if _PLAIN[0] ** 2 <= longest <= _PLAIN[1] ** 2:
+    if _SMALLEST_SQUARE <= longest <= _LARGEST_SQUARE:
         return np.sqrt(squares)
     largest = float(np.max(np.abs(X), initial=0.0))
     if not 0.0 < largest < np.inf:

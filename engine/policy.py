@@ -20,7 +20,7 @@ from engine.crossover import (
     refitting_seconds,
 )
 from engine.error import leverage_limit, scale
-from engine.objective import Kind
+from engine.objective import Array, Kind
 from engine.stream import Generation, Stream, condition, rounding
 
 _WORSE = 2.0  # times the condition number of the fresh precomputation
@@ -229,7 +229,7 @@ def _stale(generation: Generation, stream: Stream, rows_live: int) -> bool:
 
     What is unknown then is so because curvatures are not those of theta_b any more.
     """
-    if np.array_equal(stream.theta_r, generation.theta_b) or rows_live == 0:
+    if rows_live == 0 or _same(stream.theta_r, generation.theta_b):
         return False
     return 1.0 - stream.least_pivot < leverage_limit(generation.objective.d, rows_live)
 
@@ -240,6 +240,11 @@ def _nothing_has_happened(generation: Generation, stream: Stream) -> bool:
     return (
         len(stream.V) == 0
         and stream.completions == 0
-        and np.array_equal(stream.theta_exact, fit)
-        and np.array_equal(stream.published, fit)
+        and _same(stream.theta_exact, fit)
+        and _same(stream.published, fit)
     )
+
+
+def _same(theta: Array, other: Array) -> bool:
+    """Return whether two thetas are equal; they are mostly one and the same array."""
+    return theta is other or np.array_equal(theta, other)

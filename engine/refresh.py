@@ -204,7 +204,7 @@ def concurrent_remainder(
     if concurrent == 0 or len(rows) == 0 or generation.objective.kind is Kind.LINEAR:
         return 0.0
     at_snapshot = replace(stream, theta_exact=polished.theta_snapshot)
-    used, _ = linearised_error(generation, at_snapshot, rows)
+    used = linearised_error(generation, at_snapshot, rows)
     missed = np.abs(generation.objective.error(rows, polished.theta) - used)
     dual = current_dual_rows(stream, rows.X, W)
     d = rows.X.shape[1]

@@ -8,11 +8,13 @@ which drops what is dependent; all of it twice, which is enough for orthogonalit
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.linalg import cholesky, qr, solve_triangular
 
 from engine.factor import EPS
-from engine.objective import Array, lengths
+from engine.objective import Array, lengths, norm
 
 _ALMOST = 0.1  # of 1 / k: so near to the identity a Gram matrix has condition 1.3 at most
 _SLACK = 16.0  # times eps sqrt(d): a relative length below this is rounding, not direction
@@ -35,8 +37,10 @@ def extend_basis(Q: Array, U: Array) -> Array:
 
     Notes
     -----
-    Cost O(k r d + k^2 d).
+    Cost O(k r d + k^2 d). One row needs no factorisation.
     """
+    if len(U) == 1:
+        return _direction(Q, U)
     d = U.shape[1]
     long = lengths(U)
     rest = U[long > 0] / long[long > 0, None]
@@ -47,6 +51,25 @@ def extend_basis(Q: Array, U: Array) -> Array:
         # A row that was mostly rounding has lost its direction: look at ranks again.
         rest = _orthogonal(Q, _independent(rest, room))
     return np.ascontiguousarray(_orthonormal(rest))
+
+
+def _direction(Q: Array, u: Array) -> Array:
+    """Return `extend_basis` of one row, 1 x d: a unit vector, or nothing. Cost O(r d)."""
+    r, d = Q.shape
+    nothing, long = u[:0], norm(u)
+    if not 0.0 < long < math.inf or r >= d:
+        return nothing
+    unit = u / long
+    if r == 0:
+        return unit / norm(unit)
+    cut = _SLACK * EPS * math.sqrt(d)
+    unit = _orthogonal(Q, unit)
+    left = norm(unit)
+    if not left > cut:
+        return nothing
+    # No third time: what the cut lets through is several times as long as its rounding.
+    unit = _orthogonal(Q, unit / left)
+    return unit / norm(unit)
 
 
 def _orthogonal(Q: Array, rows: Array) -> Array:
@@ -81,5 +104,5 @@ def _orthonormal(rows: Array) -> Array:
 
 def project(Q: Array, vector: Array) -> Array:
     """Return Q^T Q vector for vector of shape d x m. Cost O(r d m)."""
-    projected: Array = Q.T @ (Q @ vector)
+    projected: Array = Q.T.dot(Q.dot(vector))  # of vectors, faster than as a product of matrices
     return projected

@@ -1,4 +1,4 @@
-"""Measure steps, end-to-end time, evidence, retraining, deletions during a rebuild, throughput.
+"""Measure steps, end-to-end time, evidence, retraining, rebuilds, throughput, and the floor.
 
 Results are printed as tables, and written to results/bench.json and docs/bench.md. Progress goes
 to stderr. ``--quick`` measures the same things small, in under a minute; its figures say nothing.
@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks import during_rebuild, end_to_end, evidence, retraining, steps, throughput
+from benchmarks import (
+    against_floor,
+    costs,
+    during_rebuild,
+    end_to_end,
+    evidence,
+    retraining,
+    steps,
+    throughput,
+)
 from benchmarks.command import options, repeated_by, say, write
 from benchmarks.machine import facts
 from benchmarks.records import Record
@@ -28,18 +37,30 @@ SECTIONS = (
     retraining.SECTION,
     during_rebuild.SECTION,
     throughput.SECTION,
+    against_floor.SECTION,
+    costs.SECTION,
 )
+_ON_A_LOG = {
+    end_to_end.SECTION,
+    evidence.SECTION,
+    throughput.SECTION,
+    against_floor.SECTION,
+    costs.SECTION,
+}
 _PIPED_WIDTH = 140
 
 
 class Bench:
     """One run: measures sections and collects records."""
 
-    def __init__(self, *, quick: bool, seed: int, wanted: Iterable[str], directory: Path) -> None:
+    def __init__(
+        self, *, quick: bool, seed: int, wanted: Iterable[str], directory: Path, **floor: int
+    ) -> None:
         self.quick = quick
         self.seed = seed
         self.wanted = frozenset(wanted)
         self.directory = directory
+        self.floor = against_floor.QUICK if quick else against_floor.Plan(**floor)
         self.records: list[Record] = []
         self.notes: list[str] = []
 
@@ -79,9 +100,18 @@ class Bench:
                     throughput.SECTION,
                     lambda: throughput.run(load, seed, directory, address),  # noqa: B023
                 )
+            for address in self._logs(broker):
+                self._take(
+                    against_floor.SECTION,
+                    lambda: against_floor.run(self.floor, seed, directory, address),  # noqa: B023
+                )
+            self._take(
+                costs.SECTION,
+                lambda: costs.run(costs.QUICK if quick else costs.Plan(), seed, directory, broker),
+            )
 
     def _kafka(self, stack: ExitStack) -> str | None:
-        if not self.wanted & {end_to_end.SECTION, evidence.SECTION, throughput.SECTION}:
+        if not self.wanted & _ON_A_LOG:
             return None
         say("starting Kafka")
         try:
@@ -121,6 +151,11 @@ def main(arguments: list[str]) -> int:
     """Run; return the exit code."""
     parser = options(__doc__, "bench", SECTIONS)
     parser.add_argument("--keep", type=Path, help="keep the servers' data and logs here")
+    plan = against_floor.Plan()
+    parser.add_argument("--runs", type=int, default=plan.runs, help="of the floor, each")
+    parser.add_argument(
+        "--loop-models", type=int, default=plan.loop_models, help="20 requests each, against it"
+    )
     chosen = parser.parse_args(arguments)
     with threadpool_limits(1), working_directory(chosen.keep) as directory:
         bench = Bench(
@@ -128,6 +163,8 @@ def main(arguments: list[str]) -> int:
             seed=chosen.seed,
             wanted=chosen.only or SECTIONS,
             directory=directory,
+            runs=chosen.runs,
+            loop_models=chosen.loop_models,
         )
         machine = facts()  # the load is that of others: taken before the bench adds its own
         bench.run()

@@ -11,6 +11,7 @@ certificate. Rights that are there already stay.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def apply(wanted: Iterable[Right]) -> int:
         ACL(
             principal=f"User:{right.user}",
             host="*",
-            operation=ACLOperation[operation.upper()],
+            operation=ACLOperation[_snake(operation)],
             permission_type=ACLPermissionType.ALLOW,
             resource_pattern=ResourcePattern(
                 ResourceType[right.resource.upper()],
@@ -95,6 +96,11 @@ def apply(wanted: Iterable[Right]) -> int:
         print(f"kafka_acls: not granted: {answer['failed']}", file=sys.stderr)
         return 0
     return len(entries)
+
+
+def _snake(operation: str) -> str:
+    """Return an operation of kafka-acls.sh as kafka-python names it: DESCRIBE_CONFIGS."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).upper()
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from benchmarks.command import options, repeated_by, say, write
 from benchmarks.machine import facts
-from kernel_measures import bounds, compacting, leave_out, rebuilding, rows_kept, slopes
+from kernel_measures import bounds, compacting, leave_out, one_row, rebuilding, rows_kept, slopes
 from kernel_measures.figures import Figure
 from kernel_measures.page import document, markdown, show
 from threadpoolctl import threadpool_limits
@@ -24,6 +24,9 @@ Measure: TypeAlias = Callable[[bool, int], Iterable[Figure]]
 SECTIONS: Mapping[str, Measure] = {
     leave_out.SECTION: lambda quick, seed: leave_out.run(
         leave_out.QUICK if quick else leave_out.Plan(), seed
+    ),
+    one_row.SECTION: lambda quick, seed: one_row.run(
+        one_row.QUICK if quick else one_row.Plan(), seed
     ),
     slopes.SECTION: lambda quick, seed: slopes.run(slopes.QUICK if quick else slopes.Plan(), seed),
     rows_kept.SECTION: lambda quick, seed: rows_kept.run(

@@ -14,8 +14,9 @@ import numpy as np
 from consumers import chain, cloudevents, topics
 from consumers.events import MODEL_PARAMETERS, MODEL_VERSION, Parameters, Version
 from consumers.log.base import Log, Message
+from engine.objective import Kind
 from engine.store.codec import pack
-from engine.store.head import ErrorRecord
+from engine.store.head import ErrorRecord, ModelConfig
 from engine.store.keys import ModelKeys
 
 NAMES = ("age", "visits")
@@ -54,6 +55,8 @@ def release(
     }
     version = Version(
         **identity,
+        commit=number,
+        commit_prev="" if before is None else f"{number - 1:064x}",
         rows_live=100 - number,
         rows_deleted=number,
         error=ERROR,
@@ -124,12 +127,25 @@ def by_uri(one: Release) -> Parameters:
     return one.parameters.model_copy(update={"theta": None, "intercept": None, "uri": uri})
 
 
-def stored(one: Release) -> tuple[str, dict[str, bytes], str, bytes]:
-    """Return what the store holds of a release: head key, its fields, parameters key, event."""
-    keys = ModelKeys.of_model(one.version.model_id)
+def stored(one: Release) -> tuple[str, dict[str, bytes]]:
+    """Return what the store holds of a release: the key of its head, and the fields of that."""
+    theta = chain.theta_of(one.parameters)
+    config = ModelConfig(
+        model_id=one.version.model_id,
+        kind=Kind(one.version.kind),
+        method=one.version.method,
+        ridge=1.0,
+        fit_intercept=True,
+        feature_names=one.parameters.feature_names,
+        target_names=one.parameters.target_names,
+        error_budget=0.01,
+    )
     fields = {
         "version": str(one.version.version).encode(),
-        "digest": one.version.digest.encode(),
-        "published": pack(chain.theta_of(one.parameters)),
+        "version_digest": one.version.digest.encode(),
+        "newest": one.version.value(),
+        "config": config.model_dump_json().encode(),
+        "theta_exact": pack(theta),
+        "published": pack(theta),
     }
-    return keys.head, fields, keys.parameters, one.parameters.value()
+    return ModelKeys(one.version.model_id).head, fields

@@ -297,7 +297,7 @@ class ValkeyProcess:
         data.mkdir(parents=True, exist_ok=True)
         self.data = data
         self.port = free_port()
-        self._settings = {
+        self.settings = {
             "bind": "127.0.0.1",
             "dir": str(data),
             "save": "",
@@ -325,7 +325,7 @@ class ValkeyProcess:
         if self._process is not None:
             raise RuntimeError("it runs already")
         command = [valkey_binary(), "--port", str(self.port)]
-        for name, value in self._settings.items():
+        for name, value in self.settings.items():
             command += [f"--{name}", value]
         with (self.data / "server.log").open("ab") as log:
             self._process = subprocess.Popen(

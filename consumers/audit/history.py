@@ -27,6 +27,7 @@ from consumers.events import (
 )
 from consumers.history import read_object, read_version
 from consumers.log.base import Record
+from consumers.signed_log import signed_type
 from consumers.signing import HEADER, TrustedKeys
 from engine.errors import BrokenChain, Unauthenticated
 from engine.merkle import HASH_BYTES, leaf_hash
@@ -36,11 +37,6 @@ UNKNOWN_MODEL = "UNKNOWN_MODEL"
 
 _CANDIDATES = 8  # parameters of one version that are held, 1 MiB each
 _HEX = re.compile(r"[0-9a-f]{64}")
-_TYPES = {
-    topics.VERSIONS: MODEL_VERSION,
-    topics.RECEIPTS: DELETION_RECEIPT,
-    topics.MODELS: MODEL_PARAMETERS,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +95,9 @@ class Signatures:
 class History:
     """Everything published of one model, as far as it was given.
 
+    ``values`` are leaf hashes of the versions and parameters, byte for byte; ``receipts`` has those
+    of receipts.
+
     Parameters
     ----------
     model_id
@@ -117,9 +116,12 @@ class History:
         self.finals: dict[str, ReceiptFact] = {}
         self.contradictions: list[tuple[ReceiptFact, ReceiptFact]] = []
         self.parameters_faults = Faults()
-        self.signatures = {topic: Signatures() for topic in _TYPES}
+        self.signatures = {
+            topic: Signatures() for topic in (topics.VERSIONS, topics.RECEIPTS, topics.MODELS)
+        }
         self.records: Counter[str] = Counter()
         self.leaves = bytearray()
+        self.values: set[bytes] = set()
         self.begins: dict[int, int] = {}
         self.recovered = 0
         self._keys = keys
@@ -134,13 +136,14 @@ class History:
 
     @property
     def parameters(self) -> Parameters | None:
-        """The newest parameters: the newest version's, if they are there.
-
-        A store that loses a commit after its parameters were published, and before its version
-        was, leaves some that no version names.
-        """
+        """The newest parameters: the newest version's, if they are there."""
         named = None if self.tip is None else self._candidates.get(self.tip.event.digest)
         return named or next(iter(self._candidates.values()), None)
+
+    def others(self, event: Parameters) -> int:
+        """Return how many other parameters of the same version there are."""
+        held = [one for one in self._candidates.values() if one.version == event.version]
+        return sum(one.digest != event.digest for one in held)
 
     @property
     def truncated(self) -> bool:
@@ -164,11 +167,14 @@ class History:
     def add(self, record: Record) -> None:
         """Take one record."""
         topic = record.partition.topic
-        if topic not in _TYPES:
+        event_type = signed_type(topic)
+        if event_type is None:
             self.faults.add(f"a record of topic {topic[:60]!r} is none of a model's history")
             return
         self.records[topic] += 1
         self._check_place(record)
+        if topic != topics.RECEIPTS:
+            self.values.add(leaf_hash(record.value or b""))
         try:
             if topic == topics.VERSIONS:
                 number = self._version(record)
@@ -179,7 +185,7 @@ class History:
         except BrokenChain as error:
             self.faults.add(str(error))
             return
-        self._check_signature(record, number)
+        self._check_signature(record, event_type, number)
 
     def _check_place(self, record: Record) -> None:
         """Offsets rise within a partition; what the state has kept lies in none."""
@@ -278,7 +284,7 @@ class History:
 
     # -- signatures ---------------------------------------------------------------------------
 
-    def _check_signature(self, record: Record, number: int) -> None:
+    def _check_signature(self, record: Record, event_type: str, number: int) -> None:
         topic, value = record.partition.topic, record.value or b""
         found = self.signatures[topic]
         if not any(name.lower() == HEADER for name, _ in record.headers):
@@ -290,7 +296,7 @@ class History:
             found.by_key["?"] += 1
             return
         try:
-            key_id = self._keys.check(_TYPES[topic], value, record.headers)
+            key_id = self._keys.check(event_type, value, record.headers)
         except Unauthenticated as error:
             found.faults.add(f"{_place(record)}: {error}")
             return
@@ -299,7 +305,7 @@ class History:
 
 
 def _tree_head(data: dict[str, Any], number: int) -> TreeHead | None:
-    """Return a version's tree head; None where it was written before there was one.
+    """Return a version's tree head; None where it has none.
 
     Raises
     ------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from consumers import topics
 from consumers.audit.bundle import STORED
@@ -12,18 +11,16 @@ from consumers.audit.history import History
 from consumers.events import Parameters
 from consumers.log.base import Bounds, Partition, Reader, Record
 from consumers.progress import Progress, unseen
-from engine.errors import BrokenChain
+from consumers.published import published_of
+from consumers.receipt_index import kept_receipts
+from engine.errors import BrokenChain, CorruptState
 from engine.merkle import leaf_hash
-from engine.store.connection import reachable, text
-from engine.store.keys import ModelKeys
-from engine.store.receipts import open_receipt
+from engine.store.partition import commit_partition
+from engine.store.state import ModelState
 from engine.store.store import ModelStore
-
-TOPICS = (topics.VERSIONS, topics.RECEIPTS, topics.MODELS)
 
 _READ_SECONDS = 5.0
 _READ_RECORDS = 1000
-_SCAN = 1000
 
 
 @dataclass
@@ -38,11 +35,20 @@ class Extent:
         return {p.index: b.begin for p, b in self.bounds.items() if p.topic == topics.RECEIPTS}
 
 
-def extent_of(reader: Reader, names: Sequence[str] = TOPICS) -> Extent:
-    """Return what the topics of a history hold now."""
+def extent_of(reader: Reader, names: Sequence[str] = ()) -> Extent:
+    """Return what some topics hold now; without names, those of a history."""
     found = Extent()
-    for topic in names:
+    for topic in names or (topics.VERSIONS, topics.RECEIPTS, topics.MODELS):
         for partition in reader.partitions(topic):
+            found.bounds[partition] = reader.bounds(partition)
+    return found
+
+
+def home_of(reader: Reader, model_id: str) -> Extent:
+    """Return what the log holds now of the partition that a model's commits lie in."""
+    index, found = commit_partition(model_id), Extent()
+    for partition in reader.partitions(topics.COMMITS):
+        if partition.index == index:
             found.bounds[partition] = reader.bounds(partition)
     return found
 
@@ -52,13 +58,18 @@ def records_of_model(
 ) -> Iterator[Record]:
     """Yield a model's records, topic by topic, in the order of the log. Cost O(all records)."""
     key = model_id.encode()
+    return (record for record in records_in(reader, extent, progress) if record.key == key)
+
+
+def records_in(reader: Reader, extent: Extent, progress: Progress = unseen) -> Iterator[Record]:
+    """Yield all records, partition by partition."""
     for partition, bounds in extent.bounds.items():
         offset = bounds.begin
         while offset < bounds.end:
             progress(f"reading {partition.topic}", offset - bounds.begin, bounds.end - bounds.begin)
             records, onward = reader.read(partition, offset, _READ_SECONDS, _READ_RECORDS)
             for record in records:
-                if record.key == key and record.offset < bounds.end:
+                if record.offset < bounds.end:
                     yield record
             if onward == offset:
                 raise BrokenChain(
@@ -69,22 +80,22 @@ def records_of_model(
 
 
 def for_export(
-    reader: Reader, store: ModelStore, history: History, extent: Extent
+    reader: Reader, store: ModelStore, state: ModelState | None, history: History, extent: Extent
 ) -> Iterator[Record]:
     """Yield the records of a bundle: versions, receipts, the newest parameters.
 
     Receipts that the log has removed by their age come from the state, and so do parameters that
     the topic does not hold.
     """
-    model_id, newest = history.model_id, None
-    for record in records_of_model(reader, model_id, extent):
+    newest = None
+    for record in records_of_model(reader, history.model_id, extent):
         if record.partition.topic == topics.MODELS:
             newest = record if _is_newest(record, history) else newest
         else:
             yield record
-    yield from stored_receipts(store, model_id, history)
-    if newest is None:
-        newest = stored_parameters(store, model_id)
+    if state is not None:
+        yield from stored_receipts(store, state, history)
+        newest = newest or stored_parameters(state)
     if newest is not None:
         yield newest
 
@@ -98,43 +109,29 @@ def _is_newest(record: Record, history: History) -> bool:
     return tip is not None and event.digest == tip.event.digest
 
 
-def stored_receipts(store: ModelStore, model_id: str, history: History) -> Iterator[Record]:
-    """Yield the final receipts that the state keeps and the log has not, as records of no place."""
-    seen: set[bytes] = set()
-    for _, (final, value) in requests_of(store, ModelKeys.of_model(model_id)):
-        leaf = leaf_hash(value)
-        known = history.receipts.get(leaf)
-        if final and leaf not in seen and (known is None or known.partition == STORED):
-            seen.add(leaf)
-            yield _kept(topics.RECEIPTS, model_id, value)
+def stored_receipts(store: ModelStore, state: ModelState, history: History) -> Iterator[Record]:
+    """Yield the final receipts that the state keeps and the log has not, as records of no place.
+
+    What is stored and no receipt ends them: the check of the state says so.
+    """
+    try:
+        for _, kept in kept_receipts(store, state.keys):
+            value = kept.receipt.value()
+            known = history.receipts.get(leaf_hash(value))
+            if kept.final and (known is None or known.partition == STORED):
+                yield _kept(topics.RECEIPTS, state.model_id, value)
+    except CorruptState:
+        return
 
 
-def stored_parameters(store: ModelStore, model_id: str) -> Record | None:
-    """Return the newest parameters event of the state."""
-    value = store.newest_parameters(ModelKeys.of_model(model_id))
-    return None if value is None else _kept(topics.MODELS, model_id, value)
+def stored_parameters(state: ModelState) -> Record | None:
+    """Return the newest parameters event of the state; None: it has none that can be trusted."""
+    try:
+        event, _ = published_of(state)
+    except CorruptState:
+        return None
+    return _kept(topics.MODELS, state.model_id, event.value())
 
 
 def _kept(topic: str, model_id: str, value: bytes) -> Record:
     return Record(Partition(topic, "", STORED), STORED, model_id.encode(), value)
-
-
-def requests_of(store: ModelStore, keys: ModelKeys) -> Iterator[tuple[str, tuple[bool, bytes]]]:
-    """Yield request ids, whether their receipts are final, and these as they were published.
-
-    Raises
-    ------
-    CorruptState
-        What is stored is no receipt.
-    """
-    cursor = 0
-    while True:
-        with reachable(store.client):
-            found: Any
-            cursor, found = store.client.hscan(keys.requests, cursor, count=_SCAN)
-        for request, stored in found.items():
-            name = text(request)
-            kept = open_receipt(text(stored), f"request {name!r}")
-            yield name, (kept.final, kept.receipt.encode())
-        if cursor == 0:
-            return

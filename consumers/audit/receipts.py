@@ -6,10 +6,7 @@ from collections import defaultdict
 
 from consumers.audit.finding import Faults, Finding
 from consumers.audit.history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
-from engine.merkle import Frontier, root_of
-
-_SEARCH = 2_000_000  # hashes that a search for the beginning of a receipt log may cost
-
+from engine.merkle import Frontier
 
 # -- receipts -----------------------------------------------------------------------------------
 
@@ -53,14 +50,12 @@ def receipts_finding(history: History) -> Finding:
 def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
     """Compare a receipt with the version that lists its request.
 
-    A rebuild may find that the rows of a deferred request were deleted by others meanwhile; and
-    one that does what a store lost leaves the receipt of then, which names an earlier generation.
+    A rebuild may find that the rows of a deferred request were deleted by others meanwhile.
     """
-    number, generation = fact.event.version, fact.event.generation
+    number = fact.event.version
     rebuilt = fact.event.refresh is not None
     allowed = {"APPLIED", "ALREADY_APPLIED"} if rebuilt else {"APPLIED"}
-    generations = range(0 if rebuilt else generation, generation + 1)
-    same = receipt.version == number and receipt.generation in generations
+    same = (receipt.version, receipt.generation) == (number, fact.event.generation)
     if receipt.status not in allowed or not same:
         faults.add(
             f"version {number} lists request {receipt.request_id!r}, whose receipt says "
@@ -90,15 +85,14 @@ def _contradictions(history: History, faults: Faults) -> None:
 def _order(history: History, faults: Faults) -> None:
     """Check that receipts of later versions stand behind those of earlier ones.
 
-    A receipt that made no version names the newest one of its time; where the store has lost one
-    whose receipts were published, that is an earlier one again.
+    A receipt that made no version names the newest one of its time.
     """
     newest: dict[int, int] = {}
     for receipt in history.receipts.values():
         if receipt.version is None or receipt.partition < 0:
             continue
         before = newest.get(receipt.partition, -1)
-        if receipt.version < before and receipt.status == "APPLIED":
+        if receipt.version < before:
             faults.add(
                 f"the receipt at {receipt.place} is of version {receipt.version} and stands behind "
                 f"one of version {before}"
@@ -141,21 +135,16 @@ def rows_finding(history: History) -> Finding:
 def receipt_log_finding(history: History) -> Finding:
     """Recompute every tree head from one list of leaves: so each contains the one before."""
     name = "receipt log"
-    heads = [(n, fact.head) for n, fact in sorted(history.versions.items())]
-    first = next((number for number, head in heads if head is not None), None)
-    if first is None:
-        return Finding.passed_over(name, "no version has a tree head: all are older")
     if history.truncated and not history.leaves:
         detail = "the log has removed receipts by their age, and nobody gave the leaves"
         return Finding.passed_over(name, detail)
     faults = Faults()
-    leaves = history.leaf_list or leaves_derived(history, first)
+    leaves = history.leaf_list or leaves_derived(history)
     frontier, size = Frontier(), 0
-    for number, head in heads:
-        if number < first:
-            continue
+    for number, fact in sorted(history.versions.items()):
+        head = fact.head
         if head is None:
-            faults.add(f"version {number} has no tree head, and version {first} has one")
+            faults.add(f"version {number} has no tree head")
         elif head.size < size:
             faults.add(f"version {number}: its receipt log has shrunk to {head.size}")
         elif head.size > len(leaves):
@@ -166,31 +155,23 @@ def receipt_log_finding(history: History) -> Finding:
                 faults.add(f"version {number}: another root comes out over its {size} receipts")
     if faults:
         return Finding.of(name, faults, "")
-    return _members(history, first, size, leaves)
+    return _members(history, size, leaves)
 
 
-def leaves_derived(history: History, first: int) -> list[bytes]:
+def leaves_derived(history: History) -> list[bytes]:
     """Return the leaves from the receipts themselves, where nobody has given them.
 
-    Receipts that are older than the model or than the receipt log come before the first leaf; how
-    many they are, the first tree head says.
+    Receipts of requests from before the model are no part of its log.
     """
-    found = [r.leaf for r in history.finals.values()]
-    head = history.versions[first].head
-    if head is None or head.size == 0:
-        early = history.versions[0].event.created_at if 0 in history.versions else None
-        return [
-            r.leaf
-            for r in history.finals.values()
-            if r.code != UNKNOWN_MODEL and (early is None or r.completed_at >= early)
-        ]
-    for start in range(min(len(found), _SEARCH // head.size) + 1):
-        if root_of(found[start : start + head.size]) == head.root:
-            return found[start:]
-    return found
+    early = history.versions[0].event.created_at if 0 in history.versions else None
+    return [
+        one.leaf
+        for one in history.finals.values()
+        if one.code != UNKNOWN_MODEL and (early is None or one.completed_at >= early)
+    ]
 
 
-def _members(history: History, first: int, size: int, leaves: list[bytes]) -> Finding:
+def _members(history: History, size: int, leaves: list[bytes]) -> Finding:
     """Compare the leaves with the receipts: none is missing, none is left out."""
     name, faults = "receipt log", Faults()
     index = {leaf: place for place, leaf in enumerate(leaves)}
@@ -214,6 +195,6 @@ def _members(history: History, first: int, size: int, leaves: list[bytes]) -> Fi
                 f"{receipt.version}"
             )
     if faults or not missing:
-        return Finding.of(name, faults, f"{size} receipts; every tree head from version {first} on")
+        return Finding.of(name, faults, f"{size} receipts; the tree head of every version")
     detail = f"tree heads agree; {missing} of {size} receipts have left the log by their age"
     return Finding.passed_over(name, detail)

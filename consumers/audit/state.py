@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from consumers.audit.commit_checks import precedes
+from consumers.audit.commits import CommitChain
 from consumers.audit.finding import Faults, Finding, Result
 from consumers.audit.history import CONFLICT, UNKNOWN_MODEL, History
-from consumers.audit.reading import requests_of
-from consumers.published import published
+from consumers.published import published_of
+from consumers.receipt_index import kept_receipts
 from consumers.verify import verify
-from engine.errors import CorruptState, LetheError, NotConverged, Unavailable
-from engine.merkle import leaf_hash
-from engine.store.connection import reachable
-from engine.store.outbox import Outbox
-from engine.store.state import ModelState
+from engine.errors import CorruptState, LetheError, NotConverged, Unavailable, UnknownModel
+from engine.merkle import leaf_hash, root_of
+from engine.store.connection import reachable, text
+from engine.store.state import Head, ModelState
 from engine.store.store import ModelStore
 
 _SCAN = 1000
@@ -25,81 +25,98 @@ _STATE_CHECKS = ("state: head", "state: deletions", "state: offsets", "state: re
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What says whether a state stood still while the log was read."""
+class StateStamp:
+    """What says whether a state stood still while the log was read.
 
-    commit_seq: int
-    waiting: int
+    Attributes
+    ----------
+    head
+        The model's newest commit in the store.
+    published
+        The offset of its commits partition below which all of it is published.
+    """
+
+    head: Head
+    published: int
 
 
-def moment_of(store: ModelStore, state: ModelState) -> Moment:
-    """Return the state's commit, and how many of its messages are not yet published."""
-    with reachable(store.client):
-        seq = store.client.hget(state.keys.head, "commit_seq")
-    return Moment(int(seq or 0), Outbox(store.client).depth([state.keys]))
+def stamp_of(store: ModelStore, state: ModelState) -> StateStamp:
+    """Return a state's newest commit, and how far its commits are published, as they are now."""
+    heads, cursors = store.heads([state.model_id], state.keys.partition)
+    head = heads.get(state.model_id, Head())
+    if isinstance(head, CorruptState):
+        raise head
+    return StateStamp(head, cursors.of_model(state.model_id).published)
 
 
 def state_findings(
-    store: ModelStore, state: ModelState, history: History, disturbed: str | None
+    store: ModelStore,
+    state: ModelState,
+    history: History,
+    chain: CommitChain,
+    disturbed: str | None,
 ) -> Iterator[Finding]:
     """Yield what there is to say of the state; ``disturbed`` says why it cannot be compared."""
     if disturbed is not None:
         for name in _STATE_CHECKS:
             yield Finding.passed_over(name, disturbed)
         return
-    yield _head(store, state, history)
+    yield _head(state, history, chain)
     yield _deletions(store, state, history)
     yield _offsets(state, history)
     yield _receipts(store, state, history)
 
 
-def _head(store: ModelStore, state: ModelState, history: History) -> Finding:
-    """Compare the head with the newest published version, and theta with its digest."""
+def _head(state: ModelState, history: History, chain: CommitChain) -> Finding:
+    """Compare the head with the newest commit and version, and theta with its digest."""
     faults, tip = Faults(), history.tip
+    last = chain.last
+    if last is not None and (last.number, last.digest) != (state.head.commit, state.head.digest):
+        faults.add(
+            f"the store holds commit {state.head.commit} ({state.head.digest[:12]}), the log ends "
+            f"with commit {last.number} ({last.digest[:12]})"
+        )
     if tip is None or (tip.event.version, tip.event.digest) != (state.version, state.digest):
         there = "nothing" if tip is None else f"version {tip.event.version}"
         faults.add(
             f"the store holds version {state.version} ({state.digest[:12]}), history ends with "
             f"{there}" + ("" if tip is None else f" ({tip.event.digest[:12]})")
         )
-    else:
+    elif state.registered:
         counts = state.meta.rows_live, state.meta.rows_deleted, state.meta.generation
         if counts != (tip.event.rows_live, tip.event.rows_deleted, tip.event.generation):
             faults.add(f"rows or generation are not those of version {state.version}")
         try:
-            event, _ = published(store, state.model_id)
+            event, _ = published_of(state)
             if event.parameters_digest != tip.event.parameters_digest:
                 faults.add(f"its parameters are not those of version {state.version}")
         except CorruptState as error:
             faults.add(str(error))
-    fine = f"version {state.version} with its digest, and theta with the digest it names"
+    kept = "theta with the digest it names" if state.registered else "no theta: it was unregistered"
+    fine = f"commit {state.head.commit}; version {state.version} with its digest, and {kept}"
     return Finding.of("state: head", faults, fine)
 
 
 def _deletions(store: ModelStore, state: ModelState, history: History) -> Finding:
-    """Check that ledger and list of deletions hold the same rows, and what versions deleted.
+    """Check that the ledger holds what versions deleted, and all that the list of deletions names.
 
-    They hold more where requests named rows that a --replace had left out.
+    It holds more where requests named rows that a --replace had left out. The list begins with the
+    live generation.
     """
-    faults = Faults()
-    versions: Counter[int] = Counter()
-    cursor, rows = 0, set()
-    while True:
-        found: Any
-        with reachable(store.client):
-            cursor, found = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
-        for row, version in found.items():
-            if row not in rows:
-                rows.add(row)
-                versions[int(version)] += 1
-        if cursor == 0:
-            break
+    faults, rows = Faults(), _ledger(store, state)
+    versions = Counter(rows.values())
     with reachable(store.client):
-        listed = store.client.lrange(state.keys.deletions, 0, -1)
-    if not len(rows) == len(listed) == state.meta.deletions_logged or rows != set(listed):
+        listed: Any = store.client.lrange(state.keys.deletions, 0, -1)
+    logged = state.deletions_from + len(listed)
+    if not len(rows) == logged == state.meta.deletions_logged:
         faults.add(
-            f"{len(rows)} rows in the ledger, {len(listed)} in the list of deletions, "
+            f"{len(rows)} rows in the ledger, {logged} in all lists of deletions, "
             f"{state.meta.deletions_logged} in the head: they must be the same"
+        )
+    strangers = {text(row) for row in listed} - rows.keys()
+    if strangers or len(set(listed)) < len(listed):
+        faults.add(
+            f"the list of deletions has {len(strangers)} rows that the ledger lacks, or one twice"
         )
     if versions and max(versions) > state.version:
         faults.add(f"the ledger names version {max(versions)}, which is not there yet")
@@ -115,6 +132,19 @@ def _deletions(store: ModelStore, state: ModelState, history: History) -> Findin
     return Finding.of("state: deletions", faults, f"{len(rows)} rows in the ledger{also}")
 
 
+def _ledger(store: ModelStore, state: ModelState) -> dict[str, int]:
+    """Return the ledger: row id to the version that deleted it. Cost O(deleted rows)."""
+    found: dict[str, int] = {}
+    cursor, page = 0, dict[bytes, bytes]()
+    while True:
+        with reachable(store.client):
+            answer: Any = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
+        cursor, page = answer
+        found |= {text(row): int(version) for row, version in page.items()}
+        if cursor == 0:
+            return found
+
+
 def _offsets(state: ModelState, history: History) -> Finding:
     """Check that nothing published as decided lies at or beyond the next offset to decide."""
     faults = Faults()
@@ -123,7 +153,10 @@ def _offsets(state: ModelState, history: History) -> Finding:
         index = int(name.rpartition("/")[2])
         reached[index] = max(offset, reached.get(index, 0))
     decided: dict[int, int] = {}
+    opening = None if state.opening is None else dict(state.opening)
     for receipt in history.receipts.values():
+        if precedes(receipt, opening):
+            continue  # the model was not there: its answer is no commit
         decided[receipt.source[1]] = max(receipt.source[2], decided.get(receipt.source[1], -1))
     for fact in history.versions.values():
         source = fact.event.source
@@ -140,31 +173,43 @@ def _offsets(state: ModelState, history: History) -> Finding:
 
 
 def _receipts(store: ModelStore, state: ModelState, history: History) -> Finding:
-    """Compare the final receipts of the state with those published, byte for byte."""
-    faults, kept, pending = Faults(), set(), set()
-    for request, (final, value) in requests_of(store, state.keys):
-        if not final:
-            pending.add(request)
-            continue
-        leaf = leaf_hash(value)
-        kept.add(leaf)
-        if leaf not in history.receipts:
-            faults.add(f"the final receipt of {request!r} is not in the log")
+    """Compare the final receipts of the state with those published, and with their own log."""
+    name, faults = "state: receipts", Faults()
+    pending: set[str] = set()
+    places: dict[int, bytes] = {}
+    try:
+        for request, kept in kept_receipts(store, state.keys):
+            if not kept.final:
+                pending.add(request)
+                continue
+            leaf = leaf_hash(kept.receipt.value())
+            if kept.place in places:
+                faults.add(f"two receipts have place {kept.place} in the log of receipts")
+            places[kept.place] = leaf
+            if leaf not in history.receipts:
+                faults.add(f"the final receipt of {request!r} is not in the log as it is kept")
+    except CorruptState as error:
+        return Finding(name, Result.FAILED, str(error))
+    log = state.meta.receipt_log
+    size = 0 if log is None else log.size
+    leaves = [places[place] for place in range(size) if place in places]
+    whole = len(leaves) == size == len(places)
+    if log is None or not whole or root_of(leaves) != log.frontier().root:
+        faults.add(f"{len(places)} final ones are not the {size} of the head's log of receipts")
+    _published(state, history, set(places.values()), faults)
+    if pending != state.deferred.keys():
+        faults.add(f"{len(pending)} requests are deferred, {len(state.deferred)} of them wait")
+    fine = f"{len(places)} final ones as published, {len(pending)} deferred"
+    return Finding.of(name, faults, fine)
+
+
+def _published(state: ModelState, history: History, kept: set[bytes], faults: Faults) -> None:
+    """Note receipts that were published and are not kept: only those from before the model are."""
+    opening = None if state.opening is None else dict(state.opening)
     for receipt in history.finals.values():
-        missing = receipt.leaf not in kept and receipt.code not in (CONFLICT, UNKNOWN_MODEL)
-        if missing and not _before(receipt.completed_at, history):
+        outside = receipt.code in (CONFLICT, UNKNOWN_MODEL) or precedes(receipt, opening)
+        if receipt.leaf not in kept and not outside:
             faults.add(f"the receipt of {receipt.request_id!r} was published and is not kept")
-    waiting = state.deferred.keys() - state.answered
-    if pending != waiting:
-        faults.add(f"{len(pending)} requests are deferred, {len(waiting)} of them wait")
-    fine = f"{len(kept)} final ones as published, {len(pending)} deferred"
-    return Finding.of("state: receipts", faults, fine)
-
-
-def _before(moment: datetime, history: History) -> bool:
-    """Return whether it was before the model: receipts of then are not kept for ever."""
-    first = history.versions.get(0)
-    return first is not None and moment < first.event.created_at
 
 
 def bound_finding(store: ModelStore, model_id: str) -> Finding:
@@ -175,6 +220,8 @@ def bound_finding(store: ModelStore, model_id: str) -> Finding:
         return Finding.passed_over("bound", str(error))
     except Unavailable:
         raise
+    except UnknownModel:
+        return Finding.passed_over("bound", "the model was unregistered: it has no rows")
     except LetheError as error:
         return Finding("bound", Result.FAILED, str(error))
     origin = "published" if found.bound_from == "version" else "audited now"

@@ -15,17 +15,19 @@ from consumers.audit.checks import chain_finding
 from consumers.audit.finding import Finding
 from consumers.audit.history import CONFLICT, History, VersionFact
 from consumers.audit.reading import extent_of, records_of_model
+from consumers.audit.story_commit import Decided, decided_by
+from consumers.commits.packed import Indexed, unpack
+from consumers.commits.sealing import SealKeys
 from consumers.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
 from consumers.log.base import Partition, Reader, Record
-from consumers.lost_history import request_of
 from consumers.progress import Progress, unseen
+from consumers.receipt_index import leaves_of
 from consumers.signing import HEADER, TrustedKeys
 from consumers.validate import Refused, Valid, validate
-from engine.errors import LetheError, Unauthenticated, UnknownModel
+from engine.errors import CorruptState, LetheError, Unauthenticated
 from engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
 from engine.store.connection import reachable
 from engine.store.keys import ModelKeys
-from engine.store.receipt_log import read_leaves
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 
@@ -105,6 +107,7 @@ class Story:
     newest: VersionFact | None
     inclusion: Inclusion | None
     signed: tuple[int, int] | None
+    decided: Decided | None = None
 
     def vouched(self, told: Told | None) -> bool:
         """Return whether the version, or one of its receipts, may be unsigned.
@@ -134,7 +137,7 @@ class Story:
 
 def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]:
     """Return the models that have a request of this id: by the store, else by the receipts."""
-    names = store.announced()
+    names = store.every_model()
     pipeline = store.client.pipeline(transaction=False)
     for name in names:
         pipeline.hexists(ModelKeys.of_model(name).requests, request_id)
@@ -180,8 +183,10 @@ def story_of(
     model_id: str | None,
     trusted: TrustedKeys | None,
     progress: Progress = unseen,
+    *,
+    seals: SealKeys | None = None,
 ) -> Story:
-    """Return the story of a request.
+    """Return the story of a request; ``seals`` opens the commit that decided it.
 
     Raises
     ------
@@ -202,7 +207,7 @@ def story_of(
         if not found:
             raise _unknown(request_id, None)
         model_id = found[0]
-    state = _state(store, model_id)
+    state = store.load(model_id)
     progress("reading receipts", 0, 0)
     told, conflicts = _told(store, reader, request_id, model_id, trusted)
     if not told:
@@ -226,6 +231,7 @@ def story_of(
         newest=history.tip,
         inclusion=None if state is None else _inclusion(store, state, history, last),
         signed=(min(signed), max(signed)) if signed else None,
+        decided=decided_by(reader, history, last.value, state, seals),
     )
 
 
@@ -235,13 +241,6 @@ def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
         f"no receipt of request {request_id!r} of {of}: it was never sent, is not decided yet "
         "(`lethe status` shows the lag), or was of a model that was never registered"
     )
-
-
-def _state(store: ModelStore, model_id: str) -> ModelState | None:
-    try:
-        return store.load_model(model_id)
-    except UnknownModel:
-        return None
 
 
 def _told(
@@ -260,12 +259,17 @@ def _told(
             conflicts.append(one)
         else:
             told[value] = one
-    stored = store.receipt(model_id, request_id)
-    kept = None if stored is None else stored.encode()
-    if kept is not None and kept not in told:
+    indexed = _indexed(store, model_id, request_id)
+    kept = None if indexed is None else indexed.receipt.value()
+    if indexed is not None and kept is not None and kept not in told:
         unsigned = Signature(None, None, "the state keeps receipts without their signatures")
-        told[kept] = Told(Receipt.model_validate_json(kept), kept, None, unsigned)
+        told[kept] = Told(indexed.receipt, kept, None, unsigned)
     return list(told.values()), conflicts
+
+
+def _indexed(store: ModelStore, model_id: str, request_id: str) -> Indexed | None:
+    stored = store.receipt(model_id, request_id)
+    return None if stored is None else unpack(stored, model_id, request_id)
 
 
 def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -> Signature:
@@ -310,9 +314,16 @@ def _asked(reader: Reader, receipt: Receipt) -> Asked | None:
         item = None if record is None else validate(record)
         if record is None or not isinstance(item, Valid | Refused):
             continue
-        if request_of(item) == (receipt.model_id, receipt.request_id):
+        if _names(item) == (receipt.model_id, receipt.request_id):
             return Asked(record, item)
     return None
+
+
+def _names(item: Valid | Refused) -> tuple[str | None, str | None]:
+    """Return the model and the id of a request."""
+    if isinstance(item, Valid):
+        return item.request.model_id, item.request.request_id
+    return item.model_id, item.request_id
 
 
 def _record_at(reader: Reader, partition: Partition, offset: int) -> Record | None:
@@ -327,12 +338,14 @@ def _inclusion(
     store: ModelStore, state: ModelState, history: History, last: Told
 ) -> Inclusion | None:
     """Prove that a final receipt is in the log of the first version that has it."""
-    if not last.receipt.final:
+    indexed = _indexed(store, state.model_id, last.receipt.request_id)
+    if indexed is None or not indexed.final or indexed.receipt.value() != last.value:
         return None
-    leaves, leaf = read_leaves(store.client, state.keys), leaf_hash(last.value)
-    if leaf not in leaves:
-        return None
-    index = leaves.index(leaf)
+    log, leaf, index = state.meta.receipt_log, leaf_hash(last.value), indexed.place
+    try:
+        leaves = leaves_of(store, state.keys, 0 if log is None else log.size)
+    except CorruptState:
+        return None  # `lethe audit` says what is missing
     for number, fact in sorted(history.versions.items()):
         head = fact.head
         if head is not None and index < head.size <= len(leaves):

@@ -12,7 +12,7 @@ from typing import Any
 
 from consumers.audit.story import Story
 from consumers.commitment import commitment_of, salt_of
-from consumers.events import Receipt
+from consumers.commits.packed import unpack
 from consumers.validate import Valid
 from engine.store.connection import reachable, text
 from engine.store.keys import shard_of
@@ -46,17 +46,16 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What is left of rows: records by generation, and how many wait to be erased."""
+    """What is left of rows: how many records, in how many generations."""
 
     rows: int
     generations: int
     records: int
-    waiting: int
 
     @property
     def done(self) -> bool:
         """Whether nothing is left."""
-        return self.records == 0 and self.waiting == 0
+        return self.records == 0
 
 
 def opening_of(story: Story, rows: Rows | None) -> Opening | None:
@@ -81,7 +80,7 @@ def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows 
     ``named`` are rows that the reader of the story asks about: if nobody knows better, they may be
     what opens the commitment.
     """
-    state, receipt = story.state, story.last.receipt
+    state = story.state
     if state is None:
         return None
     asked = None if story.asked is None else story.asked.item
@@ -89,16 +88,29 @@ def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows 
         if asked.request.subject_id is None:
             return Rows(frozenset(asked.request.row_ids or ()), "the request", True)
         subject = asked.request.subject_id
-        return _checked(story, store.subjects(state, [subject]).get(subject, ()), "the subject")
+        [found] = store.subjects([(state, [subject])])
+        return _checked(story, found.get(subject, ()), "the subject")
     if story.request_id in state.deferred:
         waiting = state.deferred[story.request_id]
         return _checked(story, (*waiting.row_ids, *waiting.retired), "the deferred request")
-    together = _deleted_in(store, state, receipt.version) if receipt.rows_deleted else []
+    together, known_from = _deleted_together(store, story, state)
     for ids in (_own(store, story, together), together, named):
-        rows = _checked(story, ids, "the ledger")
+        rows = _checked(story, ids, known_from)
         if rows.exact:
             return rows
-    return Rows(frozenset(together), "the ledger", False) if together else None
+    return Rows(frozenset(together), known_from, False) if together else None
+
+
+def _deleted_together(
+    store: ModelStore, story: Story, state: ModelState
+) -> tuple[Sequence[str], str]:
+    """Return the rows that left in a request's version, in order, and who says so."""
+    if not story.last.receipt.rows_deleted:
+        return (), "the ledger"
+    decided = story.decided
+    if decided is not None and decided.commit is not None:
+        return decided.commit.deleted, "the commit"
+    return _deleted_in(store, state, story.last.receipt.version), "the ledger"
 
 
 def _own(store: ModelStore, story: Story, together: Sequence[str]) -> Sequence[str]:
@@ -107,10 +119,10 @@ def _own(store: ModelStore, story: Story, together: Sequence[str]) -> Sequence[s
     for request in () if story.version is None else story.version.event.request_ids:
         if request == story.request_id:
             return together[before : before + story.last.receipt.rows_deleted]
-        receipt = store.receipt(story.model_id, request)
-        if receipt is None:
+        stored = store.receipt(story.model_id, request)
+        if stored is None:
             return ()
-        before += Receipt.model_validate_json(receipt).rows_deleted
+        before += unpack(stored, story.model_id, request).receipt.rows_deleted
     return ()
 
 
@@ -123,28 +135,30 @@ def _checked(story: Story, ids: Iterable[str], known_from: str) -> Rows:
 
 
 def _deleted_in(store: ModelStore, state: ModelState, version: int | None) -> list[str]:
-    """Return the rows that the ledger has for a version, in order. Cost O(deleted rows)."""
-    found: set[bytes] = set()
+    """Return the rows that the ledger has for a version. Cost O(deleted rows).
+
+    In the order of the commit, where the list of deletions still has them: it begins anew with each
+    generation.
+    """
+    found: set[str] = set()
     wanted, cursor = str(version).encode(), 0
     page: Any
     while True:
         with reachable(store.client):
             cursor, page = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
-        found |= {row for row, number in page.items() if number == wanted}
+        found |= {text(row) for row, number in page.items() if number == wanted}
         if cursor == 0:
             break
     with reachable(store.client):
         page = store.client.lrange(state.keys.deletions, 0, -1)
-    return [text(row) for row in page if row in found]
+    listed = [row for entry in page if (row := text(entry)) in found]
+    return [*listed, *sorted(found - set(listed))]
 
 
 def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Erasure:
     """Look for what is left of rows, in the live generation and in every staged one."""
     ids = sorted(set(rows))
     names = _generations(store, state)
-    with reachable(store.client):
-        waiting: Any = store.client.smembers(state.keys.erase)
-    pending = {text(entry).partition("/")[2] for entry in waiting}
     records = 0
     for name in names:
         for start in range(0, len(ids), CHUNK):
@@ -153,7 +167,7 @@ def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Era
                 pipeline.hexists(state.keys.generation(name).rows(shard_of(row)), row)
             with reachable(store.client):
                 records += sum(pipeline.execute())
-    return Erasure(len(ids), len(names), records, sum(row in pending for row in ids))
+    return Erasure(len(ids), len(names), records)
 
 
 def _generations(store: ModelStore, state: ModelState) -> list[str]:

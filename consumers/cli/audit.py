@@ -15,6 +15,7 @@ from consumers.audit.finding import Finding, Result
 from consumers.audit.refit import Holding, read_ids
 from consumers.cli.options import global_options, trust_option
 from consumers.cli.output import Output, counted, prepare, wrapped
+from consumers.cli.seals import seals_of_auditor
 from consumers.keys import keys_of_auditor, trusted_file
 from consumers.runtime import open_runtime
 
@@ -47,8 +48,9 @@ def audit(ctx: click.Context, /, **given: Any) -> int:
     """Replay the published history of MODEL and check it; each check is OK, FAILED or NOT CHECKED.
 
     Records, the chain of versions, signatures by trusted keys, the newest parameters, receipts
-    against versions, rows deleted, the Merkle log of receipts; then the state in the store against
-    all that, and theta against retraining on the live rows. Exit code 1 if a check failed.
+    against versions, rows deleted, the Merkle log of receipts; commits, as far as the log has them,
+    and with the seal key what they seal; then the state in the store against all that, and theta
+    against retraining on the live rows. Exit code 1 if a check failed.
 
     With --bundle it needs no server: what an auditor can do elsewhere, with a file from --export.
     With the training file and the list of deleted ids it then retrains as well.
@@ -74,13 +76,14 @@ def audit(ctx: click.Context, /, **given: Any) -> int:
             )
     else:
         with open_runtime(settings) as runtime, out.progress() as report:
-            reader = runtime.log.reader()
+            reader, store = runtime.log.reader(), runtime.store()
             try:
                 found = audit_model(
-                    runtime.store(),
+                    store,
                     reader,
                     given["model"],
                     trusted=trusted,
+                    seals=seals_of_auditor(runtime, store),
                     remembered=_remembered(given),
                     export=given["export"],
                     bound=not given["no_bound"],

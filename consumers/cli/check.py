@@ -7,16 +7,11 @@ from contextlib import ExitStack
 
 import click
 
-from consumers.checks import (
-    Check,
-    check_log,
-    check_model,
-    check_programs,
-    check_signing,
-    check_store,
-)
+from consumers.checks import Check, check_log, check_programs, check_signing, check_store
 from consumers.cli.options import global_options
 from consumers.cli.output import prepare
+from consumers.commit_checks import check_commits
+from consumers.model_checks import check_model
 from consumers.runtime import Runtime, open_runtime
 from consumers.settings import Settings
 from engine.errors import LetheError
@@ -29,11 +24,12 @@ from engine.store.store import ModelStore
 def check(ctx: click.Context, /) -> int:
     """Check everything that a worker relies on; each line is OK or says what to do.
 
-    Programs; the keys that events are signed with; the store, its durability and memory policy;
-    the log and its topics; and each model: its head, the lengths of V and Q, row records against
-    the count of live rows, the identity L L^T w_i = x_i on rows drawn at random, published history
-    against stored state, the outbox, what is still to be erased, and deferred requests that nobody
-    is to resolve. Exit code 1 if anything fails.
+    Programs; the keys that events are signed with; the store, what a crash of it can lose, and its
+    memory policy; the log and its topics; the keys that seal commits, how far the store follows
+    lethe.commits, and which models are halted; and each model: its head, the lengths of V and Q,
+    row records against the count of live rows, the identity L L^T w_i = x_i on rows drawn at
+    random, published history against stored state, and deferred requests that nobody is to
+    resolve. Exit code 1 if anything fails.
 
     \b
     Example:
@@ -77,7 +73,9 @@ def _checks(settings: Settings) -> Iterator[Check]:
             yield one
         if isinstance(store, Check):
             return
-        for model in store.announced():
+        if log_fine:
+            yield from check_commits(store, runtime)
+        for model in store.model_ids():
             yield from check_model(store, runtime.log if log_fine else None, model)
 
 

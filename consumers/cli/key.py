@@ -1,4 +1,4 @@
-"""``lethe key``: keys that versions, parameters and receipts, or requests, are signed with."""
+"""``lethe key``: keys that events and requests are signed with, and those that seal commits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from consumers.cli.options import Flags, global_options
-from consumers.cli.output import Output
+from consumers.cli.output import Output, counted
+from consumers.commits.sealing import SealKeys, new_seal_file, rotate_seal_file
 from consumers.signing import Signer, new_key_file, read_signer
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -16,28 +17,52 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.group(short_help="Make a key to sign with, or show its public half.")
 @global_options
 def key() -> None:
-    """Make an Ed25519 key, or show the public half of one.
+    """Make an Ed25519 key, or show the public half of one; make the secrets that seal commits.
 
     Name the file to the workers and to `lethe register` in LETHE_SIGNING_KEY; put the public key
-    into the file that readers name in LETHE_TRUSTED_KEYS, one key a line.
+    into the file that readers name in LETHE_TRUSTED_KEYS, one key a line. A file of secrets that
+    seal commits is named in LETHE_SEAL_KEY_FILE, the same to all who work and register.
 
     \b
     Examples:
       lethe key new signing.pem >> trusted-keys
       lethe key show signing.pem
+      lethe key new --seal seal.keys
+      lethe key rotate --seal seal.keys
     """  # noqa: D301 - click looks for the character
 
 
 @key.command(short_help="Make a key in a new file.")
 @click.argument("file", type=_FILE)
+@click.option("--seal", is_flag=True, help="A secret that seals commits, not a key to sign with.")
 @global_options
 @click.pass_context
-def new(ctx: click.Context, /, *, file: Path) -> None:
+def new(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
     """Make a private key in the new FILE, which only you can read; print its public key.
 
-    A file that is there already is left as it is.
+    With --seal: a secret that commits are sealed with. A file that is there already is left as it
+    is.
     """
-    _print(ctx, new_key_file(file))
+    if seal:
+        _print_seals(ctx, file, new_seal_file(file))
+    else:
+        _print(ctx, new_key_file(file))
+
+
+@key.command(short_help="Put a new secret before the others of a file.")
+@click.argument("file", type=_FILE)
+@click.option("--seal", is_flag=True, required=True, help="Of the secrets that seal commits.")
+@global_options
+@click.pass_context
+def rotate(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
+    """Put a new secret before the others of FILE: from now on it seals, and all of them open.
+
+    Hand the file to every worker before the first is restarted with it: one that lacks the new
+    secret halts the models whose commits are sealed with it. An old secret may go when its commits
+    have expired and `lethe check` names no model that needs it.
+    """
+    del seal  # there is nothing else to rotate: keys to sign with are trusted by name
+    _print_seals(ctx, file, rotate_seal_file(file))
 
 
 @key.command(short_help="Print a key's public half.")
@@ -47,6 +72,12 @@ def new(ctx: click.Context, /, *, file: Path) -> None:
 def show(ctx: click.Context, /, *, file: Path) -> None:
     """Print the public key of the private key in FILE, as files of trusted keys hold it."""
     _print(ctx, read_signer(file))
+
+
+def _print_seals(ctx: click.Context, file: Path, keys: SealKeys) -> None:
+    out = Output(as_json=ctx.ensure_object(Flags).json)
+    out.document({"file": str(file), "seals": keys.current, "opens": list(keys)})
+    out.line(f"{file}: key {keys.current} seals; {counted(len(list(keys)), 'key')} in all")
 
 
 def _print(ctx: click.Context, signer: Signer) -> None:

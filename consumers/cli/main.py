@@ -26,6 +26,10 @@ COMMANDS = MappingProxyType(
     {
         "demo": ("consumers.demo.command", "Show the main job on real data, in under a minute."),
         "register": ("consumers.cli.register", "Fit a model from a file and publish it."),
+        "unregister": (
+            "consumers.cli.unregister",
+            "Delete a model's rows and state; its history stays.",
+        ),
         "work": ("consumers.cli.work", "Run the workers until SIGTERM."),
         "delete": ("consumers.cli.delete", "Send one deletion request."),
         "status": ("consumers.cli.status", "Show models, errors against budgets, and lag."),
@@ -36,6 +40,10 @@ COMMANDS = MappingProxyType(
         "audit": ("consumers.cli.audit", "Check a model's whole published history."),
         "refresh": ("consumers.cli.refresh", "Order a refresh of a model, or of those due."),
         "check": ("consumers.cli.check", "Check servers, topics and stored invariants."),
+        "recover": (
+            "consumers.cli.recover",
+            "Last resort: go on from the store when the log lost commits.",
+        ),
         "key": ("consumers.cli.key", "Make a key to sign with, or show its public half."),
     }
 )

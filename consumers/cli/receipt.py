@@ -10,9 +10,11 @@ import click
 
 from consumers.audit.finding import Result
 from consumers.audit.story import Signature, Story, Told, story_of
+from consumers.audit.story_commit import Decided
 from consumers.audit.story_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
 from consumers.cli.options import global_options, trust_option
 from consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
+from consumers.cli.seals import seals_of_auditor
 from consumers.events import rfc3339
 from consumers.keys import keys_of_auditor
 from consumers.runtime import Runtime, open_runtime
@@ -113,7 +115,8 @@ def _gather(
 ) -> _Gathered:
     store, reader = runtime.store(), runtime.log.reader()
     try:
-        story = story_of(store, reader, request_id, model, trusted, report)
+        seals = seals_of_auditor(runtime, store)
+        story = story_of(store, reader, request_id, model, trusted, report, seals=seals)
         rows = rows_of(store, story, named)
         erasure = None
         deleted = story.last.receipt.status in ("APPLIED", "ALREADY_APPLIED")
@@ -146,6 +149,7 @@ def _document(found: _Gathered) -> dict[str, Any]:
         },
         "receipts": [_told(told) for told in story.told],
         "conflicts": [_told(told) for told in story.conflicts],
+        "commit": _commit(story.decided),
         "version": None
         if version is None
         else {
@@ -172,9 +176,22 @@ def _document(found: _Gathered) -> dict[str, Any]:
             "done": erasure.done,
             "rows": erasure.rows,
             "records": erasure.records,
-            "waiting": erasure.waiting,
             "generations": erasure.generations,
         },
+    }
+
+
+def _commit(decided: Decided | None) -> dict[str, Any] | None:
+    if decided is None:
+        return None
+    fact = decided.fact
+    return {
+        "commit": fact.number,
+        "digest": fact.digest,
+        "prev": fact.open.prev,
+        "offset": fact.offset,
+        "place": fact.place,
+        "opened": decided.commit is not None,
     }
 
 
@@ -230,6 +247,8 @@ def _print(out: Output, found: _Gathered) -> None:
     lines = [("request", f"{story.request_id} of model {story.model_id}"), ("asked", _asked(story))]
     lines += [("answered", _answer(told)) for told in story.told]
     lines += [("conflict", _answer(told)) for told in story.conflicts]
+    if story.decided is not None:
+        lines.append(("commit", _decided(story.decided)))
     if story.version is not None:
         lines += _version(story)
     if story.last.receipt.final:
@@ -281,6 +300,12 @@ def _answer(told: Told) -> str:
         parts.append(f"error {error_number(error.relative)} of a budget of {number(error.budget)}")
     parts += [told.place or "kept by the state; it has left the log", told.signature.detail]
     return "; ".join(parts)
+
+
+def _decided(decided: Decided) -> str:
+    fact = decided.fact
+    said = "it seals this receipt" if decided.commit is not None else "it is not opened here"
+    return f"{fact.number} ({fact.digest[:12]}); {fact.place}; {said}"
 
 
 def _version(story: Story) -> list[tuple[str, str]]:
@@ -343,8 +368,8 @@ def _erased(found: _Gathered) -> str:
         whose = f"all {whose} of the version"
     if erasure.done:
         where = counted(erasure.generations, "generation")
-        return f"{whose}: no record is left in {where}, and none waits to be erased"
+        return f"{whose}: no record is left in {where}"
     return (
-        f"NOT YET: {counted(erasure.records, 'record')} of {whose} still there; `lethe work "
-        "deletions` erases them when it starts"
+        f"NOT YET: {counted(erasure.records, 'record')} of {whose} still there, of a job or a "
+        "registration that was not finished; they expire, or go with the next registration"
     )

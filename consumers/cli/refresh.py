@@ -18,7 +18,6 @@ from consumers.cli.output import Output, error_number, number, prepare
 from consumers.drained import lags
 from consumers.events import REFRESH_REQUESTED, RefreshRequested, Version
 from consumers.log.base import Message, Partition, Reader
-from consumers.newest import records_of
 from consumers.refresh_order import ORDERED, SCHEDULED, refresh_reason
 from consumers.runtime import Runtime, open_runtime
 from engine.errors import InvalidData, RefreshFailed, Unavailable
@@ -187,7 +186,7 @@ def _due(state: ModelState, size: Size, now: datetime) -> RefreshRequested | Non
         return again if age > _LOST_SECONDS else None
     reason = refresh_reason(state, now)
     if reason is not None:  # of time alone, or after a rebuild that failed: nothing was committed
-        seed = f"{state.model_id}\n{reason}\n{state.commit_seq}"
+        seed = f"{state.model_id}\n{reason}\n{state.head.commit}"
         return _job(state, hashlib.sha256(seed.encode()).hexdigest()[:32], reason, None)
     every = meta.config.refresh_every_seconds
     if every is None or meta.rows_live == 0:
@@ -201,13 +200,19 @@ def _due(state: ModelState, size: Size, now: datetime) -> RefreshRequested | Non
 def _queued(reader: Reader, store: ModelStore) -> Iterator[str]:
     """Yield the ids of the jobs that wait in the topic or are being done."""
     for lag in lags(reader, store, topics.REFRESH_JOBS):
-        waiting = range(lag.next_offset, lag.next_offset + lag.waiting)
-        for record in records_of(reader, lag.partition, waiting):
-            try:
-                data = cloudevents.parse(record).data
-                yield RefreshRequested.model_validate(data).job_id
-            except ValueError:
-                continue  # the worker skips it too
+        end = lag.next_offset + lag.waiting
+        offset = max(lag.next_offset, reader.bounds(lag.partition).begin)
+        while offset < end:
+            records, after = reader.read(lag.partition, offset, _READ_SECONDS, _READ_RECORDS)
+            for record in records:
+                try:
+                    data = cloudevents.parse(record).data
+                    yield RefreshRequested.model_validate(data).job_id
+                except ValueError:
+                    continue  # the worker skips it too
+            if after == offset:
+                break  # at worst a job is ordered twice, and done once
+            offset = after
 
 
 # -- waiting ------------------------------------------------------------------------------------

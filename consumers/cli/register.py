@@ -19,10 +19,10 @@ from consumers.cli.output import (
     number,
     prepare,
 )
+from consumers.cli.registrar import registrar
 from consumers.events import Id
 from consumers.fitness import fit_warnings
-from consumers.keys import trusted_keys
-from consumers.registration import Registered, register as register_model
+from consumers.registration import Registered
 from consumers.runtime import open_runtime
 from consumers.table import Columns, TableRead, read_table
 from engine.certified import Terms
@@ -113,6 +113,11 @@ class CertifiedTerms(click.ParamType[Terms]):
     help="The model exists: publish its next version from this file. Rows that were deleted once "
     "never come back; the answer says how many were left out.",
 )  # fmt: skip
+@click.option(
+    "--accept-forgotten", is_flag=True,
+    help="With --replace, where neither the store nor the log has the model's commits any more: go "
+    "on all the same. Which rows were deleted is forgotten, so FILE must have none of them.",
+)  # fmt: skip
 @global_options
 @click.pass_context
 def register(ctx: click.Context, /, **given: Any) -> None:
@@ -123,6 +128,8 @@ def register(ctx: click.Context, /, **given: Any) -> None:
       lethe register churn --data rows.parquet --id customer --target left --kind logistic --ridge 1
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
+    if given["accept_forgotten"] and not given["replace"]:
+        raise click.UsageError("--accept-forgotten goes with --replace")
     _check_numbers(given)
     kind = Kind(given["kind"])
     features = given["features"]
@@ -152,24 +159,16 @@ def register(ctx: click.Context, /, **given: Any) -> None:
             certify=given["certify"],
         )
         check_terms(config)
-        with open_runtime(settings) as runtime:
-            store = runtime.store()
-            runtime.ensure_topics()
-            producer, reader = runtime.log.producer(), runtime.log.reader()
-            try:
-                done = register_model(
-                    store,
-                    producer,
-                    reader,
-                    config,
-                    read.data,
-                    replace_model=given["replace"],
-                    trusted=trusted_keys(settings),
-                    progress=report,
-                )
-            finally:
-                producer.close()
-                reader.close()
+        with (
+            open_runtime(settings) as runtime,
+            registrar(runtime, runtime.store(), report) as registering,
+        ):
+            done = registering.register(
+                config,
+                read.data,
+                replace_model=given["replace"],
+                accept_forgotten=given["accept_forgotten"],
+            )
     out.document(_document(done, read))
     for text in _lines(done, read):
         out.line(text)

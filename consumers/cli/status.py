@@ -24,9 +24,7 @@ from consumers.events import rfc3339
 from consumers.refresh_order import is_stuck
 from consumers.runtime import open_runtime
 from engine.store.head import CertificateRecord
-from engine.store.outbox import Outbox
 from engine.store.state import ModelState
-from engine.store.store import ModelStore
 
 _COLUMNS = (
     "MODEL", "KIND", "METHOD", "VERSION>", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "BUDGET>",
@@ -63,7 +61,7 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
             jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
         finally:
             reader.close()
-        models = [_document(store, state) for state in states]
+        models = [_document(state) for state in states]
     total = sum(lag.waiting for lag in waiting)
     facts = {"lag": total, "partitions": _partitions(waiting), "refresh_jobs_waiting": jobs}
     if model is not None:
@@ -78,7 +76,7 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
     out.line(f"lag: {total} requests in {partitions}; {jobs} refresh jobs wait")
 
 
-def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
+def _document(state: ModelState) -> dict[str, Any]:
     meta, config = state.meta, state.meta.config
     pending, certificate = meta.pending_job, certificate_of(state)
     return {
@@ -111,7 +109,6 @@ def _document(store: ModelStore, state: ModelState) -> dict[str, Any]:
         "stuck": stuck(state) if is_stuck(state) else None,
         "refreshed_at": rfc3339(meta.refreshed_at),
         "refresh_every_seconds": config.refresh_every_seconds,
-        "outbox": Outbox(store.client).depth([state.keys]),
     }
 
 
@@ -199,6 +196,5 @@ def _one(out: Output, m: dict[str, Any]) -> None:
             if pending is None
             else f"pending since {pending['ordered_at']}: {pending['reason']}",
             "deferred": f"{m['requests_deferred']} requests",
-            "outbox": f"{m['outbox']} messages wait",
         }
     )

@@ -25,7 +25,7 @@ from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.drained import Drained
 from consumers.health import Health
 from consumers.http import serve
-from consumers.keys import trusted_keys
+from consumers.loop import collect_rarely
 from consumers.metrics import Metrics
 from consumers.refresh_queue import RefreshLimit
 from consumers.refresh_worker import RefreshWorker
@@ -112,6 +112,7 @@ def work(
         if which == "refresh":
             stack.enter_context(threadpool_limits(settings.rebuild_threads))
         crew.log.info("working", action="start", workers=which, on=runtime.log.name, http_port=port)
+        collect_rarely()
         idle = _run(runtime, crew, until_idle=until_idle)
     how = "idle" if idle else "stopped"
     decided = crew.totals("lethe_requests", "status")
@@ -205,12 +206,14 @@ def _make(runtime: Runtime, crew: _Crew, name: str) -> Worker:
         return DeletionWorker(
             runtime.log,
             store,
+            runtime.seals(store),
+            signer=runtime.signer(),
             metrics=crew.metrics,
             health=crew.health[name],
             limits=_batch_limits(settings),
             batching=Batching(settings.min_batch, settings.max_wait),
             request_keys=_request_keys(settings, crew),
-            trusted=trusted_keys(settings),
+            trusted=runtime.trusted(),
         )
     return RefreshWorker(
         runtime.log,

@@ -20,8 +20,8 @@ from consumers.demo.retraining import retrain
 from consumers.demo.scenario import Request, Wave, waves
 from consumers.demo.subscriber import Seen, SeenDeadLetter, SeenOrder, SeenReceipt, Subscriber
 from consumers.events import Parameters, Version
-from consumers.log.base import Log, Producer, Reader
-from consumers.registration import register
+from consumers.log.base import Log, Producer
+from consumers.registration import Registrar
 from consumers.runtime import Runtime, open_runtime
 from consumers.settings import Settings
 from engine.errors import InvalidData, LetheError, ModelExists
@@ -138,7 +138,7 @@ class _Stage:
         """Return whether every record is decided and no refresh is pending, in this order."""
         for partition in self._reader.partitions(topics.DELETIONS):
             end = self._reader.bounds(partition).end
-            if (self._store.handover.watermark(str(partition)) or 0) < end:
+            if (self._store.cursors.watermark(str(partition)) or 0) < end:
                 return False
         return all(self._store.load_model(m).meta.pending_job is None for m in model_ids)
 
@@ -167,12 +167,15 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
         runtime.ensure_topics()
         store = runtime.store()
         producer, reader = runtime.log.producer(), runtime.log.reader()
+        registrar = Registrar(
+            store, producer, reader, runtime.seals(store), signer=runtime.signer()
+        )
         subscriber = Subscriber(runtime.log)
         with at_work(runtime, subscriber.keep_up) as crew:
             crew.start("subscriber", subscriber.run)
             stage = _Stage(runtime, store, subscriber, crew, view)
             for model in models:
-                seconds = _register(store, producer, reader, model, data_dir, view)
+                seconds = _register(registrar, model, data_dir, view)
                 watcher.outcome.register_seconds[model.model_id] = seconds
                 subscriber.keep_up()
                 stage.watch(watcher)
@@ -192,18 +195,11 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
     return watcher.outcome
 
 
-def _register(
-    store: ModelStore,
-    producer: Producer,
-    reader: Reader,
-    model: DemoModel,
-    data_dir: Path,
-    view: View,
-) -> float:
+def _register(registrar: Registrar, model: DemoModel, data_dir: Path, view: View) -> float:
     begin = time.perf_counter()
     view.status(f"registering {model.model_id}")
     try:
-        register(store, producer, reader, model.config, model.data)
+        registrar.register(model.config, model.data)
     except ModelExists:
         raise InvalidData(
             f"{data_dir} holds a demo already; name another directory with --data-dir"

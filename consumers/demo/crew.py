@@ -51,7 +51,7 @@ class Crew:
 def at_work(runtime: Runtime, after_publishing: Callable[[], None]) -> Iterator[Crew]:
     """Run a deletion worker and a refresh worker.
 
-    ``after_publishing`` is called by the deletion worker once a batch is published and erased:
+    ``after_publishing`` is called by the deletion worker once what it published is acknowledged:
     the demo lets its subscriber read every version there, of which the compacted topic of
     parameters would keep only the newest.
     """
@@ -60,7 +60,10 @@ def at_work(runtime: Runtime, after_publishing: Callable[[], None]) -> Iterator[
         if step == Step.ADVANCE:
             after_publishing()
 
-    deletions = DeletionWorker(runtime.log, runtime.store(), at_step=at_step)
+    store = runtime.store()
+    deletions = DeletionWorker(
+        runtime.log, store, runtime.seals(store), signer=runtime.signer(), at_step=at_step
+    )
     refreshes = RefreshWorker(runtime.log, runtime.store())
     crew = Crew()
     crew.start("deletions", deletions.run)

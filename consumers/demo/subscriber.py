@@ -56,8 +56,8 @@ _READING_ORDER = (
     topics.RECEIPTS,
     topics.DEAD_LETTERS,
 )
-"""The reverse of the order in which one commit is published: what led to a record that was read
-is then read as well, in the same turn. It is handed on in the order of publishing."""
+"""The reverse of the order in which things are shown: what led to a record that was read is then
+mostly read as well, in the same turn."""
 
 
 class Subscriber:
@@ -72,6 +72,8 @@ class Subscriber:
             for partition in self._reader.partitions(topic)
         }
         self._parameters: dict[str, Parameters] = {}
+        self._waiting: dict[str, Version] = {}
+        self._versions: set[str] = set()
         self._asked = 0
         self._answered = 0
         self._turn = threading.Condition()
@@ -124,10 +126,20 @@ class Subscriber:
         if topic == topics.MODELS:
             parameters = Parameters.model_validate(data)
             self._parameters[parameters.model_id] = parameters
-            return None
+            waiting = self._waiting.pop(parameters.digest, None)
+            return None if waiting is None else SeenVersion(waiting, parameters)
         if topic == topics.RECEIPTS:
             return SeenReceipt(Receipt.model_validate(data), record.value or b"")
         if topic == topics.REFRESH_JOBS:
             return SeenOrder(RefreshRequested.model_validate(data))
-        version = Version.model_validate(data)
-        return SeenVersion(version, self._parameters[version.model_id])
+        return self._version(Version.model_validate(data))
+
+    def _version(self, version: Version) -> SeenVersion | None:
+        if version.digest in self._versions:  # a repeat: no topic is promised without
+            return None
+        self._versions.add(version.digest)
+        found = self._parameters.get(version.model_id)
+        if found is None or found.digest != version.digest:  # no order is promised between the two
+            self._waiting[version.digest] = version
+            return None
+        return SeenVersion(version, found)

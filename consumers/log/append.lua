@@ -7,7 +7,8 @@
 -- then per message     which of the partitions used (1..u), value present (1 or 0), key, value,
 --                      headers
 --
--- Returns 1, or 0 when the topic was deleted, made again or repartitioned (nothing was written).
+-- Returns the offset of the first message of each partition used, or 0 when the topic was deleted,
+-- made again or repartitioned (nothing was written).
 -- An entry's id is offset + 1, because Redis has no entry 0-0.
 local topic = redis.call('HMGET', KEYS[1], 'id', 'partitions', 'compacted')
 if topic[1] ~= ARGV[1] or topic[2] ~= ARGV[2] then
@@ -15,9 +16,10 @@ if topic[1] ~= ARGV[1] or topic[2] ~= ARGV[2] then
 end
 local compacted = topic[3] == '1'
 local used = tonumber(ARGV[3])
-local nexts = {}
+local firsts, nexts = {}, {}
 for u = 1, used do
   nexts[u] = tonumber(redis.call('HGET', KEYS[1], 'next:' .. ARGV[3 + u]) or '0')
+  firsts[u] = nexts[u]
 end
 local time = redis.call('TIME')
 local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
@@ -51,4 +53,4 @@ end
 for u = 1, used do
   redis.call('HSET', KEYS[1], 'next:' .. ARGV[3 + u], string.format('%.0f', nexts[u]))
 end
-return failure or 1
+return failure or firsts

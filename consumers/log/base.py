@@ -4,7 +4,7 @@ The workers know this page only. `consumers.log.kafka` speaks to Kafka, `consume
 to Redis Streams (single-node mode) and `consumers.log.memory` serves fast tests; all three pass
 the same battery of tests (`tests/integration/test_log_battery.py`).
 
-Four rules that the workers lean on:
+Five rules that the workers lean on:
 
 1. Records of one key, sent by one producer, lie in one partition in the order of sending.
 2. A partition is named by the *id* of its topic as well: a topic that was deleted and made
@@ -12,10 +12,13 @@ Four rules that the workers lean on:
 3. A newly assigned partition yields nothing until the worker has called `Consumer.seek`: the
    worker knows from the model state where to go on, the log does not.
 4. `Producer.publish` returns once every message is acknowledged, or raises.
+5. Once a send of a producer has failed, every other one that it has begun fails as well, even if
+   its messages are in the log: whoever waits in the order of sending repeats in that order too.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -59,12 +62,33 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record to be sent. The partition follows from the key."""
+    """A record to be sent. The partition follows from the key, unless its index is given."""
 
     topic: str
     key: bytes
     value: bytes | None
     headers: Headers = ()
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an acknowledged message lies.
+
+    Attributes
+    ----------
+    partition
+        With the topic's id as this client last heard it: of a topic that is made again at this
+        moment it can be the former one's.
+    offset
+        None where the broker acknowledged without one: it had the message from an earlier try.
+    leader_epoch
+        Of the leader that the client last heard of; None where it cannot say.
+    """
+
+    partition: Partition
+    offset: int | None
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +179,52 @@ class Consumer(Protocol):
         ...
 
 
-class Producer(Protocol):
-    """Sends messages, idempotently where the log can. Safe to use from one thread."""
+class Flush(Protocol):
+    """Messages on their way, from `Producer.begin`."""
 
-    def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
-        """Send in order and return when all are acknowledged; else raise `LogUnavailable`.
+    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
+        """Return where each message lies, in the order given, once all are acknowledged.
 
-        After an error some of the messages may be in the log: the caller sends all of them
-        again, and readers drop byte-identical repeats.
+        Raises what `Producer.append` raises. To be called once.
         """
         ...
 
+
+class Producer(Protocol):
+    """Sends messages, idempotently where the log can. Safe to use from one thread.
+
+    Classes that serve as one inherit from it and write `begin` and `close`.
+    """
+
+    def begin(self, messages: Iterable[Message]) -> Flush:
+        """Send in order without waiting; ``wait`` of what is returned does that.
+
+        What is known at once is raised here and counts as a failed send: a message that is too
+        large, a topic that does not exist, no broker.
+        """
+        ...
+
+    def append(self, messages: Iterable[Message], timeout: float = 30.0) -> Sequence[Appended]:
+        """Send all at once, in order, and return where each lies when all are acknowledged.
+
+        Raises
+        ------
+        LogUnavailable
+            Not all were acknowledged within ``timeout`` seconds. Some may be in the log: the
+            caller sends all of them again, and readers drop byte-identical repeats.
+        InvalidData
+            A message is too large for its topic; the others may be in the log.
+        """
+        deadline = time.monotonic() + timeout
+        flush = self.begin(messages)
+        return flush.wait(max(deadline - time.monotonic(), 0.0))
+
+    def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
+        """Send in order and return when all are acknowledged; raises what `append` raises."""
+        self.append(messages, timeout)
+
     def close(self) -> None:
-        """Release the connection."""
+        """Release the connection, and drop what was begun and not waited for."""
         ...
 
 
@@ -183,7 +240,20 @@ class Reader(Protocol):
         ...
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds now."""
+        """Return what the partition holds now, in one round trip where the client can."""
+        ...
+
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Return the end of each partition, all asked for at once.
+
+        These ends count every record that is there, also those of transactions that are still
+        open, which `bounds` and `read` do not show.
+
+        Raises
+        ------
+        PartitionReset
+            A topic was deleted or made again (`consumers.log.reset`).
+        """
         ...
 
     def read(
@@ -224,6 +294,10 @@ class Log(Protocol):
 
     def ping(self) -> str:
         """Return a short line about the server; raise `LogUnavailable` when it is not there."""
+        ...
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Return a topic's settings by Kafka's names; of other logs none, they have no choice."""
         ...
 
     def close(self) -> None:

@@ -14,19 +14,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, TypeVar
 
-from kafka import errors
-from kafka.net.compat import KafkaNetClient
+from kafka import TopicPartition, errors
 from kafka.protocol.metadata import MetadataRequest
 
 from consumers.log.base import Partition
 from consumers.log.kafka_refusals import Refusals, explain, forbidden
 from consumers.log.kafka_repairs import (
     DIRECT,
+    SleepingClient,
     fetch_by_topic_id,
     hear_last_words,
     refuse_new_topics,
@@ -108,7 +108,7 @@ class Connection:
         quieten()
 
         def client(**configs: Any) -> Any:
-            self._client = KafkaNetClient(**configs)
+            self._client = SleepingClient(**configs)
             refuse_new_topics(self._client)
             fetch_by_topic_id(self._client)
             hear_last_words(self._client)
@@ -130,6 +130,11 @@ class Connection:
         """The version that the broker's requests are of."""
         return ".".join(map(str, self._client._manager.broker_version or ()))
 
+    def leader_epoch(self, topic: str, index: int) -> int | None:
+        """Return the epoch of a partition's leader as of the last metadata; None: not known."""
+        found = self._client.cluster.leader_epoch_for_partition(TopicPartition(topic, index))
+        return None if found is None or found < 0 else int(found)
+
     def known_topic_id(self, topic: str) -> str | None:
         """Return the topic's id as of the last metadata; None when it is not known there."""
         found = self._client.cluster.topic_id(topic)
@@ -140,31 +145,26 @@ class Connection:
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
-                response = self._ask(self._describe, topics)
+                leaders = self.ask(_describe, topics)
             except errors.KafkaError as error:
                 if not isinstance(error, errors.RetriableError) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
                 continue
             found: dict[str, list[Partition]] = {}
-            for topic in response.topics:
-                kind = errors.for_code(topic.error_code)
-                if kind is errors.NoError:
-                    indices = sorted(partition.partition_index for partition in topic.partitions)
-                    found[topic.name] = [
-                        Partition(topic.name, str(topic.topic_id), index) for index in indices
-                    ]
-                elif kind is not errors.UnknownTopicOrPartitionError:
-                    raise kind(topic.name)
+            for partition in sorted(leaders):
+                found.setdefault(partition.topic, []).append(partition)
             return found
 
-    def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
+    def ask(self, question: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine on the thread that drives the connection, and wait for its answer.
 
-        The client's own ``run`` drives the network itself when that thread is a producer's.
+        Its first argument is the connection manager. The client's own ``run`` drives the network
+        itself when that thread is a producer's.
         """
         answered = Event()
-        future = self._client._manager.call_soon(question, *args)
+        manager = self._client._manager
+        future = manager.call_soon(question, manager, *args)
         future.add_both(lambda _: answered.set())
         if not answered.wait(REQUEST_SECONDS):
             raise errors.KafkaTimeoutError(f"no answer within {REQUEST_SECONDS:.0f} s")
@@ -172,14 +172,10 @@ class Connection:
             raise future.exception
         return future.value
 
-    async def _describe(self, topics: Sequence[str]) -> Any:
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-        return await self._client._manager.send(request)
+    def asleep(self) -> AbstractContextManager[None]:
+        """Let the thread that sends sleep while messages are handed over."""
+        asleep: AbstractContextManager[None] = self._client.asleep()
+        return asleep
 
     def check(self) -> None:
         """Raise `LogUnavailable` when no broker has been connected for some seconds."""
@@ -189,6 +185,34 @@ class Connection:
         elif now - self._seen > UNREACHABLE_SECONDS:
             silence = f"no connection for {now - self._seen:.0f} s"
             raise self._server.unreachable(self._refusals.lasting or silence)
+
+
+async def _describe(manager: Any, topics: Sequence[str]) -> dict[Partition, int]:
+    return described(await manager.send(describe_request(topics)))
+
+
+def describe_request(topics: Sequence[str]) -> Any:
+    """Return the request for what topics there are, which creates none."""
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+
+
+def described(response: Any) -> dict[Partition, int]:
+    """Return the partitions that the answer names, with their leaders (-1: there is none now)."""
+    found: dict[Partition, int] = {}
+    for topic in response.topics:
+        kind = errors.for_code(topic.error_code)
+        if kind is errors.NoError:
+            for one in topic.partitions:
+                partition = Partition(topic.name, str(topic.topic_id), one.partition_index)
+                found[partition] = int(one.leader_id)
+        elif kind is not errors.UnknownTopicOrPartitionError:
+            raise kind(topic.name)
+    return found
 
 
 class _Demoted(logging.Handler):

@@ -16,10 +16,10 @@ from kafka.structs import OffsetAndMetadata
 from consumers.log.base import Bounds, Partition, Position, Record
 from consumers.log.kafka_batches import bound_batches
 from consumers.log.kafka_connection import Connection, Server
+from consumers.log.kafka_offsets import Offsets
 from consumers.log.kafka_records import (
     CLOSE_SECONDS,
     SLICE_SECONDS,
-    find_bounds,
     reading_settings,
     to_record,
     topic_partition,
@@ -133,7 +133,7 @@ class KafkaGroupConsumer:
     def bounds(self, partition: Partition) -> Bounds:
         """Return what the partition holds."""
         with self._server.reaching():
-            return find_bounds(self._consumer, self._connection, partition, 0)
+            return self._offsets.bounds(partition)
 
     def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
         """Keep the positions; the newest are committed twice a second, without waiting."""
@@ -156,6 +156,7 @@ class KafkaGroupConsumer:
 
     def _join(self) -> None:
         self._connection = Connection(self._server)
+        self._offsets = Offsets(self._connection)
         heartbeat = min(1.0, self._session_seconds / 4)
         self._consumer = self._connection.open(
             KafkaConsumer,
@@ -219,7 +220,7 @@ class KafkaGroupConsumer:
             self._membership.silence(partition)
             current = self._connection.partitions([partition.topic]).get(partition.topic, [])
             if partition in current:
-                bounds = find_bounds(self._consumer, self._connection, partition, 0)
+                bounds = self._offsets.bounds(partition)
                 self._resets.append(PartitionReset(partition, self._positions[partition], bounds))
             elif current:
                 self._rejoin()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kafka import KafkaConsumer, errors
 
 from consumers.log.base import Bounds, Partition, Record
 from consumers.log.kafka_batches import bound_batches
 from consumers.log.kafka_connection import REQUEST_SECONDS, Connection, Server
+from consumers.log.kafka_offsets import Offsets
 from consumers.log.kafka_records import (
     CLOSE_SECONDS,
     SLICE_SECONDS,
-    find_bounds,
     reading_settings,
     to_record,
     topic_partition,
@@ -30,6 +30,7 @@ class KafkaReader:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._connection = Connection(server)
+        self._offsets = Offsets(self._connection)
         self._consumer = self._connection.open(
             KafkaConsumer, group_id=None, **reading_settings(server)
         )
@@ -51,7 +52,12 @@ class KafkaReader:
     def bounds(self, partition: Partition) -> Bounds:
         """Return what the partition holds now."""
         with self._server.reaching():
-            return find_bounds(self._consumer, self._connection, partition, 0)
+            return self._offsets.bounds(partition)
+
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Return the end of each partition, one request for each leader."""
+        with self._server.reaching():
+            return self._offsets.ends(partitions)
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int
@@ -63,7 +69,7 @@ class KafkaReader:
             if self._reading != (partition, offset):
                 # A new place: what is there is known first, so that a short timeout still
                 # reads what lies there, and a wrong offset is found at once.
-                bounds = find_bounds(self._consumer, self._connection, partition, offset)
+                bounds = self._offsets.bounds(partition, offset)
                 if not bounds.begin <= offset <= bounds.end:
                     raise PartitionReset(partition, offset, bounds)
                 if self._consumer.assignment() != {tp}:
@@ -75,7 +81,7 @@ class KafkaReader:
             try:
                 records, after = self._poll(partition, offset, deadline, limit)
             except (errors.OffsetOutOfRangeError, errors.LogTruncationError):
-                bounds = find_bounds(self._consumer, self._connection, partition, offset)
+                bounds = self._offsets.bounds(partition, offset)
                 raise PartitionReset(partition, offset, bounds) from None
             self._reading = (partition, after)
             return records, after

@@ -1,15 +1,14 @@
-"""What both ways of reading Kafka share: settings, bounds and the form of a record."""
+"""What both ways of reading Kafka share: settings and the form of a record."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 
-from consumers.log.base import Bounds, Partition, Record
-from consumers.log.kafka_connection import METADATA_SECONDS, REQUEST_SECONDS, Connection, Server
+from consumers.log.base import Partition, Record
+from consumers.log.kafka_connection import METADATA_SECONDS, Server
 from consumers.log.kafka_repairs import read_odd_header_names
-from consumers.log.reset import PartitionReset
 
 # A broker answers an empty fetch after this; it bounds what a change of position waits for.
 FETCH_WAIT_MS = 20
@@ -45,18 +44,6 @@ def topic_partition(partition: Partition) -> Any:
     return TopicPartition(partition.topic, partition.index)
 
 
-def find_bounds(
-    consumer: KafkaConsumer, connection: Connection, partition: Partition, position: int
-) -> Bounds:
-    """Return what the partition holds; `PartitionReset` when its topic is gone."""
-    tp = topic_partition(partition)
-    if partition not in connection.partitions([partition.topic]).get(partition.topic, []):
-        raise PartitionReset(partition, position, None)
-    timeout_ms = REQUEST_SECONDS * 1000
-    begin = consumer.beginning_offsets([tp], timeout_ms=timeout_ms)[tp]
-    return Bounds(begin, consumer.end_offsets([tp], timeout_ms=timeout_ms)[tp])
-
-
 def to_record(partition: Partition, found: Any) -> Record:
     """Return the client's record as ours; a header without a value gets an empty one."""
     return Record(
@@ -66,5 +53,5 @@ def to_record(partition: Partition, found: Any) -> Record:
         found.value,
         tuple((name, value or b"") for name, value in found.headers or ()),
         found.timestamp,
-        found.leader_epoch,
+        None if found.leader_epoch == -1 else found.leader_epoch,
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 from kafka import errors
 
+from consumers.log.kafka_advice import SigningOn
 from engine.store.tls import advice
 
-_CLOSED = ("socket disconnected", "connection reset", "broken pipe")
 _NO_FRAME = "Invalid frame length"  # the answer is no Kafka: that of a TLS port to plain words
 _SIGNING_ON = (
     errors.SaslAuthenticationFailedError,
@@ -76,36 +76,27 @@ def _lasting(error: Exception, *, connected_before: bool) -> bool:
 def explain(error: Exception, access: Mapping[str, Any]) -> str | None:
     """Return what happened and what to do, for failures of TLS and of signing on."""
     said = " ".join(str(error).split())
-    protocol = access.get("security_protocol", "PLAINTEXT")
-    user, mechanism = access.get("sasl_plain_username"), access.get("sasl_mechanism")
-    listener = f"the listener on this port is {protocol}, as LETHE_KAFKA_SECURITY_PROTOCOL says"
+    how = signing_on(access)
     if isinstance(error, errors.UnsupportedSaslMechanismError):
-        return f"it does not offer {mechanism}: set LETHE_KAFKA_SASL_MECHANISM to what it has"
+        return how.other_mechanism()
     if isinstance(error, errors.IllegalSaslStateError):
-        return f"nobody signs on there: check that {listener}"
+        return how.nobody()
     if isinstance(error, errors.SaslAuthenticationFailedError):
-        return (
-            f"it does not accept user {user} or the password: check LETHE_KAFKA_SASL_USERNAME, "
-            "LETHE_KAFKA_SASL_PASSWORD (or its _FILE), and that the broker has this user for "
-            f"{mechanism}"
-        )
-    if (found := advice(said, "LETHE_KAFKA")) is not None:
-        return f"{found}: check that {listener}" if "speak" in found else found
-    if _NO_FRAME in said:
-        what = "it answers in another protocol (TLS?):"
-    elif any(words in said.lower() for words in _CLOSED):
-        what = "it closed the connection: it may be starting; else"
-    else:
-        return None
-    return f"{what} check that {listener}"
+        return how.wrong_password()
+    if (found := how.tls(said)) is not None:
+        return found
+    return how.other_protocol() if _NO_FRAME in said else how.closed(said)
 
 
 def forbidden(error: Exception, access: Mapping[str, Any]) -> str:
     """Return what to do about a right that is missing."""
-    user = access.get("sasl_plain_username")
-    who = f"user {user}" if user else "this client"
-    what = " ".join(str(error).split()) or type(error).__name__
-    return (
-        f"does not let {who} do this ({what}); grant the rights of its role: docs/security.md "
-        "lists them, scripts/kafka_acls.py grants them"
+    return signing_on(access).forbidden(str(error) or type(error).__name__)
+
+
+def signing_on(access: Mapping[str, Any]) -> SigningOn:
+    """Return how kafka-python's settings sign on."""
+    return SigningOn(
+        access.get("security_protocol", "PLAINTEXT"),
+        access.get("sasl_plain_username"),
+        access.get("sasl_mechanism"),
     )

@@ -7,10 +7,12 @@ parts of the client, which is why its version is pinned to ``>=3.0.9,<3.1``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kafka import errors
+from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record.default_records import DefaultRecordBatch
@@ -40,6 +42,32 @@ class _ClosedOnFailure(KafkaNetSocket):  # type: ignore[misc]  # kafka-python ha
         except BaseException:
             sock.close()
             raise
+
+
+class SleepingClient(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
+    """A client whose thread can be left asleep while messages are handed over.
+
+    A producer wakes it for every message that begins a batch. It takes the interpreter from who is
+    still handing over the others, and sends many small batches instead of one.
+    (`test_a_flush_is_one_batch_of_each_partition`)
+    """
+
+    _asleep = False
+
+    def wakeup(self) -> None:
+        """Wake the thread, unless it is to sleep on."""
+        if not self._asleep:
+            super().wakeup()
+
+    @contextmanager
+    def asleep(self) -> Iterator[None]:
+        """Let the thread sleep, and wake it at the end."""
+        self._asleep = True
+        try:
+            yield
+        finally:
+            self._asleep = False
+            self.wakeup()
 
 
 def refuse_new_topics(client: Any) -> None:

@@ -8,42 +8,26 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import Literal
 
 from consumers.log.base import (
+    Appended,
     Bounds,
     Message,
     Partition,
     Position,
+    Producer,
     Record,
     TopicSpec,
 )
 from consumers.log.membership import Membership
-from consumers.log.partitioner import partition_index
+from consumers.log.moment import Hook, Moment
+from consumers.log.partitioner import index_for, partition_index
 from consumers.log.reset import PartitionReset
 from engine.errors import LogUnavailable
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Where a hook is called.
-
-    A hook that raises *before* a publish leaves nothing in the log; *between*, the messages up to
-    here are in it; *after*, all of them are and only the acknowledgement is lost. A poll whose
-    hook raises moves no position: the records come again.
-    """
-
-    call: Literal["publish", "poll"]
-    stage: Literal["before", "between", "after"]
-    client: object
-    messages: Sequence[Message] = ()
-    records: Sequence[Record] = ()
-
-
-Hook = Callable[[Moment], None]
 
 
 @dataclass(slots=True)
@@ -143,6 +127,11 @@ class MemoryLog:
         """Return a new reader."""
         return MemoryReader(self)
 
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Return nothing: there is nothing to choose."""
+        del topic
+        return {}
+
     def ping(self) -> str:
         """Return a short line about this log."""
         return f"in memory, {len(self._topics)} topics"
@@ -163,12 +152,12 @@ class MemoryLog:
                 return held
         raise PartitionReset(partition, position, None)
 
-    def append(self, message: Message) -> None:
-        """Add one message to the partition of its key."""
+    def append(self, message: Message) -> Record:
+        """Add one message to its partition."""
         topic = self.partitions(message.topic)
         if not topic:
             raise LogUnavailable(f"topic {message.topic} does not exist: create it first")
-        held = topic[partition_index(message.key, len(topic))]
+        held = topic[index_for(message, len(topic))]
         record = Record(
             held.identity,
             held.bounds().end,
@@ -179,6 +168,7 @@ class MemoryLog:
         )
         held.records.append(record)
         self.changed.notify_all()
+        return record
 
     def join(self, consumer: MemoryConsumer) -> None:
         """Add a member to its group and share the partitions out again."""
@@ -305,26 +295,60 @@ class MemoryConsumer:
         return records
 
 
-class MemoryProducer:
+class MemoryProducer(Producer):
     """Appends to a `MemoryLog`."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
+        self._failures = 0
 
-    def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
-        """Append all messages, in order. There is nothing to wait for."""
-        del timeout
+    def begin(self, messages: Iterable[Message]) -> MemoryFlush:
+        """Append all messages, in order. Only the acknowledgement is left to wait for."""
         batch = tuple(messages)
-        self._log.hook(Moment("publish", "before", self, batch))
-        for sent, message in enumerate(batch):
-            if sent:
-                self._log.hook(Moment("publish", "between", self, batch[:sent]))
-            with self._log.changed:
-                self._log.append(message)
-        self._log.hook(Moment("publish", "after", self, batch))
+        placed: list[Appended] = []
+        with self._failing():
+            self._log.hook(Moment("publish", "before", self, batch))
+            for sent, message in enumerate(batch):
+                if sent:
+                    self._log.hook(Moment("publish", "between", self, batch[:sent]))
+                with self._log.changed:
+                    record = self._log.append(message)
+                placed.append(Appended(record.partition, record.offset))
+        return MemoryFlush(self, self._failures, batch, placed)
 
     def close(self) -> None:
         """Do nothing."""
+
+    def acknowledge(self, batch: Sequence[Message], failures: int) -> None:
+        """Acknowledge what was begun after so many failures; `LogUnavailable` after another."""
+        if failures != self._failures:
+            raise LogUnavailable("an earlier send failed: send this again as well")
+        with self._failing():
+            self._log.hook(Moment("publish", "after", self, batch))
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._failures += 1
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFlush:
+    """Messages that are in a `MemoryLog` and not yet acknowledged."""
+
+    _producer: MemoryProducer
+    _failures: int
+    _batch: Sequence[Message]
+    _placed: Sequence[Appended]
+
+    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
+        """Return where they are: there is nothing to wait for."""
+        del timeout
+        self._producer.acknowledge(self._batch, self._failures)
+        return self._placed
 
 
 class MemoryReader:
@@ -349,6 +373,13 @@ class MemoryReader:
         """Return what the partition holds."""
         with self._log.changed:
             return self._log.find(partition, 0).bounds()
+
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Return the end of each partition."""
+        with self._log.changed:
+            return {
+                partition: self._log.find(partition, 0).bounds().end for partition in partitions
+            }
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int

@@ -1,41 +1,27 @@
-"""The partition of a key: murmur2, as in Kafka's Java client and kafka-python.
-
-All three logs use it, so that a key lies in the same partition wherever the workers run. It is
-written out here because single-node mode must not pay for importing a Kafka client.
-"""
+"""Where a message goes: the partition that it names, or that of its key."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from consumers.log.base import Message
+from engine.errors import LogUnavailable
+from engine.store.partition import murmur2, partition_index
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_R = 24
-_MASK = 0xFFFFFFFF
-
-# Keys are model ids of at most 128 characters, and few of them are busy at a time; 4,096 hashes
-# are about 1 MiB and save 10 to 40 microseconds a message.
-_CACHED_KEYS = 4096
+__all__ = ["index_for", "murmur2", "partition_index"]
 
 
-@lru_cache(maxsize=_CACHED_KEYS)
-def murmur2(data: bytes) -> int:
-    """Return Kafka's 32-bit MurmurHash2 of ``data``, as an unsigned integer."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
-        k = (k ^ k >> _R) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if whole != length:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
+def index_for(message: Message, partitions: int) -> int:
+    """Return the index of the partition that ``message`` goes to in a topic of ``partitions``.
 
-
-def partition_index(key: bytes, partitions: int) -> int:
-    """Return the index, from 0, of the partition that holds ``key`` among ``partitions``."""
-    if partitions < 1:
-        raise ValueError(f"a topic has at least one partition, not {partitions}")
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    Raises
+    ------
+    LogUnavailable
+        It names a partition that the topic does not have.
+    """
+    if message.partition is None:
+        return partition_index(message.key, partitions)
+    if not 0 <= message.partition < partitions:
+        raise LogUnavailable(
+            f"partition {message.partition} of topic {message.topic} does not exist: it has "
+            f"{partitions}"
+        )
+    return message.partition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -76,18 +76,22 @@ class StreamsConsumer:
             raise RuntimeError("poll of a closed consumer")
         deadline = time.monotonic() + timeout
         news = self._membership.changes
-        with reaching(self._client):
-            while True:
-                if time.monotonic() >= self._next_heartbeat:
-                    self._heartbeat()
-                for reset in self._take_resets():
-                    raise reset
-                if news != self._membership.changes:
-                    return []
-                wait = min(deadline, self._next_heartbeat) - time.monotonic()
-                records = self._deliver(self._read(max(wait, 0.0), limit))
-                if records or time.monotonic() >= deadline:
-                    return records
+        try:
+            with reaching(self._client):
+                while True:
+                    if time.monotonic() >= self._next_heartbeat:
+                        self._heartbeat()
+                    for reset in self._take_resets():
+                        raise reset
+                    if news != self._membership.changes:
+                        return []
+                    wait = min(deadline, self._next_heartbeat) - time.monotonic()
+                    records = self._deliver(self._read(max(wait, 0.0), limit))
+                    if records or time.monotonic() >= deadline:
+                        return records
+        except LogUnavailable:
+            self._released.clear()  # the server may come back with an older state
+            raise
 
     def take_assigned(self) -> frozenset[Partition]:
         """Return the partitions leased since the last call."""
@@ -118,7 +122,10 @@ class StreamsConsumer:
         self._hints.update(positions)
 
     def release(self, partition: Partition, below_offset: int) -> None:
-        """Remove the records below at a later heartbeat, at most once a minute, or on closing."""
+        """Remove the records below at a later heartbeat, at most once a minute, or on closing.
+
+        A partition of a topic that the group does not read may be anybody's to release.
+        """
         self._released[partition] = below_offset
 
     def close(self) -> None:
@@ -179,9 +186,12 @@ class StreamsConsumer:
             self._remove_released()
 
     def _remove_released(self) -> None:
-        """Remove what was released, of the partitions that are held."""
+        """Remove what was released, but of partitions that were lost since."""
         released, self._released = self._released, {}
-        for partition in released.keys() & self._membership.sought():
+        held = self._membership.sought()
+        for partition in released:
+            if partition.topic in self._topics and partition not in held:
+                continue
             self._trim(
                 keys=[topic_key(partition.topic), stream_key(partition)],
                 args=[partition.topic_id, partition.index, released[partition]],
@@ -270,6 +280,24 @@ class StreamsReader:
     def bounds(self, partition: Partition) -> Bounds:
         """Return what the partition holds now."""
         return read_bounds(self._client, partition, 0)
+
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Return the end of each partition, in one round trip."""
+        asked = list(partitions)
+        topics: dict[str, list[Partition]] = {}
+        for partition in asked:
+            topics.setdefault(partition.topic, []).append(partition)
+        with reaching(self._client), self._client.pipeline(transaction=False) as all_:
+            for topic, wanted in topics.items():
+                all_.hmget(topic_key(topic), "id", *(f"next:{one.index}" for one in wanted))
+            answers: Any = all_.execute()
+        found: dict[Partition, int] = {}
+        for wanted, (topic_id, *ends) in zip(topics.values(), answers, strict=True):
+            for partition, end in zip(wanted, ends, strict=True):
+                if topic_id is None or topic_id != partition.topic_id.encode():
+                    raise PartitionReset(partition, 0, None)
+                found[partition] = integer(end or b"0", f"{partition}, its end")
+        return {partition: found[partition] for partition in asked}
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from consumers.log.base import Consumer, Log, Producer, Reader, TopicSpec
 
@@ -33,6 +33,10 @@ class WrappedLog:
     def ping(self) -> str:
         """Return a short line about the server."""
         return self._log.ping()
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Return a topic's settings."""
+        return self._log.topic_settings(topic)
 
     def close(self) -> None:
         """Release what the log itself holds."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from engine.objective import Array
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One block of deletions, after the leave-k-out step.
 
     Attributes
@@ -19,19 +18,19 @@ class Step:
     W_base
         k x (h d), their dual rows relative to the generation's A_b in each of h blocks.
     error_at_reference
-        k x m, their errors at the reference point theta_r.
+        Returns their errors at the reference point theta_r, k x m. Cost O(k d m): only a method
+        that needs them asks.
     theta_exact
         d x m, the running answer with the rows left out.
     """
 
     U: Array
     W_base: Array
-    error_at_reference: Array
+    error_at_reference: Callable[[], Array]
     theta_exact: Array
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """What a method publishes.
 
     Attributes

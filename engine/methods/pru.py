@@ -12,8 +12,6 @@ one-shot PRU of their union, whatever the batches were, and its distance to thet
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.methods.method import Published, Step
 from engine.objective import Array
 from engine.span import extend_basis, project
@@ -32,5 +30,5 @@ class ProjectiveResidualUpdate:
         del published
         new = extend_basis(Q, step.U)
         moved = step.theta_exact - anchor
-        theta = anchor + project(Q, moved) + project(new, moved)
-        return Published(theta, np.ascontiguousarray(new))
+        theta = anchor + project(new, moved)
+        return Published(theta + project(Q, moved) if len(Q) else theta, new)

@@ -123,14 +123,16 @@ def secure(client: redis.Redis, url: str, access: Access) -> None:
 
 
 def surface_breaks(client: redis.Redis) -> None:
-    """Make a client's pool raise when an idle connection has broken, once, instead of mending it.
+    """Make a client's pool raise when an idle connection has broken, once, instead of repairing it.
 
-    A store that failed over while a worker held something in mind must not go unseen: between a
-    commit and the watermark that passes it, or between a takeover and the first load, a silent
-    reconnection would lead to a server that knows nothing of the commit.
+    A server that failed over between an append and its apply must not go unseen. In single-node
+    mode it may have lost the append with the rest: a silent reconnection would apply a commit that
+    the log has not.
     """
     pool = client.connection_pool
     pool.connection_class = _surfacing(pool.connection_class)
+    pool.disconnect()  # what is idle there is of the other class
+    pool.reset()
 
 
 @cache
@@ -247,22 +249,34 @@ def is_wrong_type(error: ResponseError) -> bool:
 
 
 class Barrier:
-    """Step 6: nothing leaves before the commit is on disk.
+    """Waits until writes are on disk.
 
     With ``appendfsync always`` the server has synced before it answers. Else WAITAOF is sent on
     the connection that wrote, and the numbers that it returns are checked; ``waits`` says so.
+    ``always`` and ``waits`` both False: it waits for nothing, because the server knows neither.
+
+    Parameters
+    ----------
+    client
+        The server.
+    required
+        Refuse a server that can lose acknowledged writes and cannot say what it has synced:
+        where the log lies in it, or keys that nothing else holds. The state alone may be lost: it
+        is a view of the log.
     """
 
-    def __init__(self, client: redis.Redis, *, relaxed: bool, replicas: int = 0) -> None:
-        self._replicas = replicas
+    def __init__(self, client: redis.Redis, *, required: bool) -> None:
         with reachable(client):
-            self.waits = not relaxed and (replicas > 0 or not _always(client))
+            self.always = _always(client)
+            self.waits = not self.always
             if self.waits and not _knows_waitaof(client):
-                raise NotDurable(
-                    f"the store at {address(client)} can lose acknowledged writes in a crash; set "
-                    "'appendonly yes' and 'appendfsync always' there, or accept the loss with "
-                    "LETHE_DURABILITY=relaxed"
-                )
+                if required:
+                    raise NotDurable(
+                        f"the store at {address(client)} can lose acknowledged writes in a crash; "
+                        "set 'appendonly yes' and 'appendfsync always' there, name a Kafka "
+                        "(--kafka), or accept the loss with LETHE_DURABILITY=relaxed"
+                    )
+                self.waits = False
 
     def settle(self, client: redis.Redis) -> None:
         """Return once everything that the server has taken so far is on disk.
@@ -270,8 +284,9 @@ class Barrier:
         WAITAOF knows only this connection's own writes, so one is made.
         """
         if self.waits:
-            client.set(SETTLED, 1)
-            self.wait(client)
+            with client.client() as one:  # type: ignore[no-untyped-call]  # redis-py's gap
+                one.set(SETTLED, 1)
+                self.wait(one)
 
     def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
         """Return once this connection's writes are on disk.
@@ -279,19 +294,25 @@ class Barrier:
         Raises
         ------
         NotDurable
-            They were not within ``timeout`` seconds: publish nothing, read the state again.
+            They were not within ``timeout`` seconds.
         """
         if not self.waits:
             return
         reply: Any = client.execute_command(  # type: ignore[no-untyped-call]  # redis-py's gap
-            "WAITAOF", 1, self._replicas, int(timeout * 1000)
+            "WAITAOF", 1, 0, int(timeout * 1000)
         )
-        local, replicas = reply
-        if int(local) < 1 or int(replicas) < self._replicas:
+        if int(reply[0]) < 1:
             raise NotDurable(
-                f"the store at {address(client)} did not sync a commit to disk in {timeout:g} s "
-                f"(local {local}, replicas {replicas} of {self._replicas}); check its disk"
+                f"the store at {address(client)} did not sync to disk in {timeout:g} s; check its "
+                "disk"
             )
+
+
+class NoBarrier(Barrier):
+    """Waits for nothing (LETHE_DURABILITY=relaxed)."""
+
+    def __init__(self) -> None:
+        self.always = self.waits = False
 
 
 def _always(client: redis.Redis) -> bool:

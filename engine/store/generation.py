@@ -12,7 +12,7 @@ import numpy as np
 from engine.error import Sentinels
 from engine.errors import CorruptState
 from engine.growing import GrowingRows
-from engine.objective import Objective
+from engine.objective import Array, Objective
 from engine.precompute import SAFE
 from engine.store import codec
 from engine.store.head import Meta, ModelConfig
@@ -66,10 +66,15 @@ def empty_generation(config: ModelConfig, number: int) -> Generation:
     return Generation(number, objective, origin, config.ridge, config.ridge, 0.0)
 
 
-def read_fixed(fixed: Mapping[bytes, bytes], meta: Meta) -> tuple[Generation, Sampled]:
-    """Return the generation and which rows are its sentinels from the stored hash."""
+def read_fixed(
+    fixed: Mapping[bytes, bytes], meta: Meta, *, lost: bool = False
+) -> tuple[Generation, Sampled]:
+    """Return the generation and which rows are its sentinels from the stored hash.
+
+    ``lost``: it need not be there, because all waits for a rebuild.
+    """
     config = meta.config
-    if meta.rows_live == 0:
+    if meta.rows_live == 0 or (lost and b"info" not in fixed):
         return empty_generation(config, meta.generation), Sampled()
     what = f"model {config.model_id!r}, generation {meta.generation}"
     if b"info" not in fixed:
@@ -131,11 +136,13 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
     what = f"model {config.model_id!r}, generation {meta.generation}"
     shape = (config.d, config.m)
 
+    exact = codec.unpack(head.get(b"theta_exact"), shape, f"{what}, theta_exact")
+
     def theta(name: str) -> Any:
-        return codec.unpack(head.get(name.encode()), shape, f"{what}, {name}")
+        return theta_of(head.get(name.encode()), exact, f"{what}, {name}")
 
     return Stream(
-        theta_exact=theta("theta_exact"),
+        theta_exact=exact,
         theta_r=theta("theta_r"),
         anchor=theta("anchor"),
         published=theta("published"),
@@ -148,3 +155,41 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         v_seconds=meta.v_seconds,
         least_pivot=meta.least_pivot,
     )
+
+
+def placeholder_stream(head: Mapping[bytes, bytes], meta: Meta) -> Stream:
+    """Return the stream of a model whose V and Q are not there: its thetas, and no step from it."""
+    return read_stream(head, meta, [], [])
+
+
+def thetas_of(stream: Stream, before: Stream | None = None) -> dict[str, bytes]:
+    """Return the thetas of a stream that differ from those before, each packed once.
+
+    One that is theta_exact itself is stored as no bytes at all. So one that stays while theta_exact
+    moves away from it is among them: no bytes would stand for another vector by then. What is
+    published always is: a commit's parameters are sent from its record alone.
+    """
+    exact = stream.theta_exact
+    packed: dict[str, bytes] = {}
+    moved = before is None or exact is not before.theta_exact
+    if moved:
+        packed["theta_exact"] = codec.pack(exact)
+    for name in ("theta_r", "anchor", "published"):
+        value = getattr(stream, name)
+        left = before is None or name == "published" or (moved and value is before.theta_exact)
+        if left or value is not getattr(before, name):
+            packed[name] = b"" if value is exact else codec.pack(value)
+    if b"" in packed.values():
+        packed.setdefault("theta_exact", codec.pack(exact))
+    return packed
+
+
+def theta_of(stored: bytes | None, exact: Array, what: str) -> Array:
+    """Return a stored theta; ``exact`` is theta_exact, and stands for one of no bytes.
+
+    Raises
+    ------
+    CorruptState
+        It is missing, or has another shape.
+    """
+    return exact if stored == b"" else codec.unpack(stored, exact.shape, what)

@@ -13,15 +13,15 @@ from engine.error import over_budget
 from engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from engine.objective import Kind
 from engine.policy import Limits
-from engine.store.reading import MAX_DIGITS, Count, Counts, Texts, record
+from engine.store.reading import MAX_DIGITS, Count, Counts, Texts, checked, document, record
 from engine.store.receipt_log import ReceiptLog
 
-FORMAT = 4
-"""Version of the stored format: layout, script and events together.
+FORMAT = 5
+"""Version of the stored format: layout, script, commits and events together.
 
-A program reads the one that it writes. Nobody had state to migrate when format 4 came (the bound of
-what rounding has left is stored as a gradient, `engine.stream.Stream.residual`): an older one is
-refused, and `lethe register --replace` goes on from its history.
+A program reads the one that it writes. Nobody had state to migrate when format 5 came (the log
+holds the commits, and the store is a view of it): an older one is refused. Its keys have other
+names, so `engine.store.former` looks for them.
 """
 
 MAX_VALUE_BYTES = 512 << 20
@@ -30,7 +30,7 @@ MAX_VALUE_BYTES = 512 << 20
 SECRET_BYTES = 32
 """Of the secret that salts commitments."""
 
-Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED"]
+Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED", "UNREGISTERED"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -135,7 +135,11 @@ def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:
 
 
 class Meta(_Stored):
-    """The part of the head that is JSON."""
+    """The part of the head that each commit replaces, as JSON; ``config`` apart from it.
+
+    Everything here is said by the commit. What only the store can know (whether V and Q are there,
+    where row records lie) is in `engine.store.state.ModelState`.
+    """
 
     config: ModelConfig
     status: Status
@@ -161,24 +165,43 @@ class Meta(_Stored):
     ledger: Ledger | None = None
     pending_job: PendingJob | None = None
     failures: Failures | None = None
-    awaiting_rebuild: bool = False
     refreshed_at: datetime
     receipt_log: ReceiptLog | None = None
 
 
-def parse_meta(data: bytes | None, model_id: str) -> Meta:
-    """Return the stored meta.
+def meta_json(meta: Meta) -> bytes:
+    """Return meta as the head and commits hold it: JSON without the configuration."""
+    return meta.model_dump_json(exclude={"config"}).encode()
+
+
+def parse_config(data: bytes | None, model_id: str) -> ModelConfig:
+    """Return a stored configuration.
 
     Raises
     ------
     CorruptState
-        It does not parse, is another model's, or describes what one value of the store cannot hold.
+        It does not parse, or is another model's.
     """
-    what = f"model {model_id!r}, its stored head"
-    meta = record(Meta, data, what)
-    config = meta.config
+    what = f"model {model_id!r}, its stored configuration"
+    config = record(ModelConfig, data, what)
     if config.model_id != model_id:
         raise CorruptState(f"{what}: is that of model {config.model_id!r}; run `lethe check`")
+    return config
+
+
+def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
+    """Return a stored meta, with its configuration.
+
+    Raises
+    ------
+    CorruptState
+        It does not parse, or describes what one value of the store cannot hold.
+    """
+    what = f"model {config.model_id!r}, its stored head"
+    found = document(data, what)
+    if not isinstance(found, dict):
+        raise CorruptState(f"{what}: is no object; run `lethe check`")
+    meta = checked(Meta, {**found, "config": config}, what)
     widest = config.d * max(config.m, config.blocks * config.d)
     if not (config.d and config.m) or 8 * widest > MAX_VALUE_BYTES:
         raise CorruptState(

@@ -173,7 +173,7 @@ def parse_result(stored: bytes, keys: ModelKeys, job_id: str) -> JobResult:
     CorruptState
         It does not parse, or is another job's or another model's.
     """
-    what = f"{keys.tag}, result of job {job_id!r}"
+    what = f"model {keys.model_id!r}, result of job {job_id!r}"
     result = record(JobResult, stored, what)
     if result.job_id != job_id or ModelKeys.of_model(result.model_id) != keys:
         raise CorruptState(f"{what}: is that of another job; run `lethe check`")

@@ -1,8 +1,12 @@
 """The names of all keys, and nothing else. docs/state.md has the table with sizes.
 
-Every key of one model's state shares a hash tag, so that the commit script runs on a cluster.
+A model belongs to one of 16 *commits partitions*, by its id (`engine.store.partition`): its
+commits lie in that partition of ``lethe.commits``. All keys of all models of one partition share a
+hash tag, with the cursors that say how far the partition is applied: one script can write them
+together, on a cluster too, and one failover takes them together.
+
 Keys of a generation carry its own random name: a refresh stages a whole generation beside the
-live one, and the commit only changes which of the two the head names.
+live one, and its commit only changes which of the two the head names.
 """
 
 from __future__ import annotations
@@ -12,36 +16,32 @@ from functools import cached_property
 from urllib.parse import quote
 from zlib import crc32
 
+from engine.store.partition import COMMIT_PARTITIONS, commit_partition
+
 PREFIX = "lethe"
-MODELS = f"{PREFIX}:models"
+
+SEALS = f"{PREFIX}:seals"
+"""Hash: secrets that commits are sealed with, by name, where no file holds them."""
+
 SETTLED = f"{PREFIX}:settled"
 """String that is written only in order to wait until it, and so all before it, is on disk."""
 
-ERASURES = f"{PREFIX}:erasures"
-"""Hash: when something was erased last, and when the last rewrite of the files began that ended."""
-
-HALTED = f"{PREFIX}:halted"
-"""Set of the models that a takeover halted: the next ones look at more of the log for them."""
+REWRITTEN = f"{PREFIX}:rewritten"
+"""String: when the last rewrite of the server's files began that ended."""
 
 BOUND_LOG = f"{PREFIX}:bound-log"
 """Which kind of log the store's models are published to: versions cannot change it."""
 
-SHARDS = 8
-"""Hashes that a generation's row records are spread over.
+FORMER_MODELS = f"{PREFIX}:models"
+"""Set of model ids in formats before 5: where it is, `engine.store.former` refuses the store."""
 
-They lie in the model's slot with all else, because the commit that makes a generation live has to
-lift their time to live with the rest.
-"""
+SHARDS = 8
+"""Hashes that a generation's row records are spread over."""
 
 
 def watermark(partition: str) -> str:
     """Return the key of a partition's watermark (below it every record is decided)."""
     return f"{PREFIX}:watermark:{partition}"
-
-
-def mark(partition: str) -> str:
-    """Return the key of a partition's mark (what the store loses was published behind it)."""
-    return f"{PREFIX}:mark:{partition}"
 
 
 def shard_of(row_id: str) -> int:
@@ -50,27 +50,62 @@ def shard_of(row_id: str) -> int:
 
 
 @dataclass(frozen=True)
-class ModelKeys:
-    """Keys of one model. ``tag`` is what the hash tag holds: see `of_model`, `of_partition`."""
+class PartitionKeys:
+    """Keys of one commits partition: what its models share."""
 
-    tag: str
+    index: int
 
-    @classmethod
-    def of_model(cls, model_id: str) -> ModelKeys:
-        """Return the keys of a model (registered or not)."""
-        return cls("m." + quote(model_id, safe=""))
-
-    @classmethod
-    def of_partition(cls, partition: str) -> ModelKeys:
-        """Return the keys that decide a partition's records which name no model."""
-        return cls("p." + quote(partition, safe=""))
+    @cached_property
+    def tag(self) -> str:
+        """What the hash tag holds: ``c00`` to ``c15``."""
+        return f"c{self.index:02d}"
 
     def _key(self, name: str) -> str:
         return f"{PREFIX}:{{{self.tag}}}:{name}"
 
     @cached_property
+    def models(self) -> str:
+        """Set: ids of the models that were ever registered."""
+        return self._key("models")
+
+    @cached_property
+    def cursors(self) -> str:
+        """Hash: how far the partition is applied and published (`engine.store.cursors`)."""
+        return self._key("cursors")
+
+    @cached_property
+    def erasures(self) -> str:
+        """Hash: when something was erased last, and when the files were last written anew."""
+        return self._key("erasures")
+
+
+def every_partition() -> list[PartitionKeys]:
+    """Return the keys of all commits partitions."""
+    return [PartitionKeys(index) for index in range(COMMIT_PARTITIONS)]
+
+
+@dataclass(frozen=True)
+class ModelKeys:
+    """Keys of one model."""
+
+    model_id: str
+
+    @classmethod
+    def of_model(cls, model_id: str) -> ModelKeys:
+        """Return the keys of a model (registered or not)."""
+        return cls(model_id)
+
+    @cached_property
+    def partition(self) -> PartitionKeys:
+        """Keys of the commits partition that the model belongs to."""
+        return PartitionKeys(commit_partition(self.model_id))
+
+    def _key(self, name: str) -> str:
+        return f"{PREFIX}:{{{self.partition.tag}}}:{quote(self.model_id, safe='')}:{name}"
+
+    @cached_property
     def head(self) -> str:
-        """Hash: commit_seq, version, digest, meta (JSON) and the thetas (raw float64)."""
+        """Hash: where the chain stands, config and meta (JSON), and the thetas (raw float64)."""
         return self._key("head")
 
     @cached_property
@@ -85,18 +120,13 @@ class ModelKeys:
 
     @cached_property
     def deletions(self) -> str:
-        """List: deleted row ids in the order of their commits."""
+        """List: row ids deleted since the live generation was made, in the order of commits."""
         return self._key("deletions")
 
     @cached_property
     def requests(self) -> str:
-        """Hash: request id to its receipt, ``F`` (final) or ``P`` (pending) before the JSON."""
+        """Hash: request id to its packed receipt (`consumers.commits.packed`)."""
         return self._key("requests")
-
-    @cached_property
-    def receipt_log(self) -> str:
-        """List: leaf hashes of the log of final receipts, in the order of their commits."""
-        return self._key("receipt-log")
 
     @cached_property
     def deferred(self) -> str:
@@ -104,29 +134,14 @@ class ModelKeys:
         return self._key("deferred")
 
     @cached_property
-    def outbox(self) -> str:
-        """Stream: what is committed and not yet acknowledged by the log."""
-        return self._key("outbox")
-
-    @cached_property
-    def erase(self) -> str:
-        """Set: row records still to be erased, ``<generation key>/<row id>``."""
-        return self._key("erase")
-
-    @cached_property
     def retired(self) -> str:
         """Set: row ids that a --replace left out; a later file may have them again."""
         return self._key("retired")
 
     @cached_property
-    def parameters(self) -> str:
-        """String: the newest parameters event as it was published."""
-        return self._key("parameters")
-
-    @cached_property
-    def discarded(self) -> str:
-        """Set: names of generations and data sets that are no longer live, still to be removed."""
-        return self._key("discarded")
+    def stagings(self) -> str:
+        """Hash: names of what registrations staged to the numbers of their commits."""
+        return self._key("stagings")
 
     @cached_property
     def pace(self) -> str:
@@ -142,22 +157,22 @@ class ModelKeys:
 
     def generation(self, name: str) -> GenerationKeys:
         """Return the keys of one generation."""
-        return GenerationKeys(self.tag, name)
+        return GenerationKeys(self, name)
 
     def dataset(self, name: str) -> DatasetKeys:
         """Return the keys of one registration's data."""
-        return DatasetKeys(self.tag, name)
+        return DatasetKeys(self, name)
 
 
 @dataclass(frozen=True)
 class GenerationKeys:
     """Keys of one generation (one precomputation)."""
 
-    tag: str
+    model: ModelKeys
     name: str
 
     def _key(self, part: str) -> str:
-        return f"{PREFIX}:{{{self.tag}}}:gen:{self.name}:{part}"
+        return self.model._key(f"gen:{self.name}:{part}")
 
     @cached_property
     def fixed(self) -> str:
@@ -183,6 +198,10 @@ class GenerationKeys:
         """Return the key of one shard of row records (hash)."""
         return self._key(f"rows:{shard}")
 
+    def every_rows(self) -> list[str]:
+        """Return the keys of all shards of row records."""
+        return [self.rows(shard) for shard in range(SHARDS)]
+
     def row_keys(self, shard: int) -> str:
         """Return the key, in the store of row keys, of one shard of them (hash)."""
         return self._key(f"row-keys:{shard}")
@@ -193,7 +212,7 @@ class GenerationKeys:
 
     def optional(self) -> list[str]:
         """Return the keys that are absent while they hold nothing."""
-        return [self.V, self.Q, *(self.rows(shard) for shard in range(SHARDS))]
+        return [self.V, self.Q, *self.every_rows()]
 
     def everything(self) -> list[str]:
         """Return all keys, to expire or to remove."""
@@ -204,18 +223,18 @@ class GenerationKeys:
 class DatasetKeys:
     """Keys of one registration's data: which rows there are, and whose they are."""
 
-    tag: str
+    model: ModelKeys
     name: str
 
     @cached_property
     def ids(self) -> str:
         """List: row ids in the order of the file."""
-        return f"{PREFIX}:{{{self.tag}}}:data:{self.name}:ids"
+        return self.model._key(f"data:{self.name}:ids")
 
     @cached_property
     def subjects(self) -> str:
         """Hash: subject id to a JSON list of row ids."""
-        return f"{PREFIX}:{{{self.tag}}}:data:{self.name}:subjects"
+        return self.model._key(f"data:{self.name}:subjects")
 
     def everything(self) -> list[str]:
         """Return all keys."""

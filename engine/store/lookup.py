@@ -1,20 +1,36 @@
-"""Looking up what a batch of requests names: receipts, ledger, row records."""
+"""Looking up what the requests of one poll name: heads, receipts, ledger, row records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis
 
 from engine.store import keys
-from engine.store.connection import text
+from engine.store.connection import reachable, text
 from engine.store.keys import GenerationKeys
 from engine.store.reading import integer
-from engine.store.state import ModelState, State
+from engine.store.scripts import run_pipeline
+from engine.store.state import Head, ModelState
 
 CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row records
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the requests for one model name."""
+
+    state: ModelState
+    request_ids: Sequence[str]
+    row_ids: Sequence[str]
+
+    @property
+    def too_many(self) -> bool:
+        """Whether it names more rows than a generation takes (a subject may have any number)."""
+        config = self.state.meta.config
+        return len(self.row_ids) > config.limits.limits().hard_rows(config.d)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +39,10 @@ class Lookup:
 
     Attributes
     ----------
-    commit_seq
-        Of the head when it was read: another one than the cached state's means reload.
+    head, arrays
+        Of the stored model when it was read: others than the state's in memory mean reload.
     receipts
-        Stored receipts by request id, absent where there is none.
+        Packed receipts by request id, absent where there is none.
     ledger
         Version that deleted a row, by row id.
     records
@@ -39,58 +55,53 @@ class Lookup:
         Rows that the ledger does not know and whose encrypted records have no key any more.
     """
 
-    commit_seq: int
-    receipts: Mapping[str, str]
+    head: Head
+    arrays: str
+    receipts: Mapping[str, bytes]
     ledger: Mapping[str, int]
     records: Mapping[str, bytes]
     retired: frozenset[str]
     unread: frozenset[str] = frozenset()
     shredded: frozenset[str] = frozenset()
 
+    def is_of(self, state: ModelState) -> bool:
+        """Return whether it was read of a state as it is in memory."""
+        return (self.head, self.arrays) == (state.head, state.arrays)
 
-def look_up(
-    client: redis.Redis, state: State, request_ids: Sequence[str], row_ids: Sequence[str]
-) -> Lookup:
-    """Read receipts, ledger and row records in one round trip. Cost O(k d).
 
-    Of more rows than a generation takes (a subject may have any number) only what is known of
-    them is read at first, and their records if few enough of them are live.
+def look_up(client: redis.Redis, asked: Sequence[Asked]) -> list[Lookup]:
+    """Read what all of them name, in one round trip whatever the number of models. Cost O(k d).
+
+    Where a model is asked for more rows than a generation takes, only what is known of them is
+    read at first, and then their records if few enough of them are live.
     """
-    if isinstance(state, ModelState):
-        config = state.meta.config
-        if len(row_ids) > config.limits.limits().hard_rows(config.d):
-            return _look_up_many(client, state, request_ids, row_ids)
-    pipeline = client.pipeline(transaction=False)
-    _ask(pipeline, state, request_ids, row_ids)
-    shards = _by_shard(row_ids) if isinstance(state, ModelState) else {}
-    if isinstance(state, ModelState):
-        for shard, rows in shards.items():
-            _hmget(pipeline, state.generation_keys.rows(shard), rows)
-    answers = iter(pipeline.execute())
-    known = _known(answers, state, request_ids, row_ids)
-    records: dict[str, bytes] = {}
-    for rows in shards.values():
-        records |= _gather(answers, rows)
-    return Lookup(*known[:3], records, known[3])
+
+    def fill(pipeline: Any) -> None:
+        for one in asked:
+            _ask(pipeline, one)
+
+    answers = iter(run_pipeline(client, (), fill))
+    found = [_known(answers, one) for one in asked]
+    return [
+        _look_up_many(client, one, known) if one.too_many else known
+        for one, known in zip(asked, found, strict=True)
+    ]
 
 
-def _look_up_many(
-    client: redis.Redis, state: ModelState, request_ids: Sequence[str], row_ids: Sequence[str]
-) -> Lookup:
-    pipeline = client.pipeline(transaction=False)
-    _ask(pipeline, state, request_ids, row_ids)
-    known = _known(iter(pipeline.execute()), state, request_ids, row_ids)
-    live: list[str] = []
-    for start in range(0, len(row_ids), CHUNK):
-        chunk = row_ids[start : start + CHUNK]
-        pipeline = client.pipeline(transaction=False)
-        for row in chunk:
-            pipeline.hexists(state.generation_keys.rows(keys.shard_of(row)), row)
-        live += [row for row, there in zip(chunk, pipeline.execute(), strict=True) if there]
+def _look_up_many(client: redis.Redis, asked: Asked, known: Lookup) -> Lookup:
+    state, live = asked.state, []
+    for start in range(0, len(asked.row_ids), CHUNK):
+        chunk = asked.row_ids[start : start + CHUNK]
+        with reachable(client):
+            pipeline = client.pipeline(transaction=False)
+            for row in chunk:
+                pipeline.hexists(state.generation_keys.rows(keys.shard_of(row)), row)
+            answers = pipeline.execute()
+        live += [row for row, there in zip(chunk, answers, strict=True) if there]
     config = state.meta.config
     if len(live) > config.limits.limits().hard_rows(config.d):
-        return Lookup(*known[:3], {}, known[3], frozenset(live))
-    return Lookup(*known[:3], row_records(client, state.generation_keys, live), known[3])
+        return replace(known, unread=frozenset(live))
+    return replace(known, records=row_records(client, state.generation_keys, live))
 
 
 def row_records(
@@ -100,53 +111,63 @@ def row_records(
     records: dict[str, bytes] = {}
     for start in range(0, len(row_ids), CHUNK):
         shards = _by_shard(row_ids[start : start + CHUNK])
-        pipeline = client.pipeline(transaction=False)
-        for shard, rows in shards.items():
-            _hmget(pipeline, live.rows(shard), rows)
-        answers = iter(pipeline.execute())
-        for rows in shards.values():
-            records |= _gather(answers, rows)
+        with reachable(client):
+            pipeline = client.pipeline(transaction=False)
+            for shard, rows in shards.items():
+                pipeline.hmget(live.rows(shard), rows)
+            answers = pipeline.execute()
+        for rows, found in zip(shards.values(), answers, strict=True):
+            records |= {row: r for row, r in zip(rows, found, strict=True) if r is not None}
     return records
 
 
-def _ask(pipeline: Any, state: State, request_ids: Sequence[str], row_ids: Sequence[str]) -> None:
-    """Ask for the head, receipts and, of a registered model, what became of rows."""
-    pipeline.hget(state.keys.head, "commit_seq")
-    _hmget(pipeline, state.keys.requests, request_ids)
-    if isinstance(state, ModelState):
-        _hmget(pipeline, state.keys.ledger, row_ids)
-        for start in range(0, len(row_ids), CHUNK):
-            pipeline.smismember(state.keys.retired, list(row_ids[start : start + CHUNK]))
+def _ask(pipeline: Any, asked: Asked) -> None:
+    model = asked.state.keys
+    pipeline.hmget(model.head, ["commit", "digest", "arrays"])
+    for chunk in _chunks(asked.request_ids):
+        pipeline.hmget(model.requests, chunk)
+    for chunk in _chunks(asked.row_ids):
+        pipeline.hmget(model.ledger, chunk)
+        pipeline.smismember(model.retired, chunk)
+    if not asked.too_many:
+        for shard, rows in _by_shard(asked.row_ids).items():
+            for chunk in _chunks(rows):
+                pipeline.hmget(asked.state.generation_keys.rows(shard), chunk)
 
 
-def _known(
-    answers: Any, state: State, request_ids: Sequence[str], row_ids: Sequence[str]
-) -> tuple[int, dict[str, str], dict[str, int], frozenset[str]]:
+def _known(answers: Iterator[Any], asked: Asked) -> Lookup:
     """Return what `_ask` asked for."""
-    commit_seq = integer(next(answers) or b"0", f"{state.keys.tag}, commit_seq")
-    receipts = {name: text(kept) for name, kept in _gather(answers, request_ids).items()}
-    if not isinstance(state, ModelState):
-        return commit_seq, receipts, {}, frozenset()
-    what = f"{state.keys.tag}, the ledger"
-    ledger = {row: integer(version, what) for row, version in _gather(answers, row_ids).items()}
+    what = f"model {asked.state.model_id!r}"
+    commit, digest, arrays = next(answers)
+    receipts: dict[str, bytes] = {}
+    for chunk in _chunks(asked.request_ids):
+        receipts |= _present(chunk, next(answers))
+    ledger: dict[str, int] = {}
     retired: set[str] = set()
-    for start in range(0, len(row_ids), CHUNK):
-        chunk = row_ids[start : start + CHUNK]
+    for chunk in _chunks(asked.row_ids):
+        deleted = _present(chunk, next(answers))
+        ledger |= {row: integer(version, f"{what}, the ledger") for row, version in deleted.items()}
         retired |= {row for row, member in zip(chunk, next(answers), strict=True) if member}
-    return commit_seq, receipts, ledger, frozenset(retired)
+    records: dict[str, bytes] = {}
+    if not asked.too_many:
+        for rows in _by_shard(asked.row_ids).values():
+            for chunk in _chunks(rows):
+                records |= _present(chunk, next(answers))
+    head = Head(
+        -1 if commit is None else integer(commit, f"{what}, its newest commit"),
+        "" if digest is None else text(digest),
+    )
+    found = "" if arrays is None else text(arrays)
+    return Lookup(head, found, receipts, ledger, records, frozenset(retired))
 
 
-def _hmget(pipeline: Any, key: str, fields: Sequence[str]) -> None:
-    for start in range(0, len(fields), CHUNK):
-        pipeline.hmget(key, list(fields[start : start + CHUNK]))
+def _present(fields: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return {f: value for f, value in zip(fields, values, strict=True) if value is not None}
 
 
-def _gather(answers: Any, fields: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for start in range(0, len(fields), CHUNK):
-        chunk = fields[start : start + CHUNK]
-        found |= {f: v for f, v in zip(chunk, next(answers), strict=True) if v is not None}
-    return found
+def _chunks(names: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(names), CHUNK):
+        yield list(names[start : start + CHUNK])
 
 
 def _by_shard(row_ids: Sequence[str]) -> dict[int, list[str]]:

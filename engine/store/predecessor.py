@@ -13,71 +13,82 @@ from dataclasses import dataclass, field
 import redis
 
 from engine.errors import CorruptState, FormatTooNew
-from engine.store.commit import Expected
 from engine.store.connection import reachable, text
-from engine.store.head import SECRET_BYTES, Meta, check_format, parse_meta
-from engine.store.keys import PREFIX, ModelKeys
+from engine.store.cursors import applied_of, queue_applied
+from engine.store.head import SECRET_BYTES, Meta, check_format, parse_config, parse_meta
+from engine.store.keys import ModelKeys
+from engine.store.lookup import CHUNK
 from engine.store.reading import integer, names
-from engine.store.state import Deferred, parse_deferred, parse_offsets
-from engine.store.store import CHUNK
+from engine.store.state import Deferred, Head, parse_deferred, parse_offsets
+
+_FIELDS = ("format", "commit", "digest", "version", "version_digest", "meta", "config")
 
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """What is stored under a model's keys, as far as a replacement needs it.
+    """What is known of a model, as far as a replacement needs it.
 
     Attributes
     ----------
-    keys
-        Where.
-    expected
-        What a commit must find; the version is -1 where no model is registered.
-    offsets
-        Next offset to decide, by partition.
-    deferred
-        Requests that wait for a rebuild.
-    deletions
-        Length of the list of deletions.
+    keys, head, version, digest
+        Where its chains stand; -1 and empty where it was never registered.
     meta
         The head's meta; None where there is none, or it does not parse.
+    offsets, deferred
+        Next offsets to decide, and requests that wait for a rebuild.
+    deletions
+        How many deletions were logged.
+    ledger
+        Rows that the log knows to be deleted and the store does not.
     generations, datasets
         Names of what is live now.
+    seal
+        Name of the key that its newest commit is sealed with.
     secret
         The secret of its commitments, if it has one.
+    applied
+        The apply cursor that was read at the same moment: all commits below it are in this.
+    expired
+        Whether the log has let commits expire that the store never had: nobody knows all deletions.
+    gap
+        Whether the log has a record that is ahead of it, and a person goes on all the same.
     """
 
     keys: ModelKeys
-    expected: Expected
-    offsets: Mapping[str, int]
-    deferred: Mapping[str, Deferred]
-    deletions: int
-    meta: Meta | None
-    generations: tuple[str, ...]
-    datasets: tuple[str, ...]
+    head: Head = field(default_factory=Head)
+    version: int = -1
+    digest: str = ""
+    meta: Meta | None = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    deferred: Mapping[str, Deferred] = field(default_factory=dict)
+    deletions: int = 0
+    ledger: frozenset[str] = frozenset()
+    generations: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    seal: str = ""
     secret: bytes | None = field(default=None, repr=False)
-
-    @property
-    def version(self) -> int:
-        """The newest version, -1 where no model is registered."""
-        return self.expected.version
+    applied: int = 0
+    expired: bool = False
+    gap: bool = False
 
     @property
     def registered(self) -> bool:
         """Whether a model is registered."""
-        return self.version >= 0
+        unregistered = self.meta is not None and self.meta.status == "UNREGISTERED"
+        return self.head.commit >= 0 and not unregistered
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
     """Rows and subjects of data sets: ids in order, subject id to row ids."""
 
-    datasets: tuple[str, ...]
-    ids: tuple[str, ...]
-    subjects: Mapping[str, tuple[str, ...]]
+    datasets: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Predecessor:
-    """Read where a model stands. Cost O(1), and one scan of the store if its head is damaged.
+def read_predecessor(client: redis.Redis, keys: ModelKeys) -> Predecessor:
+    """Read where a model stands in the store. Cost O(1).
 
     Raises
     ------
@@ -86,25 +97,24 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Pre
     CorruptState
         Not even the chain's place or the waiting requests can be read.
     """
+    model_id = keys.model_id
     with reachable(client):
         pipeline = client.pipeline(transaction=True)
-        pipeline.hmget(keys.head, ["format", "commit_seq", "version", "digest", "meta", "secret"])
+        pipeline.hmget(keys.head, [*_FIELDS, "secret", "rows", "seal"])
         pipeline.hgetall(keys.offsets)
         pipeline.hgetall(keys.deferred)
-        pipeline.llen(keys.deletions)
-        pipeline.llen(keys.receipt_log)
-        head, offsets, deferred, deletions, receipts = pipeline.execute()
-    stored_format, commit_seq, version, digest, stored_meta, secret = head
-    meta = _meta(stored_format, stored_meta, model_id)
+        pipeline.hlen(keys.ledger)
+        queue_applied(pipeline, keys)
+        head, offsets, deferred, ledger, cursors = pipeline.execute()
+    applied = applied_of(cursors, model_id)
+    stored_format, commit, digest, version, version_digest, stored_meta, config, *others = head
+    secret, rows, seal = others
+    if commit is None:
+        return Predecessor(keys, applied=applied)
+    meta = _meta(stored_format, stored_meta, config, model_id)
     try:
-        expected = Expected(
-            integer(commit_seq or b"0", "commit_seq"),
-            -1 if version is None else integer(version, "version"),
-            "" if digest is None else text(digest),
-            None,
-            deletions,
-            receipts,
-        )
+        newest = Head(integer(commit, "commit"), text(digest or b""))
+        number = integer(version, "version")
         positions = parse_offsets(offsets, "offsets")
         waiting = {text(k): parse_deferred(v, text(k), model_id) for k, v in deferred.items()}
     except CorruptState as error:
@@ -112,14 +122,23 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys, model_id: str) -> Pre
             f"model {model_id!r}: where its chain stands, or which requests wait, cannot be read, "
             f"so it cannot be replaced; restore the store from a backup ({_line(error)})"
         ) from None
-    generations: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = ()
-    if meta is not None:
-        generations, datasets = (meta.generation_key,), (meta.dataset_key,)
-    elif expected.version >= 0:
-        generations, datasets = _live(client, keys, "gen"), _live(client, keys, "data")
+    generations = (text(rows),) if rows else ()
+    datasets = () if meta is None or not meta.dataset_key else (meta.dataset_key,)
     return Predecessor(
-        keys, expected, positions, waiting, deletions, meta, generations, datasets, _secret(secret)
+        keys,
+        newest,
+        number,
+        text(version_digest or b""),
+        meta,
+        positions,
+        waiting,
+        int(ledger) if meta is None else meta.deletions_logged,
+        frozenset(),
+        generations,
+        datasets,
+        "" if seal is None else text(seal),
+        secret if secret is not None and len(secret) == SECRET_BYTES else None,
+        applied,
     )
 
 
@@ -142,27 +161,16 @@ def read_members(client: redis.Redis, before: Predecessor) -> Members:
     return Members(before.datasets, tuple(ids), subjects)
 
 
-def _secret(stored: bytes | None) -> bytes | None:
-    return stored if stored is not None and len(stored) == SECRET_BYTES else None
-
-
-def _meta(stored_format: bytes | None, stored: bytes | None, model_id: str) -> Meta | None:
+def _meta(
+    stored_format: bytes | None, stored: bytes | None, config: bytes | None, model_id: str
+) -> Meta | None:
     try:
         check_format(stored_format, model_id)
-        return None if stored is None else parse_meta(stored, model_id)
+        return parse_meta(stored, parse_config(config, model_id))
     except FormatTooNew:
         raise
     except CorruptState:
         return None
-
-
-def _live(client: redis.Redis, keys: ModelKeys, kind: str) -> tuple[str, ...]:
-    """Return the names of the generations or data sets that do not expire."""
-    prefix = f"{PREFIX}:{{{keys.tag}}}:{kind}:"
-    with reachable(client):
-        found = [text(key) for key in client.scan_iter(match=f"{prefix}*", count=CHUNK)]
-        lasting = [key for key in found if client.ttl(key) == -1]
-    return tuple(sorted({key[len(prefix) :].partition(":")[0] for key in lasting}))
 
 
 def _ids(client: redis.Redis, key: str) -> Iterator[str]:

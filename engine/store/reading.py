@@ -119,7 +119,17 @@ def record(kind: type[Record], stored: bytes | str | None, what: str) -> Record:
     CorruptState
         It is none.
     """
-    data = document(stored, what)
+    return checked(kind, document(stored, what), what)
+
+
+def checked(kind: type[Record], data: Any, what: str) -> Record:
+    """Return parsed JSON as a record of one kind.
+
+    Raises
+    ------
+    CorruptState
+        It is none.
+    """
     try:
         return kind.model_validate(data)
     except (ValidationError, RecursionError, OverflowError) as error:

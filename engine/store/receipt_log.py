@@ -1,7 +1,8 @@
 """A model's log of final receipts: a Merkle tree that only grows (`engine.merkle`).
 
-The head keeps its frontier, O(log n) hashes, which is all that a commit needs; the hashes of all
-leaves lie in a list of their own, for proofs. Every version carries the tree's head.
+The head keeps its frontier, O(log n) hashes, which is all that a commit needs. The hashes of all
+leaves, for proofs, follow from the receipts (`consumers.commits.packed`), each of which knows its
+place. Every version carries the tree's head.
 """
 
 from __future__ import annotations
@@ -9,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Self
 
-import redis
 from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
-from engine.errors import CorruptState
-from engine.merkle import HASH_BYTES, Frontier
-from engine.store.connection import reachable
-from engine.store.keys import ModelKeys
+from engine.merkle import Frontier
 from engine.store.reading import Count
 
 Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hexadecimal."""
-
-_READ = 10_000  # hashes a round trip: 320 KB
 
 
 class LogHead(BaseModel):
@@ -62,23 +57,3 @@ class ReceiptLog(BaseModel):
     def head(self) -> LogHead:
         """Return what versions carry of it."""
         return LogHead(size=self.size, root=self.frontier().root.hex())
-
-
-def read_leaves(client: redis.Redis, keys: ModelKeys) -> list[bytes]:
-    """Return the leaf hashes of a model's log, in order. Cost O(n) times 32 bytes.
-
-    Raises
-    ------
-    CorruptState
-        An entry is no hash.
-    """
-    leaves: list[bytes] = []
-    while True:
-        with reachable(client):
-            chunk = client.lrange(keys.receipt_log, len(leaves), len(leaves) + _READ - 1)
-        found = [leaf for leaf in chunk if isinstance(leaf, bytes) and len(leaf) == HASH_BYTES]
-        if len(found) != len(chunk):
-            raise CorruptState(f"{keys.receipt_log}: an entry is no hash; restore the store")
-        leaves += found
-        if len(chunk) < _READ:
-            return leaves

@@ -39,7 +39,7 @@ def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     others = max(state.meta.rows_live - len(known), 1)
     alike = min(1.0, len(pool.ids) / others)
     parts = possible_parts(state.generation, pool.rows, pool.W)
-    places, pi = choose_sentinels(parts, state.commit_seq, most=SENTINELS - len(known))
+    places, pi = choose_sentinels(parts, state.head.commit, most=SENTINELS - len(known))
     chosen = Sentinels(
         tuple(pool.ids[i] for i in places), pool.rows.take(places), pool.W[places], alike * pi
     )

@@ -14,7 +14,7 @@ import redis
 from redis.exceptions import ResponseError
 
 from engine.store.connection import reachable
-from engine.store.keys import ERASURES
+from engine.store.keys import REWRITTEN, every_partition
 
 ERASURE_SECONDS = 24 * 3600.0
 """T: this long after its receipt, a deleted row's bytes are in no key and no file of the server."""
@@ -62,17 +62,22 @@ class Erasures:
 def read_erasures(client: redis.Redis) -> Erasures:
     """Return when something was erased and when the files were written anew."""
     with reachable(client):
-        found: Any = client.hmget(ERASURES, ["last", "rewritten"])
-    return Erasures(*(None if value is None else float(value) for value in found))
+        pipeline = client.pipeline(transaction=False)
+        for partition in every_partition():
+            pipeline.hget(partition.erasures, "last")
+        pipeline.get(REWRITTEN)
+        *found, rewritten = pipeline.execute()
+    last = max((float(value) for value in found if value is not None), default=None)
+    return Erasures(last, None if rewritten is None else float(rewritten))
 
 
 def note_rewritten(client: redis.Redis, began: float, *, first: bool = False) -> None:
     """Store when a rewrite began that ended well; ``first``: unless there is such a time."""
     with reachable(client):
         if first:
-            client.hsetnx(ERASURES, "rewritten", repr(began))
+            client.setnx(REWRITTEN, repr(began))
         else:
-            client.hset(ERASURES, "rewritten", repr(began))
+            client.set(REWRITTEN, repr(began))
 
 
 def ask_for_rewrite(client: redis.Redis) -> Rewrite | None:

@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from engine.errors import CorruptState, StoreUnavailable
-from engine.store.connection import Barrier, Fields, reachable, surface_breaks
+from engine.store.connection import Barrier, Fields, NoBarrier, reachable
 from engine.store.keys import SHARDS, GenerationKeys, shard_of
 
 SEALED = 2
@@ -44,10 +44,9 @@ class RowKeys:
     """The store of the keys; one thread uses an instance."""
 
     def __init__(self, client: redis.Redis, *, relaxed: bool = False) -> None:
-        surface_breaks(client)
         with _named(), reachable(client):
             self._client: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
-            self._barrier = Barrier(self._client, relaxed=relaxed)
+            self._barrier = NoBarrier() if relaxed else Barrier(self._client, required=True)
 
     def close(self) -> None:
         """Release the connection."""
@@ -100,7 +99,7 @@ class RowKeys:
                 opened[row] = AESGCM(key).decrypt(nonce, body, _bound_to(where, row))
             except (InvalidTag, ValueError):
                 raise CorruptState(
-                    f"{where.tag}: a row's record does not go with its key in "
+                    f"model {where.model.model_id!r}: a row's record does not go with its key in "
                     "LETHE_ROW_KEYS_URL; restore the store, or register the model again with "
                     "--replace"
                 ) from None
@@ -153,14 +152,14 @@ class RowKeys:
 
 
 def _bound_to(where: GenerationKeys, row: str) -> bytes:
-    # Neither a tag (percent-encoded) nor a generation's name has a newline.
-    return f"lethe row record\n{where.tag}\n{where.name}\n{row}".encode()
+    # Neither a key nor a generation's name has a newline: model ids are percent-encoded in them.
+    return f"lethe row record\n{where.fixed}\n{row}".encode()
 
 
-def no_key(tag: str, rows: Collection[str]) -> CorruptState:
+def no_key(model_id: str, rows: Collection[str]) -> CorruptState:
     """Return the error of live rows whose records cannot be decrypted."""
     return CorruptState(
-        f"{tag}: {len(rows)} live rows have an encrypted record and no key "
+        f"model {model_id!r}: {len(rows)} live rows have an encrypted record and no key "
         "in LETHE_ROW_KEYS_URL: the store of keys lost writes, or is another one. Restore it, "
         "or register the model again with --replace"
     )

@@ -1,8 +1,7 @@
 """A consistent picture of a model and all its live rows, for refreshes and checks.
 
 The worker keeps committing while this reads. Rows are read first and the state afterwards: a row
-that was deleted in between is missing or stale, and the state's list of deletions names it. Rows
-that were deleted before and wait for their erasure are named by the set of those that do.
+that was deleted in between is missing or stale, and the state's list of deletions names it.
 """
 
 from __future__ import annotations
@@ -63,15 +62,12 @@ def take_snapshot(
     """
     for _ in range(_TRIES):
         before = store.load_model(model_id)
-        # Commits come before erasures: a deleted row's record may still be there. First this
-        # set, then the records: what leaves the set in between has no record any more.
-        deleted = store.eraser.waiting(before.generation_keys)
         records = _read_records(store, before, on_rows)
         after = store.load_model(model_id)
-        if after.meta.generation_key != before.meta.generation_key:
+        if after.rows != before.rows or after.meta.dataset_key != before.meta.dataset_key:
             continue
         first, last = before.meta.deletions_logged, after.meta.deletions_logged
-        for row in (*deleted, *store.deletions_since(after, first, last)):
+        for row in store.deletions_since(after, first, last):
             records.pop(row, None)
         if len(records) == after.meta.rows_live:
             return _decode(after, records)

@@ -14,7 +14,7 @@ from engine.methods import method_named
 from engine.objective import Array, Kind, Rows
 from engine.store import codec
 from engine.store.connection import reachable
-from engine.store.generation import read_fixed
+from engine.store.generation import read_fixed, read_stream
 from engine.store.head import Meta
 from engine.store.jobs import JobResult
 from engine.store.keys import GenerationKeys
@@ -107,6 +107,26 @@ def read_staged(
     )
     sentinels = store.sentinels(where, meta, sampled)
     return Staged(where, generation, stream, sentinels, result.ledger)
+
+
+def read_live(
+    store: ModelStore, where: GenerationKeys, meta: Meta, thetas: Mapping[str, bytes]
+) -> tuple[Generation, Stream] | None:
+    """Return a staged generation with the thetas of the commit that makes it live; None: it went.
+
+    Scalars are the commit's; V and Q are as they were staged.
+    """
+    with reachable(store.client):
+        pipeline = store.client.pipeline(transaction=True)
+        pipeline.hgetall(where.fixed)
+        pipeline.lrange(where.V, 0, -1)
+        pipeline.lrange(where.Q, 0, -1)
+        fixed, V, Q = pipeline.execute()
+    if not fixed:
+        return None
+    generation, _ = read_fixed(fixed, meta)
+    head = {name.encode(): data for name, data in thetas.items()}
+    return generation, read_stream(head, meta, V, Q)
 
 
 def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[str]) -> CaughtUp:

@@ -3,21 +3,24 @@
 Nothing here touches live state. The commit makes a staged generation live by naming it in the
 head and lifting its time to live; one that is never named expires, and with it whatever it holds
 of rows that were deleted meanwhile. A key and its time to live are written in one transaction: a
-process that is killed in between would leave rows behind for ever.
+process that is killed in between would leave rows behind for ever. What a registration stages does
+not expire: see `note_registration`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import redis
 
 from engine.objective import Array, Rows
 from engine.store import codec
-from engine.store.connection import Fields, reachable
+from engine.store.connection import Fields, reachable, text
 from engine.store.generation import Sampled, generation_info
-from engine.store.keys import DatasetKeys, GenerationKeys, shard_of
+from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
+from engine.store.reading import integer
 from engine.store.row_keys import RowKeys
 from engine.store.store import CHUNK
 from engine.stream import Generation, Stream
@@ -26,6 +29,8 @@ TIME_TO_LIVE = 6 * 3600
 """Seconds: longer than any rebuild, and within the erasure deadline of the promises."""
 
 _CHUNK_BYTES = 8 << 20
+_COMPLETE = "complete"
+"""Field of a generation's fixed part: the digest of the registration that staged all of it."""
 
 Progress = Callable[[int], None]
 
@@ -43,6 +48,7 @@ def stage_generation(
     sentinels: Sampled,
     on_rows: Progress = lambda _: None,
     row_keys: RowKeys | None = None,
+    seconds: int | None = TIME_TO_LIVE,
 ) -> None:
     """Write a generation: fixed part, factor, V, Q and row records.
 
@@ -52,10 +58,10 @@ def stage_generation(
         fixed: Fields = generation_info(generation, sentinels)
         pipeline = client.pipeline(transaction=True)
         pipeline.hset(where.fixed, mapping=fixed)
-        pipeline.expire(where.fixed, TIME_TO_LIVE)
-        pipeline.set(where.factor, codec.pack(L), ex=TIME_TO_LIVE)
+        _expire(pipeline, where.fixed, seconds)
+        pipeline.set(where.factor, codec.pack(L), ex=seconds)
         pipeline.execute()
-        stage_stream(client, where, stream)
+        stage_stream(client, where, stream, seconds)
         per_row = codec.row_size(rows.X.shape[1], rows.y.shape[1], generation.blocks)
         per_chunk = max(1, min(CHUNK, _CHUNK_BYTES // per_row))
         for start in range(0, len(ids), per_chunk):
@@ -72,12 +78,22 @@ def stage_generation(
                 shards.setdefault(shard_of(row), {})[row] = record
             for shard, records in shards.items():
                 pipeline.hset(where.rows(shard), mapping=records)
-                pipeline.expire(where.rows(shard), TIME_TO_LIVE)
+                _expire(pipeline, where.rows(shard), seconds)
             pipeline.execute()
             on_rows(end)
 
 
-def stage_stream(client: redis.Redis, where: GenerationKeys, stream: Stream) -> None:
+def _expire(pipeline: Any, key: str, seconds: int | None) -> None:
+    if seconds is not None:
+        pipeline.expire(key, seconds)
+
+
+def stage_stream(
+    client: redis.Redis,
+    where: GenerationKeys,
+    stream: Stream,
+    seconds: int | None = TIME_TO_LIVE,
+) -> None:
     """Write V and Q of a staged generation, replacing what was staged before."""
     pipeline = client.pipeline(transaction=True)
     pipeline.delete(where.V, where.Q)
@@ -85,8 +101,8 @@ def stage_stream(client: redis.Redis, where: GenerationKeys, stream: Stream) -> 
         pipeline.rpush(where.V, codec.pack_signed_row(row))
     for row in stream.Q.array:
         pipeline.rpush(where.Q, codec.pack(row))
-    pipeline.expire(where.V, TIME_TO_LIVE)
-    pipeline.expire(where.Q, TIME_TO_LIVE)
+    _expire(pipeline, where.V, seconds)
+    _expire(pipeline, where.Q, seconds)
     pipeline.execute()
 
 
@@ -107,13 +123,10 @@ def unstage_rows(
 
 
 def stage_dataset(client: redis.Redis, where: DatasetKeys, ids: Sequence[str]) -> None:
-    """Write the row ids in order."""
+    """Write the row ids in order. They do not expire: see `note_registration`."""
     with reachable(client):
         for start in range(0, len(ids), CHUNK):
-            pipeline = client.pipeline(transaction=True)
-            pipeline.rpush(where.ids, *ids[start : start + CHUNK])
-            pipeline.expire(where.ids, TIME_TO_LIVE)
-            pipeline.execute()
+            client.rpush(where.ids, *ids[start : start + CHUNK])
 
 
 def stage_subjects(
@@ -125,12 +138,92 @@ def stage_subjects(
         client.unlink(where.subjects)
         for start in range(0, len(names), CHUNK):
             chunk = names[start : start + CHUNK]
-            pipeline = client.pipeline(transaction=True)
-            pipeline.hset(
-                where.subjects, mapping={name: json.dumps(list(subjects[name])) for name in chunk}
-            )
-            pipeline.expire(where.subjects, TIME_TO_LIVE)
-            pipeline.execute()
+            packed: Fields = {name: json.dumps(list(subjects[name])) for name in chunk}
+            client.hset(where.subjects, mapping=packed)
+
+
+def note_registration(client: redis.Redis, keys: ModelKeys, name: str, commit: int) -> None:
+    """Note what a registration is about to stage, and the number of the commit that it will make.
+
+    It does not expire: an append whose answer was lost may land late, and must find it. When the
+    model has passed that number with another commit, nothing can make it live any more, and
+    `sweep_registrations` removes it: unless its registration goes on, and notes a later number.
+    """
+    with reachable(client):
+        client.hset(keys.stagings, name, f"{commit} {_now(client)}")
+
+
+def mark_complete(client: redis.Redis, where: GenerationKeys, digest: str) -> None:
+    """Say that all that a registration stages is there: rows, ids and subjects."""
+    with reachable(client):
+        client.hset(where.fixed, _COMPLETE, digest)
+
+
+def mark_incomplete(client: redis.Redis, where: GenerationKeys) -> None:
+    """Say that a registration stages some of it anew."""
+    with reachable(client):
+        client.hdel(where.fixed, _COMPLETE)
+
+
+def is_complete(client: redis.Redis, where: GenerationKeys, digest: str) -> bool:
+    """Return whether a registration had staged everything when the store was as it is now.
+
+    A store that went back to a time amid it has some of the keys, and a commit that names them.
+    """
+    with reachable(client):
+        found: Any = client.hget(where.fixed, _COMPLETE)
+    return found is not None and text(found) == digest
+
+
+def end_registration(client: redis.Redis, keys: ModelKeys, name: str) -> None:
+    """Forget the note of what is live by now, or was removed."""
+    with reachable(client):
+        client.hdel(keys.stagings, name)
+
+
+def sweep_registrations(
+    client: redis.Redis,
+    keys: ModelKeys,
+    row_keys: RowKeys | None = None,
+    *,
+    seconds: int = 0,
+) -> int:
+    """Remove what registrations staged that can never become live; return how many there were.
+
+    What was noted within the last ``seconds`` stays: a registration may be catching up with
+    deletions that passed the number it noted.
+    """
+    with reachable(client):
+        noted: Any = client.hgetall(keys.stagings)
+        if not noted:
+            return 0
+        head: Any = client.hmget(keys.head, ["commit", "rows"])
+    before = _now(client) - seconds
+    newest = -1 if head[0] is None else integer(head[0], f"model {keys.model_id!r}, its commit")
+    swept = 0
+    for stored, note in noted.items():
+        name = text(stored)
+        number, _, noted_at = note.partition(b" ")
+        if head[1] is not None and text(head[1]) == name:
+            end_registration(client, keys, name)
+        elif (
+            integer(number, "the commit of a registration") <= newest
+            and integer(noted_at, "the time of a registration") <= before
+        ):
+            if row_keys is not None:
+                row_keys.retire_generation(keys.generation(name))
+            everything = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
+            discard(client, everything)
+            end_registration(client, keys, name)
+            swept += 1
+    return swept
+
+
+def _now(client: redis.Redis) -> int:
+    """Return the server's time in seconds."""
+    with reachable(client):
+        moment: Any = client.time()
+    return int(moment[0])
 
 
 def to_persist(

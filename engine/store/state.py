@@ -9,19 +9,29 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from engine.error import Sentinels
 from engine.errors import CorruptState
-from engine.store.commit import Expected
 from engine.store.head import Meta
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.reading import Texts, integer, record, words
 from engine.stream import Generation, Stream
 
+STAGED = "staged"
+"""Id of arrays that are there and not live yet: the commit that makes them live gives them one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest commit of a model: its number, dense from 0, its digest, and where it lies.
+
+    ``offset`` in its commits partition, -1 where it is not known; it says nothing of which it is.
+    """
+
+    commit: int = -1
+    digest: str = ""
+    offset: int = field(default=-1, compare=False)
+
 
 class Deferred(BaseModel):
-    """A request that waits for a rebuild: what its final receipt will need.
-
-    ``answer`` is that receipt, where it was published before the store lost the commit that made
-    it: it stands, and the rebuild must come to it.
-    """
+    """A request that waits for a rebuild: what its final receipt will need."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -33,7 +43,8 @@ class Deferred(BaseModel):
     code: str
     source: dict[str, str | int]
     rows_commitment: str | None = None
-    answer: str | None = None
+    subject_id: str | None = None
+    """Whose rows it names, where nobody could say which these are (DATA_LOST)."""
 
     @field_validator("source")
     @classmethod
@@ -74,33 +85,43 @@ def parse_offsets(stored: Mapping[bytes, bytes], what: str) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unregistered:
-    """The small record of a model that is not registered, or of a partition's unreadable part.
-
-    ``receipts`` says how many are kept.
-    """
-
-    keys: ModelKeys
-    commit_seq: int = 0
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    receipts: int = 0
-
-    def expected(self, partition: str | None) -> Expected:
-        """Return what a commit that decides ``partition`` must find."""
-        offset = None if partition is None else self.offsets.get(partition)
-        return Expected(self.commit_seq, -1, "", offset)
-
-
-@dataclass(frozen=True, slots=True)
 class ModelState:
-    """A registered model, as loaded or as just committed.
+    """A model that was registered once, as loaded or as after a commit.
 
-    ``secret`` salts the commitments of receipts (`consumers.commitment`); models that were
-    registered before there were any have none.
+    Attributes
+    ----------
+    keys, head
+        Whose it is, and the commit that made it.
+    version, digest
+        Number and digest of its newest version.
+    meta
+        All that the commit says of it, but for thetas and what is below.
+    generation, stream, sentinels
+        What a step needs.
+    offsets
+        Next offset to decide, by partition of ``lethe.deletions``.
+    deferred
+        Requests that wait for a rebuild.
+    opening
+        By partition, the offset from which requests are the model's; None before it is known.
+    arrays
+        Id of the stored V and Q, which every write renews. Empty where they are not there: rows
+        were lost with the store's last writes, and all waits for a rebuild.
+    rows
+        Name of the generation whose row records there are: the live one's, unless its result was
+        lost.
+    deletions_from
+        How many deletions were logged before the first that the stored list holds.
+    newest
+        The newest version event, as it was published.
+    seal
+        Name of the key that its newest commit is sealed with.
+    secret
+        Salts the commitments of receipts (`consumers.commitment`).
     """
 
     keys: ModelKeys
-    commit_seq: int
+    head: Head
     version: int
     digest: str
     meta: Meta
@@ -109,34 +130,40 @@ class ModelState:
     sentinels: Sentinels
     offsets: Mapping[str, int]
     deferred: Mapping[str, Deferred]
+    opening: Mapping[str, int] | None = None
+    arrays: str = ""
+    rows: str = ""
+    deletions_from: int = 0
+    newest: bytes = field(default=b"", repr=False)
+    seal: str = ""
     secret: bytes | None = field(default=None, repr=False)
 
     @property
     def model_id(self) -> str:
         """The model's id."""
-        return self.meta.config.model_id
+        return self.keys.model_id
+
+    @property
+    def registered(self) -> bool:
+        """Whether requests change it: until `lethe unregister`."""
+        return self.meta.status != "UNREGISTERED"
+
+    @property
+    def shown(self) -> bool:
+        """Whether its parameters are those of its newest version: not once it was unregistered."""
+        return self.registered and bool(self.newest)
+
+    @property
+    def awaiting_rebuild(self) -> bool:
+        """Whether V and Q are not there: every request waits for a rebuild."""
+        return not self.arrays
 
     @property
     def generation_keys(self) -> GenerationKeys:
-        """Keys of the live generation."""
-        return self.keys.generation(self.meta.generation_key)
-
-    @property
-    def answered(self) -> frozenset[str]:
-        """Requests that wait and have their final receipt all the same."""
-        return frozenset(n for n, request in self.deferred.items() if request.answer is not None)
+        """Keys of the generation whose row records there are."""
+        return self.keys.generation(self.rows)
 
     @property
     def deferred_rows(self) -> frozenset[str]:
         """Rows that wait for a rebuild without them."""
         return frozenset(row for request in self.deferred.values() for row in request.row_ids)
-
-    def expected(self, partition: str | None) -> Expected:
-        """Return what a commit that decides ``partition`` (None: nothing) must find."""
-        offset = None if partition is None else self.offsets.get(partition)
-        deletions, log = self.meta.deletions_logged, self.meta.receipt_log
-        receipts = 0 if log is None else log.size
-        return Expected(self.commit_seq, self.version, self.digest, offset, deletions, receipts)
-
-
-State = ModelState | Unregistered

@@ -1,33 +1,60 @@
-"""The store: load a model's state, look up rows and receipts, commit."""
+"""The store: load models' states, look up what requests name, apply commits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import redis
 
 from engine.error import Sentinels
-from engine.errors import CommitConflict, CorruptState, LetheError, StoreUnavailable, UnknownModel
+from engine.errors import CorruptState, StoreUnavailable, UnknownModel
 from engine.objective import Kind, Rows
-from engine.store import codec, keys
-from engine.store.commit import Commit, script
+from engine.store import codec
+from engine.store.apply import APPLY, Applied, Change
 from engine.store.connection import Barrier, reachable, surface_breaks, text
-from engine.store.erasing import Eraser, Moment, pass_by
-from engine.store.generation import Sampled, read_fixed, read_stream
-from engine.store.handover import Handover
-from engine.store.head import Meta, check_format, parse_meta, secret_of
-from engine.store.keys import GenerationKeys, ModelKeys
-from engine.store.lookup import CHUNK, Lookup, look_up, row_records
-from engine.store.reading import integer, names, words
-from engine.store.receipts import open_receipt
+from engine.store.cursors import (
+    MOVE,
+    RAISE,
+    Cursors,
+    PartitionCursors,
+    applied_of,
+    queue_applied,
+)
+from engine.store.generation import Sampled, placeholder_stream, read_fixed, read_stream
+from engine.store.head import Meta, check_format, parse_config, parse_meta, secret_of
+from engine.store.keys import (
+    SHARDS,
+    GenerationKeys,
+    ModelKeys,
+    PartitionKeys,
+    every_partition,
+)
+from engine.store.lookup import CHUNK, Asked, Lookup, look_up, row_records
+from engine.store.reading import document, integer, names, words
 from engine.store.row_keys import SEALED, Opened, RowKeys, no_key
-from engine.store.state import ModelState, State, Unregistered, parse_deferred, parse_offsets
+from engine.store.scripts import run_pipeline
+from engine.store.state import Head, ModelState, parse_deferred, parse_offsets
 
-__all__ = ["CHUNK", "Lookup", "ModelStore"]
+__all__ = ["CHUNK", "Answer", "Lookup", "ModelStore"]
 
 _LOAD_TRIES = 5  # the first learns which generation is live; more only while that changes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the script said of one change, and what it found."""
+
+    applied: Applied
+    found: str
+
+    @property
+    def done(self) -> bool:
+        """Whether the head has the commit now."""
+        return self.applied in (Applied.APPLIED, Applied.ALREADY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,91 +64,91 @@ class _Stored:
     head: Mapping[bytes, bytes]
     offsets: Mapping[bytes, bytes]
     deferred: Mapping[bytes, bytes]
-    receipts: int
     fixed: Mapping[bytes, bytes]
     V: list[bytes]
     Q: list[bytes]
+    cursors: list[bytes | None]
 
 
 class ModelStore:
-    """Model state in one Redis or Valkey; one thread uses an instance.
+    """Models' state in one Redis or Valkey; one thread uses an instance.
 
-    ``eraser`` does step 8 and ``handover`` step 9.
+    ``cursors`` says how far the store has come.
     """
 
     def __init__(
         self, client: redis.Redis, barrier: Barrier, row_keys: RowKeys | None = None
     ) -> None:
-        self.row_keys = row_keys
         surface_breaks(client)
+        self.row_keys = row_keys
+        self.cursors = Cursors(client)
         self._client = client
         self._barrier = barrier
-        self._script = client.register_script(script())
-        self._connect_writer()
-        self.handover = Handover(client)
-        self.eraser = Eraser(client, row_keys)
 
     @property
     def client(self) -> redis.Redis:
-        """The client for reading."""
+        """The client of this store."""
         return self._client
 
-    def _connect_writer(self) -> None:
-        """Connect at once: the script and the barrier that waits for it share one connection."""
-        with reachable(self._client):
-            self._writer: redis.Redis = self._client.client()  # type: ignore[no-untyped-call]  # its gap
-
-    def reconnect(self) -> None:
-        """Go on with new connections, for a caller that reads everything again.
-
-        It knows that one of them broke; the other's break would be said to it later, and make it
-        read everything a second time.
-
-        Raises
-        ------
-        StoreUnavailable
-            The server is away.
-        """
-        self._writer.close()
-        self._client.connection_pool.disconnect()
-        self._client.connection_pool.reset()
-        self._connect_writer()
+    @property
+    def barrier(self) -> Barrier:
+        """What waits until something is on disk."""
+        return self._barrier
 
     def close(self) -> None:
         """Release the connections."""
         if self.row_keys is not None:
             self.row_keys.close()
-        self._writer.close()
         self._client.close()
+
+    def wait_durable(self) -> None:
+        """Return once everything written so far is on disk, where the server can say so.
+
+        What lies in the store alone (a registration's rows, a new generation, a seal secret) must
+        be there before the log names it.
+
+        Raises
+        ------
+        NotDurable
+            The server did not sync in time.
+        """
+        with reachable(self._client):
+            self._barrier.settle(self._client)
 
     # -- models -------------------------------------------------------------------------------
 
+    def every_model(self) -> list[str]:
+        """Return the ids of all models that were ever registered, sorted."""
+        found = run_pipeline(
+            self._client,
+            (),
+            lambda pipe: [pipe.smembers(partition.models) for partition in every_partition()],
+        )
+        return sorted(text(member) for members in found for member in members)
+
+    def models_in(self, partition: PartitionKeys) -> list[str]:
+        """Return the ids of the models of one commits partition, sorted."""
+        with reachable(self._client):
+            found: Any = self._client.smembers(partition.models)
+        return sorted(text(member) for member in found)
+
     def model_ids(self) -> list[str]:
         """Return the ids of the registered models, sorted."""
-        names = self.announced()
-        registered: list[bool] = []
-        for start in range(0, len(names), CHUNK):
-            pipeline = self._client.pipeline(transaction=False)
-            for name in names[start : start + CHUNK]:
-                pipeline.hexists(ModelKeys.of_model(name).head, "version")
+        everyone, registered = self.every_model(), []
+        for start in range(0, len(everyone), CHUNK):
+            chunk = everyone[start : start + CHUNK]
             with reachable(self._client):
+                pipeline = self._client.pipeline(transaction=False)
+                for name in chunk:
+                    pipeline.hget(ModelKeys(name).head, "status")
                 # One whose head is no hash is there as well: who works on it finds out.
-                registered += [bool(found) for found in pipeline.execute(raise_on_error=False)]
-        return [name for name, there in zip(names, registered, strict=True) if there]
-
-    def announced(self) -> list[str]:
-        """Return the ids of all models that a registration came near to committing, sorted.
-
-        One without a version was never committed, or the store has lost it: a takeover and
-        `lethe check` must see the latter.
-        """
-        with reachable(self._client):
-            return sorted(text(member) for member in self._client.smembers(keys.MODELS))
-
-    def announce(self, model_id: str) -> None:
-        """Put a model on the list of `announced`, before it is committed."""
-        with reachable(self._client):
-            self._client.sadd(keys.MODELS, model_id)
+                answers: list[Any] = pipeline.execute(raise_on_error=False)
+            registered += [
+                name
+                for name, status in zip(chunk, answers, strict=True)
+                if status != b"UNREGISTERED"
+            ]
+        return registered
 
     def load_model(self, model_id: str) -> ModelState:
         """Return the state of a registered model.
@@ -133,30 +160,34 @@ class ModelStore:
         CorruptState
             What is stored does not fit together.
         """
-        state = self.load(ModelKeys.of_model(model_id), model_id)
-        if isinstance(state, Unregistered):
-            raise UnknownModel(
-                f"model {model_id!r} is not registered; `lethe status` lists those that are, "
-                "`lethe register` adds one"
-            )
+        state = self.load(model_id)
+        if state is None or not state.registered:
+            raise unknown(model_id)
         return state
 
-    def load(self, where: ModelKeys, model_id: str) -> State:
-        """Return whatever is stored under these keys. Cost O(K d + m' d), m' sentinels."""
+    def load(self, model_id: str) -> ModelState | None:
+        """Return a model's state, None where there never was one. Cost O(K d + m' d)."""
+        return self.load_as_of(model_id)[0]
+
+    def load_as_of(self, model_id: str) -> tuple[ModelState | None, int]:
+        """Return a model's state, and the apply cursor that was read at the same moment.
+
+        All commits of the model below it are in the state: a store that has gone back since its
+        partition was folded shows it.
+        """
+        where = ModelKeys(model_id)
         generation = ""
         for _ in range(_LOAD_TRIES):
             with reachable(self._client):
                 stored = self._read(where, generation)
+            applied = applied_of(stored.cursors, model_id)
             check_format(stored.head.get(b"format"), model_id)
-            what = f"model {model_id!r}"
-            positions = parse_offsets(stored.offsets, what)
-            commit_seq = integer(stored.head.get(b"commit_seq", b"0"), f"{what}, commit_seq")
-            if integer(stored.head.get(b"version", b"-1"), f"{what}, version") < 0:
-                return Unregistered(where, commit_seq, positions, stored.receipts)
-            meta = parse_meta(stored.head.get(b"meta"), model_id)
-            if meta.generation_key == generation:
-                return self._decode(where, stored, meta, positions)
-            generation = meta.generation_key
+            if b"commit" not in stored.head:
+                return None, applied
+            live = words(stored.head.get(b"rows", b""), f"model {model_id!r}, its generation")
+            if live == generation:
+                return self._decode(where, stored), applied
+            generation = live
         raise StoreUnavailable(
             f"model {model_id!r}: its generation changed {_LOAD_TRIES} times while it was read"
         )
@@ -168,39 +199,53 @@ class ModelStore:
         pipeline.hgetall(where.head)
         pipeline.hgetall(where.offsets)
         pipeline.hgetall(where.deferred)
-        pipeline.hlen(where.requests)
         pipeline.hgetall(live.fixed)
         pipeline.lrange(live.V, 0, -1)
         pipeline.lrange(live.Q, 0, -1)
+        queue_applied(pipeline, where)
         return _Stored(*pipeline.execute())
 
-    def _decode(
-        self, where: ModelKeys, stored: _Stored, meta: Meta, offsets: Mapping[str, int]
-    ) -> ModelState:
-        head, model_id = stored.head, meta.config.model_id
-        if (len(stored.V), len(stored.Q)) != (meta.K, meta.r):
+    def _decode(self, where: ModelKeys, stored: _Stored) -> ModelState:
+        head, model_id = stored.head, where.model_id
+        what = f"model {model_id!r}"
+        meta = parse_meta(head.get(b"meta"), parse_config(head.get(b"config"), model_id))
+        arrays = words(head.get(b"arrays", b""), f"{what}, its arrays")
+        rows = words(head.get(b"rows", b""), f"{what}, its generation")
+        if not arrays:
+            stream = placeholder_stream(head, meta)
+            generation, sampled = read_fixed(stored.fixed, meta, lost=True)
+        elif len(stored.V) != meta.K:
             raise CorruptState(
-                f"model {model_id!r}: its head names other rows of V and Q than are stored; "
-                "run `lethe check`"
+                f"{what}: its head names other rows of V than are stored; run `lethe check`"
             )
-        # The stream first: its bytes are there, and bound what an empty generation is made of.
-        stream = read_stream(head, meta, stored.V, stored.Q)
-        generation, sampled = read_fixed(stored.fixed, meta)
+        else:
+            # The stream first: its bytes are there, and bound what an empty generation is made of.
+            stream = read_stream(head, meta, stored.V, stored.Q)
+            generation, sampled = read_fixed(stored.fixed, meta)
         return ModelState(
             keys=where,
-            commit_seq=integer(head.get(b"commit_seq"), f"model {model_id!r}, commit_seq"),
-            version=integer(head.get(b"version"), f"model {model_id!r}, version"),
-            digest=words(head.get(b"digest"), f"model {model_id!r}, digest"),
+            head=Head(
+                integer(head.get(b"commit"), f"{what}, its newest commit"),
+                words(head.get(b"digest"), f"{what}, the digest of its newest commit"),
+            ),
+            version=integer(head.get(b"version"), f"{what}, version"),
+            digest=words(head.get(b"version_digest"), f"{what}, digest"),
             meta=meta,
             generation=generation,
             stream=stream,
-            sentinels=self.sentinels(where.generation(meta.generation_key), meta, sampled),
-            offsets=offsets,
+            sentinels=self.sentinels(where.generation(rows), meta, sampled),
+            offsets=parse_offsets(stored.offsets, what),
             deferred={
                 text(request): parse_deferred(value, text(request), model_id)
                 for request, value in stored.deferred.items()
             },
-            secret=secret_of(head.get(b"secret"), f"model {model_id!r}"),
+            opening=_opening(head.get(b"opening"), what),
+            arrays=arrays,
+            rows=rows,
+            deletions_from=integer(head.get(b"deletions_from", b"0"), f"{what}, deletions"),
+            newest=head.get(b"newest", b""),
+            seal=words(head.get(b"seal", b""), f"{what}, its seal"),
+            secret=secret_of(head.get(b"secret"), what),
         )
 
     def sentinels(self, live: GenerationKeys, meta: Meta, sampled: Sampled) -> Sentinels:
@@ -210,9 +255,7 @@ class ModelStore:
         """
         records: Mapping[str, bytes] = {}
         if meta.config.kind is not Kind.LINEAR:
-            with reachable(self._client):
-                stored = row_records(self._client, live, sampled.ids)
-            records = self._open(live, stored).records
+            records = self._open(live, row_records(self._client, live, sampled.ids)).records
         kept = tuple(row for row in sampled.ids if row in records)
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
@@ -226,18 +269,44 @@ class ModelStore:
 
     # -- looking up ---------------------------------------------------------------------------
 
-    def subjects(self, state: ModelState, subject_ids: Sequence[str]) -> dict[str, list[str]]:
-        """Return the row ids of each subject that the model knows."""
-        if not subject_ids:
-            return {}
-        name = state.keys.dataset(state.meta.dataset_key).subjects
-        with reachable(self._client):
-            found = self._client.hmget(name, list(subject_ids))
-        return {
-            subject: list(names(rows, f"model {state.model_id!r}, a subject's rows"))
-            for subject, rows in zip(subject_ids, found, strict=True)
-            if rows is not None
-        }
+    def heads(
+        self, model_ids: Sequence[str], partition: PartitionKeys
+    ) -> tuple[dict[str, Head | CorruptState], PartitionCursors]:
+        """Return the newest commit of each model that has one, and the partition's cursors.
+
+        Of one whose head is damaged, the error. One round trip.
+        """
+
+        def fill(pipeline: Any) -> None:
+            for name in model_ids:
+                pipeline.hmget(ModelKeys(name).head, ["commit", "digest", "offset"])
+            pipeline.hgetall(partition.cursors)
+
+        *found, cursors = run_pipeline(self._client, (), fill, each=True)
+        if isinstance(cursors, CorruptState):
+            raise cursors
+        heads = {name: _head(name, one) for name, one in zip(model_ids, found, strict=True)}
+        there = {name: head for name, head in heads.items() if head is not None}
+        return there, Cursors.parsed(partition, cursors)
+
+    def subjects(self, asked: Sequence[tuple[ModelState, Sequence[str]]]) -> list[dict[str, Any]]:
+        """Return, for each model, the row ids of each subject that it knows. One round trip."""
+        answers = run_pipeline(
+            self._client,
+            (),
+            lambda pipe: [
+                pipe.hmget(state.keys.dataset(state.meta.dataset_key).subjects, list(subject_ids))
+                for state, subject_ids in asked
+            ],
+        )
+        return [
+            {
+                subject: list(names(rows, f"model {state.model_id!r}, a subject's rows"))
+                for subject, rows in zip(subject_ids, found, strict=True)
+                if rows is not None
+            }
+            for (state, subject_ids), found in zip(asked, answers, strict=True)
+        ]
 
     def row_ids(self, state: ModelState) -> frozenset[str]:
         """Return the ids of all rows that the model was registered with. Cost O(n)."""
@@ -246,16 +315,15 @@ class ModelStore:
             found = self._client.lrange(where.ids, 0, -1)
         return frozenset(text(row) for row in found)
 
-    def look_up(self, state: State, request_ids: Sequence[str], row_ids: Sequence[str]) -> Lookup:
-        """Return what a batch needs to know; see `engine.store.lookup`. Cost O(k d)."""
-        with reachable(self._client):
-            found = look_up(self._client, state, request_ids, row_ids)
-        if not isinstance(state, ModelState):
-            return found
-        opened = self._open(state.generation_keys, found.records)
-        return replace(
-            found, records=opened.records, shredded=opened.shredded - found.ledger.keys()
-        )
+    def look_up(self, asked: Sequence[Asked]) -> list[Lookup]:
+        """Return what batches need to know; see `engine.store.lookup`. One round trip."""
+        found = look_up(self._client, asked)
+        opened = []
+        for one, lookup in zip(asked, found, strict=True):
+            records = self._open(one.state.generation_keys, lookup.records)
+            shredded = records.shredded - lookup.ledger.keys()
+            opened.append(replace(lookup, records=records.records, shredded=shredded))
+        return opened
 
     def row_records(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return the records of those rows that have one.
@@ -265,13 +333,15 @@ class ModelStore:
         CorruptState
             The key of an encrypted one is not there, and the row was not deleted.
         """
-        with reachable(self._client):
-            found = row_records(self._client, live, row_ids)
-        opened = self._open(live, found)
-        lost = opened.shredded - self.ledgered(ModelKeys(live.tag), sorted(opened.shredded))
+        opened = self._open(live, row_records(self._client, live, row_ids))
+        lost = opened.shredded - self.ledgered(live.model, sorted(opened.shredded))
         if lost:
-            raise no_key(live.tag, lost)
+            raise no_key(live.model.model_id, lost)
         return dict(opened.records)
+
+    def records_if_there(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the records of those rows that have one, and a key if it is encrypted."""
+        return dict(self._open(live, row_records(self._client, live, row_ids)).records)
 
     def _open(self, live: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
         """Decrypt what is encrypted; without a store of keys, everything must be in the clear."""
@@ -279,31 +349,78 @@ class ModelStore:
             return self.row_keys.open(live, records)
         if any(record[:1] == bytes([SEALED]) for record in records.values()):
             raise CorruptState(
-                f"{live.tag}: its row records are encrypted; name the store of their keys in "
-                "LETHE_ROW_KEYS_URL"
+                f"model {live.model.model_id!r}: its row records are encrypted; name the store of "
+                "their keys in LETHE_ROW_KEYS_URL"
             )
         return Opened(records, frozenset())
 
-    def receipt(self, model_id: str, request_id: str) -> str | None:
-        """Return a stored receipt as it was published (JSON), final or pending, or None."""
-        with reachable(self._client):
-            stored = self._client.hget(ModelKeys.of_model(model_id).requests, request_id)
-        if stored is None:
-            return None
-        return open_receipt(text(stored), f"model {model_id!r}, request {request_id!r}").receipt
+    def without_all_rows(self, partition: PartitionKeys) -> list[str]:
+        """Return the models of a partition that have fewer row records than live rows.
 
-    def newest_parameters(self, where: ModelKeys) -> bytes | None:
-        """Return the newest parameters event as it was committed."""
+        It looks again at those that seem to: others may commit in between.
+        """
+        found = self._lacking(self.models_in(partition))
+        for _ in range(_LOAD_TRIES):
+            again = self._lacking(list(found))
+            if again == found:
+                break
+            found = again
+        return list(found)
+
+    def _lacking(self, models: Sequence[str]) -> dict[str, Any]:
+        """Return which models have too few row records, with what their heads say."""
+        if not models:
+            return {}
+        heads = run_pipeline(
+            self._client,
+            (),
+            lambda pipe: [
+                pipe.hmget(ModelKeys(name).head, ["meta", "rows", "status"]) for name in models
+            ],
+            each=True,
+        )
+        wanted: dict[str, int] = {}
+        shards: list[str] = []
+        for name, stored in zip(models, heads, strict=True):
+            try:
+                live = _live_rows(name, stored)
+            except CorruptState:
+                continue  # whoever loads it finds out
+            if live is not None:
+                wanted[name], generation = live
+                shards += ModelKeys(name).generation(generation).every_rows()
+        counts = iter(
+            run_pipeline(self._client, (), lambda p: [p.hlen(key) for key in shards], each=True)
+        )
+        there = {
+            name: sum(n for n in islice(counts, SHARDS) if isinstance(n, int)) for name in wanted
+        }
+        said = dict(zip(models, heads, strict=True))
+        return {name: said[name] for name, live in wanted.items() if there[name] < live}
+
+    def receipt(self, model_id: str, request_id: str) -> bytes | None:
+        """Return a packed receipt, final or pending, or None."""
         with reachable(self._client):
-            stored = self._client.get(where.parameters)
+            stored = self._client.hget(ModelKeys(model_id).requests, request_id)
         return stored if isinstance(stored, bytes) else None
 
     def deletions_since(self, state: ModelState, position: int, end: int) -> list[str]:
-        """Return the row ids deleted from ``position`` up to ``end``, in commit order."""
-        if end <= position:
+        """Return the row ids deleted from ``position`` up to ``end``, in commit order.
+
+        Raises
+        ------
+        CorruptState
+            The list does not reach back so far: a generation was swapped in since.
+        """
+        first, last = position - state.deletions_from, end - state.deletions_from
+        if last <= first:
             return []
+        if first < 0:
+            raise CorruptState(
+                f"model {state.model_id!r}: its list of deletions begins behind {position}"
+            )
         with reachable(self._client):
-            found = self._client.lrange(state.keys.deletions, position, end - 1)
+            found = self._client.lrange(state.keys.deletions, first, last - 1)
         return [text(row) for row in found]
 
     def ledgered(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
@@ -316,54 +433,91 @@ class ModelStore:
             found |= {row for row, v in zip(chunk, versions, strict=True) if v is not None}
         return frozenset(found)
 
-    # -- steps 5 and 6 ------------------------------------------------------------------------
+    # -- step 7 -------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit, committed: Moment = pass_by) -> int:
-        """Commit (steps 5 and 6), and return the new commit_seq once it is on disk.
+    def apply(
+        self, changes: Sequence[Change], queue: Callable[[Any], None] | None = None
+    ) -> tuple[list[Answer], list[Any]]:
+        """Apply changes, all in one round trip; return an answer each, and those to ``queue``.
 
-        ``committed`` is called once the script has answered, before the commit is on disk.
+        ``queue`` adds commands to the same pipeline, behind the changes: cursors and watermarks
+        of what was published meanwhile.
 
         Raises
         ------
-        CommitConflict
-            The state is not what was loaded; nothing was written.
-        CorruptState
-            What is stored does not fit together; nothing was written.
         StoreUnavailable
-            No answer: the commit may or may not have happened. Read, never retry.
-        NotDurable
-            The commit happened, but is not on disk: publish nothing, read again.
+            No answer: some of it may have happened. Fold.
         """
-        names, arguments = commit.call()
-        with reachable(self._client):
-            answer = self._script(keys=names, args=arguments, client=self._writer)
-            if answer[0] != b"OK":
-                raise _refused(commit, *(text(part) for part in answer))
-            committed()
-            self._barrier.wait(self._writer)
-        return int(answer[1])
 
-    def settle(self) -> None:
-        """Return once all earlier commits, whoever made them, are on disk (step 6 at takeover).
+        def fill(pipeline: Any) -> None:
+            for change in changes:
+                APPLY.queue(pipeline, *change.call())
+            if queue is not None:
+                queue(pipeline)
 
-        Raises
-        ------
-        NotDurable
-            They are not: publish nothing.
-        """
-        with reachable(self._client):
-            self._barrier.settle(self._writer)
+        answers = run_pipeline(self._client, (APPLY, MOVE, RAISE), fill, each=True)
+        return [_answer(one) for one in answers[: len(changes)]], answers[len(changes) :]
 
 
-def _refused(commit: Commit, kind: str, what: str, found: str) -> LetheError:
-    """Return the error that a refusal of the script is."""
-    if kind == "CORRUPT":
-        return CorruptState(
-            f"{commit.keys.tag}: {what} is {found}, which does not go with the state at commit "
-            f"{commit.expected.commit_seq}: the store lost writes, or was restored in part. "
-            "Restore the whole of it"
+def unknown(model_id: str) -> UnknownModel:
+    """Return the error of a model that is not registered."""
+    return UnknownModel(
+        f"model {model_id!r} is not registered; `lethe status` lists those that are, "
+        "`lethe register` adds one"
+    )
+
+
+def _answer(answer: Any) -> Answer:
+    if isinstance(answer, CorruptState):
+        return Answer(Applied.CORRUPT, str(answer))
+    kind, found = answer
+    return Answer(Applied(text(kind)), text(found))
+
+
+def _head(model_id: str, stored: Any) -> Head | CorruptState | None:
+    if isinstance(stored, CorruptState):
+        return stored
+    commit, digest, offset = stored
+    what = f"model {model_id!r}, its newest commit"
+    try:
+        if commit is None:
+            return None
+        return Head(
+            integer(commit, what),
+            words(digest or b"", f"{what}, its digest"),
+            integer(offset or b"-1", f"{what}, its offset"),
         )
-    return CommitConflict(
-        f"{commit.keys.tag}: {what} is {found or 'absent'}, not what was loaded; "
-        "another worker has committed"
+    except CorruptState as error:
+        return error
+
+
+def _live_rows(model_id: str, stored: Any) -> tuple[int, str] | None:
+    """Return how many live rows a model has, and the generation that holds their records."""
+    if isinstance(stored, CorruptState):
+        raise stored
+    meta, rows, status = stored
+    if meta is None or rows is None or status == b"UNREGISTERED":
+        return None
+    what = f"model {model_id!r}, its stored head"
+    found = document(meta, what)
+    if not isinstance(found, dict):
+        raise CorruptState(f"{what}: is no object; run `lethe check`")
+    return integer(found.get("rows_live"), f"model {model_id!r}, its live rows"), words(rows, what)
+
+
+def _opening(stored: bytes | None, what: str) -> dict[str, int] | None:
+    if stored is None:
+        return None
+    found = document(stored, f"{what}, its opening")
+    if not isinstance(found, dict):
+        raise CorruptState(f"{what}: its opening names no partitions; run `lethe check`")
+    return {name: integer(offset, f"{what}, its opening") for name, offset in found.items()}
+
+
+def corrupt(change: Change, found: str) -> CorruptState:
+    """Return the error of a change that the script found to be impossible."""
+    return CorruptState(
+        f"model {change.keys.model_id!r}: commit {change.commit} cannot be applied ({found}): the "
+        "store was restored in part, or changed by hand. Restore the whole of it, or register the "
+        "model again with --replace"
     )

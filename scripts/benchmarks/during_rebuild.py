@@ -51,7 +51,7 @@ def run(plan: Plan, seed: int, directory: Path) -> Iterable[Record]:
         job = Job(role="deletions", redis_url="", models=1, n=plan.n, d=plan.d, seed=seed)
         one = stack.enter_context(pipeline(directory, job, None))
         log = stack.enter_context((directory / "refresh.log").open("w+"))
-        refresh = Process(Job(role="refresh", redis_url=one.redis_url), log)
+        refresh = Process(Job(role="refresh", redis_url=one.redis_url).model_dump_json(), log)
         stack.callback(refresh.close)
         refresh.wait_ready()
         for turn in range(plan.rounds):

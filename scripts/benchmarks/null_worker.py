@@ -2,9 +2,8 @@
 
 `install` replaces, in the worker's own process, the step (step 4), the published error and the
 choice of a refresh by canned values of the same sizes. Everything else is the worker itself:
-poll, validation, the look-up of receipts, ledger and k row records, the commit script with the
-same bytes, the durable write, the outbox in its stages, erasing and advancing. Row records are
-read and not decoded.
+poll, validation, the look-up of receipts, ledger and k row records, the record of the same bytes,
+its append, the script, publication and advancing. Row records are read and not decoded.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from datetime import datetime
 
 import numpy as np
 
-import consumers.decider
+import consumers.batch_processor
 import consumers.refresh_order
 import consumers.transition
 from consumers.decide import Accepted, Batch, Decision
@@ -70,7 +69,7 @@ def no_reason(_state: ModelState, _now: datetime) -> str | None:
 
 
 _REPLACED = (
-    (consumers.decider, "compute", canned_batch),
+    (consumers.batch_processor, "compute", canned_batch),
     (consumers.transition, "measured_error", canned_error),
     (consumers.refresh_order, "refresh_reason", no_reason),
 )

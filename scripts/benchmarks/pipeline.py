@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -27,12 +27,13 @@ from consumers.log.base import Log, Message, Partition, Producer, Reader
 from consumers.log.kafka import KafkaLog
 from consumers.log.streams import StreamsLog
 from consumers.signing import TrustedKeys
+from engine.errors import LogUnavailable
 from engine.store.connection import connect
 
 PARTITIONS = 1
 """Of each topic: the subscriber then follows all models without changing partitions."""
 
-_READY_SECONDS = 300.0
+_SCRIPTS = Path(__file__).resolve().parent.parent
 _VERSION_SECONDS = 60.0
 _READ = 1000
 
@@ -42,18 +43,25 @@ class Stuck(Exception):
 
 
 class Process:
-    """A worker process; see `benchmarks.worker`."""
+    """A worker process; see `benchmarks.worker` and, for the other module, `benchmarks.floor`."""
 
-    def __init__(self, job: Job, log: IO[str]) -> None:
+    def __init__(
+        self,
+        argument: str,
+        log: IO[str],
+        *,
+        module: str = "benchmarks.worker",
+        partitions: int = PARTITIONS,
+    ) -> None:
         self._log = log
         environment = {
             **os.environ,
             **ONE_THREAD,
-            "LETHE_PARTITIONS": str(PARTITIONS),
-            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+            "LETHE_PARTITIONS": str(partitions),
+            "PYTHONPATH": os.pathsep.join((str(_SCRIPTS), str(_SCRIPTS.parent))),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", job.model_dump_json()],
+            [sys.executable, "-m", module, argument],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
         )  # fmt: skip
 
@@ -64,6 +72,30 @@ class Process:
             self._log.seek(0)
             raise Stuck(f"a worker ended while starting:\n{self._log.read()[-2000:]}")
 
+    def check(self) -> None:
+        """Raise `Stuck` if the process has ended."""
+        if self._process.poll() is not None:
+            self._log.seek(0)
+            raise Stuck(f"a worker ended early:\n{self._log.read()[-2000:]}")
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that its threads have used so far."""
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return sum(int(one.read_text().split()[0]) for one in threads) / 1e9
+
+    def finish(self) -> dict[str, float]:
+        """End the process; return what it says at its end."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        assert self._process.stdout is not None  # noqa: S101  # it is a pipe
+        last = self._process.stdout.read().strip().rpartition("\n")[2]
+        if not last:
+            self._log.seek(0)
+            raise Stuck(f"a worker ended early:\n{self._log.read()[-2000:]}")
+        found: dict[str, float] = json.loads(last)
+        return found
+
     def tell(self, line: str) -> None:
         """Send a command."""
         assert self._process.stdin is not None  # noqa: S101  # it is a pipe
@@ -72,7 +104,7 @@ class Process:
 
     def close(self) -> None:
         """End the process and wait for it."""
-        if self._process.stdin is not None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
             self._process.wait(20)
@@ -157,8 +189,8 @@ def pipeline(directory: Path, job: Job, kafka: str | None) -> Iterator[Pipeline]
         prefix = "" if kafka is None else f"bench-{uuid.uuid4().hex[:12]}."
         job = job.model_copy(update={"redis_url": url, "kafka": kafka, "prefix": prefix})
         if kafka is not None:
-            stack.callback(_delete_topics, kafka, prefix)
-        worker = Process(job, log_file)
+            stack.callback(delete_topics, kafka, prefix)
+        worker = Process(job.model_dump_json(), log_file)
         stack.callback(worker.close)
         worker.wait_ready()
         log: Log
@@ -178,7 +210,9 @@ def pipeline(directory: Path, job: Job, kafka: str | None) -> Iterator[Pipeline]
         yield Pipeline(job.role, url, job.prefix, producer, subscriber, worker)
 
 
-def _delete_topics(kafka: str, prefix: str) -> None:
+def delete_topics(kafka: str, prefix: str) -> None:
+    """Delete a pipeline's topics."""
     log = KafkaLog(kafka, client_id="lethe-bench")
-    for spec in topics.specs(PARTITIONS):
-        log.delete_topic(prefix + spec.name)
+    for spec in topics.specs():
+        with suppress(LogUnavailable):  # the floor has not all of them
+            log.delete_topic(prefix + spec.name)

@@ -12,20 +12,19 @@ from dataclasses import replace
 import consumers.decide
 import consumers.deletion_transition
 import consumers.refresh_transition
+from consumers.commits.commit import Answer
 from consumers.events import Receipt
 from engine.store.state import ModelState
 
 
-def no_leaves(_receipts: Sequence[Receipt]) -> list[bytes]:
-    """Return no entries of the log of receipts."""
-    return []
-
-
-def without_log(state: ModelState, _leaves: Sequence[bytes]) -> ModelState:
-    """Return a state that has no log of receipts; its versions name none."""
+def without_log(
+    state: ModelState, receipts: Sequence[tuple[Receipt, bytes]]
+) -> tuple[ModelState, tuple[Answer, ...]]:
+    """Return the receipts as they are kept, of a state that has no log of them."""
+    answers = tuple(Answer(receipt, receipt.value(), body) for receipt, body in receipts)
     if state.meta.receipt_log is None:
-        return state
-    return replace(state, meta=state.meta.model_copy(update={"receipt_log": None}))
+        return state, answers
+    return replace(state, meta=state.meta.model_copy(update={"receipt_log": None})), answers
 
 
 def no_commitment(_secret: bytes | None, _request_id: str, _row_ids: Collection[str]) -> str | None:
@@ -34,10 +33,8 @@ def no_commitment(_secret: bytes | None, _request_id: str, _row_ids: Collection[
 
 
 _REPLACED = (
-    (consumers.deletion_transition, "leaves_of", no_leaves),
-    (consumers.deletion_transition, "with_leaves", without_log),
-    (consumers.refresh_transition, "leaves_of", no_leaves),
-    (consumers.refresh_transition, "with_leaves", without_log),
+    (consumers.deletion_transition, "with_receipts", without_log),
+    (consumers.refresh_transition, "with_receipts", without_log),
     (consumers.decide, "rows_commitment", no_commitment),
 )
 

@@ -31,6 +31,10 @@ class Record:
         distance between the quartiles; a figure derived from others has no spread.
     n
         How many samples.
+    low, high
+        The range of a figure that several runs came to.
+    goal
+        What it is to be, and whether it is: ``>= 0.7: met``.
     """
 
     section: str
@@ -41,6 +45,9 @@ class Record:
     p99: float | None
     iqr: float | None
     n: int
+    low: float | None = None
+    high: float | None = None
+    goal: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the record as it is written to JSON."""
@@ -78,3 +85,40 @@ def derived(
 ) -> Record:
     """Return the record of a figure that was computed from ``n`` others."""
     return Record(section, parameters, metric, unit, float(value), None, None, n)
+
+
+def compared(
+    section: str,
+    parameters: Setting,
+    metric: str,
+    values: Sequence[float],
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    unit: str = "1",
+    n: int | None = None,
+) -> Record:
+    """Return the record of one figure of several runs, with its range and its goal."""
+    median = float(np.median(np.array(values)))
+    several = len(values) > 1
+    return Record(
+        section,
+        parameters,
+        metric,
+        unit,
+        median,
+        None,
+        None,
+        len(values) if n is None else n,
+        float(min(values)) if several else None,
+        float(max(values)) if several else None,
+        _goal(median, at_least, at_most),
+    )
+
+
+def _goal(value: float, at_least: float | None, at_most: float | None) -> str | None:
+    if at_least is not None:
+        return f">= {at_least:g}: {'met' if value >= at_least else 'missed'}"
+    if at_most is not None:
+        return f"<= {at_most:g}: {'met' if value <= at_most else 'missed'}"
+    return None

@@ -39,6 +39,23 @@ _NOTES: Mapping[str, str] = {
         "Single-row deletions at a fixed pace in single-node mode, while the refresh worker, in "
         "a process of its own, rebuilds the same model, and while it does not."
     ),
+    "floor": (
+        "The worker next to a program on kafka-python and redis-py alone "
+        "(`scripts/benchmarks/floor.py`; in single-node mode on redis-py alone, with streams of "
+        "its own): the same requests, reads, writes and messages in number and bytes, and no "
+        "mathematics, no check and none of our code. d = 1000, K from 0 to 200, no refresh. A "
+        "backlog is loaded first, and the time runs from the first receipt to the last, by the "
+        "log. A ratio is that of two runs in turns: median, and lowest to highest. The many models "
+        "of a backlog have 220 rows each, to fit into memory; the last rows compare models of "
+        "10,000 rows with them. `streams` is single-node mode."
+    ),
+    "costs": (
+        "What else a commit costs. Two workers share the models on Kafka: the share of commits "
+        "whose place in the log did not continue what their writer knew, so that it had to read "
+        "the gap. Memory: used_memory of the store over final requests through the worker (they "
+        "name a row that is deleted already, so that nothing but their receipts is new), less the "
+        "id. Fold: a store from before the first deletion, and the log with all commits."
+    ),
     "throughput": (
         "Single-row requests waiting in the log, spread over several models in random order; one "
         "worker coalesces them. From the first poll to the last version read and checked."
@@ -109,6 +126,9 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[s
     """Return column names and lines of one section."""
     parameters = list(dict.fromkeys(name for record in records for name in record["parameters"]))
     names = ["metric", *parameters, "median", "p99", "IQR", "samples", "unit"]
+    ranged = any(record["low"] is not None or record["goal"] is not None for record in records)
+    if ranged:
+        names += ["range", "goal"]
     lines = [
         [
             record["metric"],
@@ -116,10 +136,17 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[s
             *(number(record[column]) for column in ("median", "p99", "iqr")),
             str(record["n"]),
             record["unit"],
+            *((_range(record), record["goal"] or "") if ranged else ()),
         ]
         for record in records
     ]
     return names, lines
+
+
+def _range(record: Mapping[str, Any]) -> str:
+    if record["low"] is None:
+        return ""
+    return f"{number(record['low'])} to {number(record['high'])}"
 
 
 def number(value: float | None) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from consumers.log.base import Producer, Reader
-from consumers.registration import TrainingData, register
+import consumers.candidate
+from consumers.registration import Registrar, TrainingData
 from engine.objective import Array, Kind
 from engine.store.head import ModelConfig
-from engine.store.store import ModelStore
 
 RIDGE = 1.0
 NO_BUDGET = 1e6
@@ -31,28 +33,26 @@ def row_id(index: int) -> str:
     return f"row-{index:07d}"
 
 
+def request_id(index: int) -> str:
+    """Return the id of a request."""
+    return f"request-{index:07d}"
+
+
 def model_id(index: int) -> str:
     """Return the id of a model."""
     return f"model-{index}"
 
 
 def register_model(
-    store: ModelStore,
-    producer: Producer,
-    reader: Reader,
-    name: str,
-    kind: Kind,
-    n: int,
-    d: int,
-    seed: int,
+    registrar: Registrar, name: str, kind: Kind, n: int, d: int, seed: int, method: str = "pru"
 ) -> None:
-    """Register a synthetic model: d columns (no intercept), method pru."""
+    """Register a synthetic model of d columns (no intercept)."""
     X, y = matrices(kind, n, d, seed)
     features = tuple(f"feature_{column}" for column in range(d))
     config = ModelConfig(
         model_id=name,
         kind=kind,
-        method="pru",
+        method=method,
         ridge=RIDGE,
         fit_intercept=False,
         feature_names=features,
@@ -60,4 +60,21 @@ def register_model(
         error_budget=NO_BUDGET,
     )
     ids = tuple(row_id(index) for index in range(n))
-    register(store, producer, reader, config, TrainingData(ids, X, y, features, ("target",), {}))
+    registrar.register(config, TrainingData(ids, X, y, features, ("target",), {}))
+
+
+def share_precomputation() -> None:
+    """Precompute once for models of the same data: this process's registrations share the result.
+
+    Dozens of models are registered so that each round has fresh ones; what is measured comes later.
+    """
+    precompute: Callable[..., Any] = consumers.candidate._precompute
+    found: dict[str, Any] = {}
+
+    def once(config: ModelConfig, data: TrainingData) -> Any:
+        key = config.model_copy(update={"model_id": "any"}).model_dump_json()
+        if key not in found:
+            found[key] = precompute(config, data)
+        return found[key]
+
+    consumers.candidate._precompute = once

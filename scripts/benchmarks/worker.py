@@ -1,27 +1,36 @@
 """A worker process of the bench: registers its models, says ``ready``, works until stdin ends.
 
 Run as ``python -m benchmarks.worker JSON``. Lines on stdin: ``pause`` stops before the next
-poll, ``go`` goes on; the end of the input stops the worker.
+poll, ``go`` goes on; the end of the input stops the worker, which then says what it counted.
 """
 
 from __future__ import annotations
 
+import cProfile
+import json
 import sys
 import threading
+import time
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 import consumers.deletion_worker
 from benchmarks import null_worker, plain_worker
-from benchmarks.synthetic import model_id, register_model
+from benchmarks.calls import Calls
+from benchmarks.synthetic import model_id, register_model, share_precomputation
 from consumers import topics
-from consumers.deletion_worker import DeletionWorker
+from consumers.commits.fold import Fold
+from consumers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.loop import collect_rarely
+from consumers.metrics import Metrics
 from consumers.refresh_worker import RefreshWorker
+from consumers.registration import Registrar
 from consumers.runtime import Runtime, open_runtime
 from consumers.settings import Settings
 from consumers.telemetry import configure_logging
 from engine.objective import Kind
+from engine.store.partition import COMMIT_PARTITIONS
 
 
 class Job(BaseModel):
@@ -31,15 +40,21 @@ class Job(BaseModel):
     ----------
     role
         ``deletions``, ``evidence`` (the same; `signing_key` is given), ``plain`` (without
-        evidence), ``null`` (without mathematics) or ``refresh``.
+        evidence), ``null`` (without mathematics), ``refresh``, or ``fold`` (once, then it ends).
     redis_url, kafka
         The servers; without Kafka the log is Redis Streams.
     prefix
         Put before topic and group names, so that pipelines can share a Kafka.
     signing_key
         The file of a private key, if events are signed.
-    kind, models, n, d, seed
+    kind, method, models, n, d, seed
         Models to register first.
+    shared
+        Whether they all have the same data: it is precomputed once.
+    records
+        Of a poll, at most.
+    profile
+        Where to leave a profile of the work, if anywhere.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -50,17 +65,23 @@ class Job(BaseModel):
     prefix: str = ""
     signing_key: Path | None = None
     kind: Kind = Kind.LINEAR
+    method: str = "pru"
     models: int = 0
     n: int = 0
     d: int = 0
     seed: int = 0
+    shared: bool = False
+    records: int = BatchLimits().records
+    profile: Path | None = None
 
 
 def rename_topics(prefix: str) -> None:
     """Put the prefix before the names of this process's topics and group."""
-    for name in ("DELETIONS", "RECEIPTS", "VERSIONS", "MODELS", "REFRESH_JOBS", "DEAD_LETTERS"):
+    for name in (
+        *("DELETIONS", "COMMITS", "RECEIPTS", "VERSIONS", "MODELS", "REFRESH_JOBS"),
+        *("DEAD_LETTERS", "ERASURES"),
+    ):
         setattr(topics, name, prefix + getattr(topics, name))
-    topics.ERASURES = prefix + topics.ERASURES
     consumers.deletion_worker.GROUP = prefix + consumers.deletion_worker.GROUP
 
 
@@ -97,6 +118,8 @@ def main(argument: str) -> None:
         null_worker.install()
     if job.role == "plain":
         plain_worker.install()
+    if job.shared:
+        share_precomputation()
     settings = Settings(
         redis_url=SecretStr(job.redis_url),
         kafka_bootstrap_servers=job.kafka,
@@ -108,26 +131,63 @@ def main(argument: str) -> None:
         _register(job, runtime)
         if job.role == "refresh":
             _refresh(runtime, commands)
+        elif job.role == "fold":
+            _fold(runtime)
         else:
-            _delete(runtime, commands)
+            _delete(job, runtime, commands)
 
 
 def _register(job: Job, runtime: Runtime) -> None:
+    if not job.models:
+        return
     store, producer, reader = runtime.store(), runtime.log.producer(), runtime.log.reader()
+    registrar = Registrar(store, producer, reader, runtime.seals(store), signer=runtime.signer())
     for index in range(job.models):
-        name = model_id(index)
-        register_model(store, producer, reader, name, job.kind, job.n, job.d, job.seed + index)
+        seed = job.seed if job.shared else job.seed + index
+        register_model(registrar, model_id(index), job.kind, job.n, job.d, seed, job.method)
     producer.close()
     reader.close()
 
 
-def _delete(runtime: Runtime, commands: Commands) -> None:
-    worker = DeletionWorker(runtime.log, runtime.store(), at_step=commands.at_step)
+def _delete(job: Job, runtime: Runtime, commands: Commands) -> None:
+    store, metrics = runtime.store(), Metrics()
+    calls = Calls()
+    worker = DeletionWorker(
+        runtime.log,
+        store,
+        runtime.seals(store),
+        signer=runtime.signer(),
+        metrics=metrics,
+        limits=BatchLimits(records=job.records),
+        at_step=calls.before(commands.at_step),
+    )
+    calls.watch(store, worker)
     while not (worker.idle() or commands.stop.is_set()):
         worker.run_once(0.05)
     print("ready", flush=True)
-    worker.run(commands.stop)
+    calls.clear()
+    collect_rarely()
+    if job.profile is None:
+        worker.run(commands.stop)
+    else:
+        profiler = cProfile.Profile()
+        profiler.runcall(worker.run, commands.stop)
+        profiler.dump_stats(job.profile)
     worker.close()
+    print(json.dumps(calls.counted(metrics)), flush=True)
+
+
+def _fold(runtime: Runtime) -> None:
+    """Fold all partitions into a store that has fallen behind; say how long it took."""
+    store = runtime.store()
+    fold = Fold(store, runtime.log.reader(), runtime.log.producer(), runtime.seals(store))
+    begin = time.perf_counter()
+    folded = [fold.run(index) for index in range(COMMIT_PARTITIONS)]
+    seconds = time.perf_counter() - begin
+    print("ready", flush=True)
+    applied = sum(one.applied for one in folded)
+    halted = sum(len(one.halted) for one in folded)
+    print(json.dumps({"seconds": seconds, "applied": applied, "halted": halted}), flush=True)
 
 
 def _refresh(runtime: Runtime, commands: Commands) -> None:

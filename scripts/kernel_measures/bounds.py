@@ -18,7 +18,8 @@ from engine.factor import Factor
 from engine.methods import method_named
 from engine.objective import Array, Kind, Objective, Rows, mirror_lower
 from engine.precompute import BLOCK_ROWS, dual_error, dual_rows, precompute
-from engine.stream import Generation, Stream, begin, delete, linearised_error, residual_after
+from engine.residual import residual_added
+from engine.stream import Generation, Stream, begin, delete, linearised_error
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.figures import Figure, Goal, timed
 from kernel_measures.rebuilding import synthetic
@@ -69,15 +70,17 @@ def run(plan: Plan, seed: int) -> Iterable[Figure]:
 def _of_a_deletion(
     plan: Plan, generation: Generation, stream: Stream, rows: Rows, W: Array
 ) -> Iterable[Figure]:
-    error, _ = linearised_error(generation, stream, rows)
+    error = linearised_error(generation, stream, rows)
     left = leave_out(rows.X, W, error, rows.weight)
     exact = method_named("exact")
-    after = delete(generation, stream, rows, W, exact).stream
+    theta = delete(generation, stream, rows, W, exact).stream.theta_exact
     lengths = np.linalg.norm(W, axis=1)
     calls: dict[str, Call] = {
         "deletion": partial(delete, generation, stream, rows, W, exact),
-        "its residual": partial(residual_after, generation, stream, after, rows, left, lengths),
+        "its residual": partial(residual_added, generation, stream, rows, left, theta, lengths),
     }
+    if len(rows) == 1:  # one row has a step of its own, which does not take its residual apart
+        del calls["its residual"]
     setting = {"n": plan.n, "d": plan.d, "k": len(rows)}
     for name, one in in_turns(calls, plan.repeats).items():
         yield timed(SECTION, setting, name, one)

@@ -216,7 +216,7 @@ def _by_engine(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array],
     error = objective.error(deleted, theta)
     downdate = leave_out(deleted.X, W[:k], error, objective.curvature(deleted, theta))
     moved = theta + downdate.delta
-    step = Step(deleted.X, W[:k], error, moved)
+    step = Step(deleted.X, W[:k], lambda: error, moved)
     projected = ProjectiveResidualUpdate().publish(
         step, anchor=theta, published=theta, Q=np.empty((0, d))
     )

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from tests.conftest import give_up
 from tests.servers import ROOT, Missing, shared_kafka
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.xdist_group("bench")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("bench")]
 
 
 class Record(BaseModel):
@@ -34,6 +34,9 @@ class Record(BaseModel):
     p99: float | None
     iqr: float | None
     n: int
+    low: float | None
+    high: float | None
+    goal: str | None
 
 
 class Document(BaseModel):
@@ -174,6 +177,52 @@ def test_waiting_requests_are_coalesced(run: Run) -> None:
         [size] = run.of("throughput", "mean requests in a version", log=log)
 
         assert size.median > 1
+
+
+def test_the_worker_stands_next_to_the_floor(run: Run) -> None:
+    for log in run.logs:
+        [ratio] = run.of("floor", "requests a second, worker / floor", log=log, method="pru")
+        sides = [
+            run.of("floor", "requests a second", log=log, who=who)[0] for who in ("worker", "floor")
+        ]
+
+        assert ratio.low is not None
+        assert ratio.high is not None
+        assert ratio.low <= ratio.median <= ratio.high
+        assert ratio.goal == f">= 0.6: {'met' if ratio.median >= 0.6 else 'missed'}"
+        assert all(side.n == ratio.n for side in sides)
+        for percent in ("p50", "p99"):
+            [of_one] = run.of("floor", f"{percent}, worker / floor", log=log)
+            assert of_one.goal is not None
+
+
+def test_worker_and_floor_move_the_same_bytes(run: Run) -> None:
+    for log in run.logs:
+        in_the_log = ["bytes to the log"] if log == "kafka" else []
+        for name in ("bytes to the store", "bytes from the store", *in_the_log):
+            [ratio] = run.of("floor", f"{name}, worker / floor", log=log)
+
+            assert ratio.median == pytest.approx(1.0, abs=0.35), name  # at d = 50 ids weigh a lot
+
+
+def test_what_a_poll_asks_of_its_servers_is_counted(run: Run) -> None:
+    for log in run.logs:
+        [flushes] = run.of("floor", "flushes a poll", log=log)
+        [trips] = run.of("floor", "round trips a poll", log=log)
+
+        assert 1 <= flushes.median <= 2
+        assert 2 <= trips.median <= 3
+
+
+def test_costs_are_measured_with_their_goals(run: Run) -> None:
+    [memory] = run.of("costs", "memory of a final request, beyond its id")
+    assert 0 < memory.median < 1000
+    if run.has_kafka:
+        [once] = run.of("costs", "times that a version is published")
+        [fold] = [r for r in run.document.records if r.metric.startswith("fold of ")]
+
+        assert once.median == 1
+        assert fold.median > 0
 
 
 def test_a_missing_kafka_is_said(run: Run) -> None:

@@ -193,16 +193,16 @@ class TestDamage:
     def test_altered_parameters_are_not_exported(
         self, lethe: Lethe, client: Any, tmp_path: Path
     ) -> None:
-        parameters = ModelKeys.of_model("log").parameters
-        stored = client.get(parameters)
-        event = json.loads(stored)
-        event["theta"][0] += 1e-9
-        client.set(parameters, json.dumps(event))
+        head = ModelKeys("log").head
+        stored = client.hget(head, "published")
+        altered = bytearray(stored)
+        altered[0] ^= 1
+        client.hset(head, "published", bytes(altered))
 
         try:
             found = lethe("export", "log", "--out", str(tmp_path / "log.json"), "--json", code=2)
         finally:
-            client.set(parameters, stored)
+            client.hset(head, "published", stored)
 
         assert found.document["error"]["code"] == "CORRUPT_STATE"
         assert list(tmp_path.iterdir()) == []

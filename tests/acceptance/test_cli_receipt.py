@@ -14,12 +14,14 @@ import redis
 from consumers.embedded import EmbeddedValkey
 from engine.merkle import leaf_hash, root_of, verify_inclusion
 from engine.store.keys import ModelKeys, shard_of
+from engine.store.partition import commit_partition
 from tests.acceptance.lethe import Within
 from tests.acceptance.training import write
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_receipt")]
 
+PARTITION = commit_partition("churn")
 FIT = ("--id", "id", "--target", "y", "--subject", "household", "--ridge", "1")
 
 
@@ -57,6 +59,10 @@ def test_a_story_has_every_part_and_anybody_can_check_it(lethe: Within) -> None:
     assert receipt["source"]["offset"] == 0
     assert story["version"]["version"] == receipt["version"] == 1
     assert "r1" in story["version"]["request_ids"]
+    commit, version = story["commit"], story["version"]
+    assert (commit["commit"], commit["prev"]) == (version["commit"], version["commit_prev"])
+    assert commit["opened"] is True
+    assert commit["place"] == f"lethe.commits/{PARTITION} at offset {commit['offset']}"
     assert story["newest"]["version"] == 2
     assert [one["receipt"]["code"] for one in story["conflicts"]] == ["REQUEST_ID_CONFLICT"]
     proof = story["inclusion"]
@@ -97,9 +103,10 @@ def test_a_rejected_request_has_a_story_as_well(lethe: Within) -> None:
 
     assert "REJECTED; UNKNOWN_ROWS" in answer.out
     assert "erased       nothing was deleted" in answer.out
-    assert lethe("receipt", "stranger", "--json").document["receipts"][0]["receipt"]["code"] == (
-        "UNKNOWN_MODEL"
-    )
+    assert lethe("receipt", "none", "--json").document["commit"]["opened"] is True
+    stranger = lethe("receipt", "stranger", "--json").document
+    assert stranger["receipts"][0]["receipt"]["code"] == "UNKNOWN_MODEL"
+    assert stranger["commit"] is None
 
 
 def test_a_deferred_request_has_both_answers(lethe: Within, tmp_path: Path) -> None:
@@ -146,12 +153,8 @@ def test_a_record_that_is_still_there_is_not_erased(lethe: Within) -> None:
         client.hset(staged, "u30", b"x")
         there = lethe("receipt", "later", "--json").document["erased"]
         client.delete(staged)
-        client.sadd(keys.erase, "g/u30")
-        waiting = lethe("receipt", "later", "--json").document["erased"]
-        client.srem(keys.erase, "g/u30")
 
     assert (there["done"], there["records"]) == (False, 1)
-    assert (waiting["done"], waiting["waiting"]) == (False, 1)
     assert lethe("receipt", "later", "--json").document["erased"]["done"] is True
 
 
@@ -160,8 +163,7 @@ def test_a_receipt_that_was_altered_in_the_state_is_found_out(lethe: Within) -> 
     with redis.Redis.from_url(lethe.environment["SERVER"]) as client:
         kept = client.hget(keys.requests, "later")
         assert isinstance(kept, bytes)
-        altered = kept.replace(b'\\"rows_deleted\\":1', b'\\"rows_deleted\\":2')
-        assert altered != kept
+        altered = kept[:-1] + bytes([kept[-1] ^ 1])  # the last byte of its commitment
         client.hset(keys.requests, "later", altered)
         audited = lethe("audit", "churn", "--no-bound", "--json", code=1).document
         client.hset(keys.requests, "later", kept)

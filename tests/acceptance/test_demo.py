@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,12 +28,14 @@ from consumers.demo.live import budget_bar, version_lines
 from consumers.demo.outcome import Observed, Outcome
 from consumers.demo.retraining import retrain
 from consumers.demo.scenario import Request
-from consumers.demo.subscriber import SeenReceipt
+from consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
 from consumers.events import Parameters, Receipt, RefreshInfo, Source, Version
 from consumers.log.base import Message
+from consumers.log.memory import MemoryLog
 from engine.objective import Array
 from engine.policy import Size
 from engine.store.head import ErrorRecord
+from tests.published import parameters_message, publish, releases, version_message
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_demo")]
@@ -181,6 +184,36 @@ def test_a_version_of_unknown_error_is_shown_as_that() -> None:
     assert "?" in budget_bar(seen.error, seen.budget).plain
 
 
+def test_a_version_waits_for_its_parameters_and_a_repeat_of_it_is_dropped() -> None:
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(2))
+    first, second = releases(2)
+    publish(log, version_message(first.version), parameters_message(first.parameters))
+    publish(log, version_message(second.version), version_message(first.version))
+    subscriber, stop = Subscriber(log), threading.Event()
+    reading = threading.Thread(target=subscriber.run, args=(stop,))
+    reading.start()
+    try:
+        subscriber.keep_up()
+        assert _seen(subscriber) == [(0, 0)]
+        publish(log, parameters_message(second.parameters))
+        subscriber.keep_up()
+        assert _seen(subscriber) == [(1, 1)]
+    finally:
+        stop.set()
+        reading.join()
+
+
+def _seen(subscriber: Subscriber) -> list[tuple[int, int]]:
+    """Return the versions that were handed on, each with the version of its parameters."""
+    found = []
+    while not subscriber.seen.empty():
+        one = subscriber.seen.get()
+        assert isinstance(one, SeenVersion)
+        found.append((one.version.version, one.parameters.version))
+    return found
+
+
 def observed(
     previous: Version | None,
     *,
@@ -208,7 +241,8 @@ def observed(
         refresh=None if refresh is None else RefreshInfo(
             job_id=f"j{number}", size=refresh, reason="because", seconds=0.1
         ),
-        created_at=NOW,
+        created_at=NOW, commit=number,
+        commit_prev="" if previous is None else f"{number:064x}",
     )  # fmt: skip
     version = unsigned.model_copy(update={"digest": chain.version_digest(unsigned)})
     shared = version.model_dump(

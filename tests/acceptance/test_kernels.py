@@ -93,6 +93,8 @@ def test_every_number_is_measured_and_has_its_goal(run: Run) -> None:
         ("leave out", ">= 2"),
         ("leave out", ">= 8"),
         ("leave out", ">= 1"),
+        ("one row", "<= 2"),
+        ("one row", "<= 2.5"),
         ("cost against d", "<= 1.1"),
         ("cost against n", "<= 1.2"),
         ("rebuild", ">= 0.8"),
@@ -129,6 +131,11 @@ def test_ratios_and_slopes_follow_from_the_times_beside_them(run: Run) -> None:
         (rival,) = run.of("leave out", "time", **ratio.setting)[:1]
         (ours,) = run.of("leave out", "time", **cell, method="exact from dual rows")
         assert ratio.value == pytest.approx(rival.value / ours.value)
+    for ratio in run.of("one row", "time over that of the "):
+        (time,) = (f for f in run.of("one row", "time") if f.setting == ratio.setting and f.iqr)
+        what = ratio.metric.removeprefix("time over that of the ")
+        (whole,) = (f for f in run.of("one row", "time", method=what) if f.iqr)
+        assert ratio.value == pytest.approx(time.value / whole.value)
     for slope in run.of("cost against d", "slope in d"):
         small, large = run.of("cost against d", "step", **slope.setting)
         step = math.log(large.value / small.value)

@@ -16,12 +16,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.chaos.agreement import agrees_with_its_commits
 from tests.chaos.bound import theta_within_its_bound
 from tests.chaos.checker import judge
 from tests.chaos.facts import Facts
 from tests.chaos.report import figures, report
 from tests.chaos.run import Run, Settings
+from tests.chaos.store_pair import DURABILITIES
 from tests.servers import Missing
+from tests.support.platform import SECRET
 
 
 def main() -> int:
@@ -32,13 +35,16 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between faults (2)")
     parser.add_argument("--rate", type=float, default=100.0, help="requests a second (100)")
     parser.add_argument(
-        "--apart", action="store_true", help="lose no writes while a worker is stopped (docs)"
+        "--durability",
+        choices=[*DURABILITIES, "mixed"],
+        default="mixed",
+        help="what the store syncs: always, every second, nothing; a third of the run each (mixed)",
     )
     parser.add_argument("--keep", action="store_true", help="keep logs and data of a good run, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
-    settings = Settings(given.seconds, seed, given.pause, given.rate, given.apart)
+    settings = Settings(given.seconds, seed, given.pause, given.rate, given.durability)
     directory = Path(tempfile.mkdtemp(prefix="lethe-chaos-"))
     begin = time.monotonic()
 
@@ -57,6 +63,7 @@ def main() -> int:
     verdicts = judge(history) if len(history.finals) == len(history.data) else []
     if verdicts:
         limit = max(20.0, given.seconds / 4)
+        verdicts.append(agrees_with_its_commits(history, SECRET))
         verdicts.append(theta_within_its_bound(Facts(history), limit, seed))
     found = figures(settings, outcome, history, verdicts, time.monotonic() - begin)
     print(report(found))

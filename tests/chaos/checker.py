@@ -29,9 +29,20 @@ from tests.chaos.witnesses import (
 
 
 def one_final_receipt(facts: Facts) -> Verdict:
-    """Every acknowledged request has exactly one final receipt; others have at most one."""
+    """Every acknowledged request has exactly one final receipt; others have at most one.
+
+    Of a model that nobody registered nothing is kept, so that each record has an answer of its own.
+    """
     verdict = Verdict("acknowledged requests without exactly one final receipt")
+    for record in facts.sent:
+        data = record.data or {}
+        name = (data["model_id"], data["request_id"])
+        if name[0] not in facts.history.data:
+            count = sum(source_of(r) == record.source for r in facts.finals.get(name, {}).values())
+            verdict.look(count == 1, f"{record.source}: {count} answers")
     for name in facts.contents:
+        if name[0] not in facts.history.data:
+            continue
         count = len(facts.finals.get(name, {}))
         acknowledged = name in facts.acknowledged
         good = count == 1 if acknowledged else count <= 1
@@ -49,6 +60,10 @@ def conflicts_are_told(facts: Facts) -> Verdict:
     for record in facts.sent:
         data = record.data or {}
         final = facts.final((data["model_id"], data["request_id"]))
+        if data["model_id"] not in facts.history.data:
+            told = len(facts.conflicts.get(record.source, {}))
+            verdict.look(told == 0, f"{record.source}: {told} conflict receipts of no model")
+            continue
         if final is None:
             continue
         first = facts.at.get(source_of(final))
@@ -156,8 +171,9 @@ def ledger_is_the_union(facts: Facts) -> Verdict:
                     asked.update(facts.rows(model, content_of(first.data or {})))
         for row in asked | final.ledger.keys():
             verdict.look(row in asked and row in final.ledger, f"{model}: {row}")
-        listed = set(final.deletions) == final.ledger.keys()
-        verdict.look(listed, f"{model}: the list of deletions is not the ledger")
+        listed = set(final.deletions) <= final.ledger.keys()
+        whole = final.deletions_from + len(final.deletions) == len(final.ledger)
+        verdict.look(listed and whole, f"{model}: the list of deletions is not the ledger")
         everything = {f"row-{i}" for i in range(len(facts.history.data[model].X))}
         held = final.rows == everything - final.ledger.keys()
         verdict.look(held, f"{model}: stored rows are not those that live")
@@ -198,6 +214,30 @@ def versions_are_a_chain(facts: Facts) -> Verdict:
     return verdict
 
 
+def commits_are_a_chain(facts: Facts) -> Verdict:
+    """Each version is made by one commit, in order; the store stands at the last commit."""
+    verdict = Verdict("commits or versions that do not belong together")
+    for model, final in facts.history.finals.items():
+        chain = facts.chain(model)
+        verdict.notes["commits"] += len(chain)
+        last = chain.get(len(chain) - 1)
+        same = last is not None and (last.number, last.digest) == (
+            final.commit,
+            final.commit_digest,
+        )
+        verdict.look(same, f"{model}: the store is at commit {final.commit} of {len(chain)}")
+        made = {link.version: link for link in chain.values() if link.version is not None}
+        for version in _distinct(facts.versions[model]):
+            link = made.pop(version["version"], None)
+            good = link is not None and (version["commit"], version["commit_prev"]) == (
+                link.number,
+                link.prev,
+            )
+            verdict.look(good, f"{model}: no commit made version {version['version']}")
+        verdict.look(not made, f"{model}: versions {sorted(made)[:3]} were never published")
+    return verdict
+
+
 def state_is_the_log(facts: Facts) -> Verdict:
     """The stored state is what the log says: version, digest, offsets, receipts, nothing left."""
     verdict = Verdict("facts of the stored state that the log does not have, or the other way")
@@ -234,6 +274,7 @@ PROMISES: tuple[Callable[[Facts], Verdict], ...] = (
     no_row_twice,
     ledger_is_the_union,
     versions_are_a_chain,
+    commits_are_a_chain,
     what_was_seen_stands,
     state_is_the_log,
     no_zombie_writes,

@@ -12,6 +12,7 @@ import redis
 from numpy.typing import NDArray
 
 from consumers import topics
+from consumers.commits.packed import unpack
 from consumers.log.base import Log
 from engine.store.connection import text
 from engine.store.keys import SHARDS, ModelKeys
@@ -21,6 +22,7 @@ from tests.families import Data
 
 READ = (
     topics.DELETIONS,
+    topics.COMMITS,
     topics.RECEIPTS,
     topics.VERSIONS,
     topics.MODELS,
@@ -70,30 +72,33 @@ def read_final(store: ModelStore, raw: redis.Redis, model: str) -> Final:
     stored: Any = raw.hgetall(keys.requests)
     receipts = {}
     for name, kept in stored.items():
-        receipts[text(name)] = (text(kept)[0], str(json.loads(text(kept)[1:])["receipt"]))
+        known = unpack(kept, model, text(name))
+        receipts[text(name)] = ("F" if known.final else "P", known.receipt.value().decode())
     ledger: Any = raw.hgetall(keys.ledger)
     rows = frozenset(text(row) for shard in range(SHARDS) for row in raw.hkeys(live.rows(shard)))
     generations = {
         text(key).split(":gen:")[1].split(":")[0]
-        for key in raw.scan_iter(match=f"lethe:{{{keys.tag}}}:gen:*", count=1000)
+        for key in raw.scan_iter(match=f"{keys.head.removesuffix('head')}gen:*", count=1000)
         if raw.ttl(key) == -1
     }
     leftovers = {
-        "messages in the outbox": raw.xlen(keys.outbox),
-        "rows to erase": raw.scard(keys.erase),
-        "old generations to remove": raw.scard(keys.discarded),
-        "requests that wait": raw.hlen(keys.deferred),
+        "requests that wait": int(str(raw.hlen(keys.deferred))),
         "old generations that stay": len(generations - {live.name}),
+        "cursors of its own": model in store.cursors.read(keys.partition).behind,
+        "live rows without a record": state.meta.rows_live - len(rows),
     }
     return Final(
+        commit=state.head.commit,
+        commit_digest=state.head.digest,
         version=state.version,
         digest=state.digest,
         offsets={int(name.rpartition("/")[2]): at for name, at in state.offsets.items()},
         ledger={text(row): int(version) for row, version in ledger.items()},
+        deletions_from=state.deletions_from,
         deletions=[text(row) for row in raw.lrange(keys.deletions, 0, -1)],
         receipts=receipts,
         rows=rows,
-        leftovers={name: int(str(count)) for name, count in leftovers.items()},
+        leftovers={name: int(count) for name, count in leftovers.items()},
         published=state.stream.published,
         theta_exact=state.stream.theta_exact,
     )

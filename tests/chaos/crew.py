@@ -101,6 +101,12 @@ class Crew:
         self._signal(member, signal.SIGKILL)
         self.start(member.role)
 
+    def kill_all(self) -> None:
+        """Kill every worker and start another in its place, which asks what the store syncs."""
+        with self.lock:
+            for member in [m for m in self.members if not m.killed]:
+                self.kill(member)
+
     def stop(self, member: Member) -> None:
         """Stop a worker where it is."""
         member.stopped = True
@@ -127,15 +133,10 @@ class Crew:
             line["what"] == "commit"
             and line["deleted"]
             and line["t"] > since
-            and line["partition"] in partitions
+            and not partitions.isdisjoint(line["partitions"])
             for member in self.of("deletions")
             for line in self._diary(member, newest=1 << 16)
         )
-
-    def sending(self, member: Member) -> bool:
-        """Return whether a worker is sending versions, as it wrote down itself."""
-        told = [line["what"] for line in self._diary(member, newest=1 << 16)]
-        return [what for what in told if what in ("sending", "sent", "unsent")][-1:] == ["sending"]
 
     def _diary(self, member: Member, newest: int = 0) -> Iterator[dict[str, Any]]:
         path = self.diaries / f"{member.name}.jsonl"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +12,20 @@ from consumers import topics
 from tests.chaos.history import Asked, History, Json, Record, Source
 
 _SHOWN = 5
+
+
+_LABEL = b"lethe.commit.v1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a commit's record says openly, and its digest."""
+
+    model: str
+    number: int
+    prev: str
+    version: int | None
+    digest: str
 
 
 @dataclass
@@ -60,9 +76,23 @@ class Facts:
                 self.conflicts[source_of(receipt)][record.value] = receipt
             elif receipt["status"] != "DEFERRED":
                 self.finals[name][record.value] = receipt
+        self._chains: dict[str, dict[int, Link]] = {}
         self.versions: dict[str, list[Json]] = defaultdict(list)
         for record in history.topics.get(topics.VERSIONS, []):
             self.versions[record.key.decode()].append(record.data or {})
+
+    def chain(self, model: str) -> dict[int, Link]:
+        """Return the commits of a model that count, by number: the first that continues each."""
+        if model not in self._chains:
+            chain: dict[int, Link] = {}
+            for record in self.history.topics.get(topics.COMMITS, []):
+                link = link_of(record)
+                if link is None or link.model != model or link.number != len(chain):
+                    continue
+                if link.prev == (chain[link.number - 1].digest if chain else ""):
+                    chain[link.number] = link
+            self._chains[model] = chain
+        return self._chains[model]
 
     def final(self, name: tuple[str, str]) -> Json | None:
         """Return the first of a request's final receipts."""
@@ -78,6 +108,27 @@ class Facts:
         assert isinstance(rows, tuple)
         kept = (row for row in rows if row.startswith("row-"))
         return [row for row in kept if int(row.rpartition("-")[2]) < n]
+
+
+def link_of(record: Record) -> Link | None:
+    """Read the open part of a record of ``lethe.commits``, by its documented layout alone.
+
+    Three parts, each after its length, follow a label; the digest is of the label, the first part
+    with its length, the hash of the second, and the third with its length.
+    """
+    if not record.value.startswith(_LABEL):
+        return None
+    parts, at = [], len(_LABEL)
+    while at < len(record.value):
+        end = at + 4 + int.from_bytes(record.value[at : at + 4], "little")
+        parts.append(record.value[at:end])
+        at = end
+    opened, sealed, signature = parts
+    digest = hashlib.sha256(_LABEL + opened + hashlib.sha256(sealed[4:]).digest() + signature)
+    found = json.loads(opened[4:])
+    return Link(
+        found["model_id"], found["commit"], found["prev"], found["version"], digest.hexdigest()
+    )
 
 
 def _is_request(record: Record) -> bool:

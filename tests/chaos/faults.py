@@ -27,6 +27,7 @@ WEIGHTS = {
     "refresh worker: SIGKILL": 6,
     "redis: tail of its file lost": 22,
     "redis: failover to a lagging replica": 6,
+    "redis: a backup is restored": 6,
     "redis: SIGKILL": 9,
     "redis: connections reset": 9,
     "redis: cut": 6,
@@ -43,8 +44,7 @@ WEIGHTS = {
 }
 
 _PATIENCE = 4.0  # times the pause
-_SENDING_SECONDS = 60.0
-LOSSES = ("redis: tail of its file lost", "redis: failover to a lagging replica")
+NEEDS_A_FILE = ("redis: tail of its file lost", "redis: disk full")
 STOPPED = "worker: SIGSTOP past its session"
 IN_PEACE = "worker: SIGKILL, and nothing else"
 
@@ -61,11 +61,7 @@ class Happened:
 
 @dataclass
 class Faults:
-    """Draws faults and makes them happen until told to stop.
-
-    ``apart``: no loss of writes while a worker is stopped. Together they can make the one case
-    that is known to be open (docs/commit.md), which a test that must always pass leaves out.
-    """
+    """Draws faults and makes them happen until told to stop."""
 
     rng: random.Random
     crew: Crew
@@ -77,9 +73,7 @@ class Faults:
     deck: list[str] = field(default_factory=list)
     kafka_busy: threading.Lock = field(default_factory=threading.Lock)
     decks: int = 0
-    apart: bool = False
     decided: Callable[[], int] = lambda: 0
-    stop_or_loss: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, stop: threading.Event, pause: float) -> None:
         """Begin a fault every ``pause`` seconds on average; return when all have ended.
@@ -136,11 +130,8 @@ class Faults:
         busy: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         if server in ("redis", "kafka"):
             busy = self.store.busy if server == "redis" else self.kafka_busy
-        alone: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-        if self.apart and kind in (*LOSSES, STOPPED):
-            alone = self.stop_or_loss
         try:
-            with alone, busy:
+            with busy:
                 if stop.is_set():
                     return
                 begin = time.time()
@@ -152,6 +143,8 @@ class Faults:
 
     def _act(self, kind: str, server: str, what: str, rng: random.Random) -> str | None:
         """Do it; return whom it befell, None if there was nobody."""
+        if kind in NEEDS_A_FILE and self.store.durability == "none":
+            kind = "redis: SIGKILL"  # which loses as much there
         match kind:
             case "worker: SIGKILL":
                 return self._to_one("deletions", rng, self.crew.kill)
@@ -163,17 +156,16 @@ class Faults:
                 self.store.truncate(rng.uniform(0.0, 0.4), rng.randrange(2000))
             case "redis: failover to a lagging replica":
                 self.store.fail_over(rng.uniform(0.0, 0.6))
+            case "redis: a backup is restored":
+                self.store.restore(rng.choice(self.store.backups))
             case "redis: SIGKILL":
                 self.store.kill()
             case "redis: out of memory":
                 self.store.run_out_of_memory(rng.uniform(0.3, 1.5))
             case "redis: disk full":
                 self.store.fill_disk(rng.uniform(0.3, 1.5), rng.randrange(20_000))
-            case "kafka: SIGKILL":
-                self.broker.kill()
-                self.broker.start()
-            case "kafka: restart":
-                self.broker.stop()
+            case "kafka: SIGKILL" | "kafka: restart":
+                (self.broker.kill if what == "SIGKILL" else self.broker.stop)()
                 self.broker.start()
             case _:
                 self._on_the_way(server, what, rng)
@@ -215,10 +207,3 @@ class Faults:
         self.crew.stop(member)
         time.sleep(SESSION_SECONDS + rng.uniform(0.3, 2.0))
         self.crew.go_on(member)
-        if self.apart:
-            time.sleep(1.0)  # what it was about to send is on its way
-            wait_until(
-                lambda: not (member.alive() and self.crew.sending(member)),
-                _SENDING_SECONDS,
-                "a worker that was stopped has sent what it was about to",
-            )

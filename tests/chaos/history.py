@@ -55,14 +55,17 @@ class Record:
 class Final:
     """What the store holds of a model in the end."""
 
+    commit: int
+    commit_digest: str
     version: int
     digest: str
     offsets: Mapping[int, int]
     ledger: Mapping[str, int]
+    deletions_from: int  # how many were deleted before the first that is listed
     deletions: Sequence[str]
     receipts: Mapping[str, tuple[str, str]]  # request id: "F" or "P", and the receipt's JSON
     rows: frozenset[str]
-    leftovers: Mapping[str, int]  # outbox, rows to erase, deferred requests, old generations
+    leftovers: Mapping[str, int]  # deferred requests, old generations, rows that are missing
     published: NDArray[np.float64]
     theta_exact: NDArray[np.float64]
 

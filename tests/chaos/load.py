@@ -15,9 +15,9 @@ import numpy as np
 
 from consumers import topics
 from consumers.cloudevents import headers as event_headers
+from consumers.commits.publish import job_message
 from consumers.events import DELETION_REQUESTED, RefreshRequested
 from consumers.log.base import Log, Message
-from consumers.transition import job_entry
 from engine.errors import Unavailable
 from engine.policy import Size
 from engine.store.head import LimitsRecord
@@ -276,5 +276,4 @@ def refresh_order(size: Size | None, model: str, generation: int, version: int) 
         reason="ordered",
         size=size,
     )
-    entry = job_entry(event, datetime.now(UTC))
-    return Message(entry.topic, entry.key, entry.value, entry.headers)
+    return job_message(event, datetime.now(UTC))

@@ -18,7 +18,7 @@ from consumers.subscriber import ModelSubscriber
 from consumers.transition import published_digest
 from engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
 from engine.objective import Kind
-from engine.store.connection import Barrier, connect
+from engine.store.connection import NoBarrier, connect
 from engine.store.snapshot import Snapshot, take_snapshot
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
@@ -110,7 +110,7 @@ def look(url: str, models: Sequence[str], sight: Sight, stop: threading.Event) -
         try:
             if store is None:
                 client = connect(url)
-                store = ModelStore(client, Barrier(client, relaxed=True))
+                store = ModelStore(client, NoBarrier())
             state = store.load_model(model)
             sight.reads.append(read_of("state", state))
             snapshot = take_snapshot(store, model)
@@ -144,7 +144,7 @@ def mismatch_of(snapshot: Snapshot) -> float:
     if state.meta.config.blocks == 1:
         B = rows.X[some] @ snapshot.W[some].T
         worst = float(np.abs(B - B.T).max() / np.abs(B).max())
-    if state.meta.config.kind is Kind.LINEAR and not state.meta.awaiting_rebuild:
+    if state.meta.config.kind is Kind.LINEAR and not state.awaiting_rebuild:
         theta = state.stream.theta_exact
         pull = rows.X.T @ (rows.X @ theta - rows.y)
         gradient = pull + state.generation.objective.penalty[:, None] * theta

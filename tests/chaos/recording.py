@@ -9,20 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from consumers import topics
-from consumers.log.base import Consumer, Log, Message, Partition, Producer
+from consumers.log.base import Appended, Consumer, Flush, Log, Message, Partition, Producer
 from consumers.log.wrapped import WrappedLog
-from engine.store.commit import Commit
-from engine.store.connection import Barrier, reachable, text
-from engine.store.erasing import Moment, pass_by
-from engine.store.store import ModelStore
-
-LINEAGE = "chaos:lineage"
-"""Key of the store's present lineage: a number that rises when the store loses writes."""
+from engine.store.apply import Change
+from engine.store.connection import Barrier
+from engine.store.store import Answer, ModelStore
 
 
 class Diary:
@@ -49,46 +45,39 @@ def read_diaries(directory: Path) -> list[dict[str, Any]]:
 
 
 class RecordedStore(ModelStore):
-    """A store that writes down every commit that the server accepted, and in which lineage."""
+    """A store that writes down what came of each commit that it was told to apply."""
 
     def __init__(self, client: Any, barrier: Barrier, diary: Diary) -> None:
         super().__init__(client, barrier)
         self._diary = diary
 
-    def commit(self, commit: Commit, committed: Moment = pass_by) -> int:
-        """Commit, then ask on the same connection which lineage took it."""
-        begun = time.time()
-        sequence = super().commit(commit, committed)
-        facts: dict[str, Any] = {
-            "begun": begun,
-            "model": commit.keys.tag,
-            "expected": commit.expected.commit_seq,
-            "sequence": sequence,
-            "version": commit.expected.version,
-            "digest": commit.expected.digest,
-            "partition": commit.partition,
-            "next_offset": commit.next_offset,
-            "deleted": len(commit.deleted),
-            "lineage": None,
-        }
-        try:
-            with reachable(self._writer):
-                found = self._writer.get(LINEAGE)
-            facts["lineage"] = None if found is None else int(text(found))
-        finally:
-            # A break is passed on: it may be the only notice of a failover that the worker gets.
-            self._diary.write("commit", **facts)
-        return sequence
+    def apply(
+        self, changes: Sequence[Change], queue: Callable[[Any], None] | None = None
+    ) -> tuple[list[Answer], list[Any]]:
+        """Apply, and write down each answer."""
+        answers, noted = super().apply(changes, queue)
+        for change, answer in zip(changes, answers, strict=True):
+            self._diary.write(
+                "commit",
+                model=change.keys.model_id,
+                commit=change.commit,
+                digest=change.digest,
+                offset=change.place.offset,
+                applied=str(answer.applied),
+                partitions=list(change.offsets),
+                deleted=len(change.deleted),
+            )
+        return answers, noted
 
 
-class RecordedProducer:
+class RecordedProducer(Producer):
     """A producer that writes down which versions it sends, before and after."""
 
     def __init__(self, producer: Producer, diary: Diary) -> None:
         self._producer = producer
         self._diary = diary
 
-    def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
+    def begin(self, messages: Iterable[Message]) -> Flush:
         """Send."""
         batch = list(messages)
         named = [
@@ -98,19 +87,36 @@ class RecordedProducer:
             for said in [json.loads(message.value or b"{}")]
         ]
         if not named:
-            self._producer.publish(batch, timeout)
-            return
+            return self._producer.begin(batch)
         self._diary.write("sending", versions=named)
-        came = "unsent"
         try:
-            self._producer.publish(batch, timeout)
-            came = "sent"
-        finally:
-            self._diary.write(came, versions=named)
+            return RecordedFlush(self._producer.begin(batch), self._diary, named)
+        except BaseException:
+            self._diary.write("unsent", versions=named)
+            raise
 
     def close(self) -> None:
         """Release the connection."""
         self._producer.close()
+
+
+class RecordedFlush:
+    """Writes down whether the versions were acknowledged."""
+
+    def __init__(self, flush: Flush, diary: Diary, named: Sequence[object]) -> None:
+        self._flush = flush
+        self._diary = diary
+        self._named = named
+
+    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
+        """Wait."""
+        came = "unsent"
+        try:
+            placed = self._flush.wait(timeout)
+            came = "sent"
+        finally:
+            self._diary.write(came, versions=self._named)
+        return placed
 
 
 class RecordedConsumer:

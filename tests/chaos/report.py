@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from tests.chaos.facts import Verdict
-from tests.chaos.faults import IN_PEACE, STOPPED
+from tests.chaos.faults import IN_PEACE
 from tests.chaos.history import History, Json
 from tests.chaos.run import Outcome, Settings
 from tests.servers import ROOT
@@ -35,7 +35,8 @@ def recoveries(history: History, outcome: Outcome, kind: str) -> list[float]:
         elif line["what"] == "lost":
             held.get(who, set()).difference_update(line["partitions"])
         elif line["what"] == "commit" and line["deleted"]:
-            applied.setdefault(line["partition"], []).append(line["t"])
+            for partition in line["partitions"]:
+                applied.setdefault(partition, []).append(line["t"])
     times = []
     for who, moment in kills.items():
         for partition in held.get(who, ()):
@@ -56,6 +57,8 @@ def figures(
     lost = [loss for loss in outcome.store.losses if loss.commits]
     kinds = Counter(loss.how for loss in lost)
     problems = list(outcome.failures) + [f"a fault failed: {e}" for e in outcome.faults.errors]
+    if not history.topics:
+        history.topics["lethe.receipts"] = []
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "commit": _commit(),
@@ -72,7 +75,13 @@ def figures(
         "rows_deleted": sum(len(final.ledger) for final in history.finals.values()),
         "garbage": len(history.garbage),
         "versions": len({(one.model, one.version) for one in history.live}),
-        "commits": sum(line["what"] == "commit" for line in history.diaries),
+        "durability": settings.durability,
+        "commits": sum(
+            line["what"] == "commit" and line["applied"] == "APPLIED" for line in history.diaries
+        ),
+        "data_lost": sum(
+            (r.data or {}).get("code") == "DATA_LOST" for r in history.topics["lethe.receipts"]
+        ),
         "faults": len(outcome.faults.happened),
         "faults_by_kind": dict(sorted(outcome.faults.counts().items())),
         "fault_seconds_by_kind": {
@@ -80,12 +89,14 @@ def figures(
             for kind in sorted(outcome.faults.counts())
         },
         "losses": {
-            "truncations": sum(one.how == "truncation" for one in outcome.store.losses),
-            "failovers": sum(one.how == "failover" for one in outcome.store.losses),
-            "truncations_that_lost_commits": kinds["truncation"],
-            "failovers_that_lost_commits": kinds["failover"],
-            "commits_lost": sum(loss.commits for loss in lost),
+            how: {
+                "happened": sum(one.how == how for one in outcome.store.losses),
+                "lost commits": kinds[how],
+                "commits lost": sum(one.commits for one in lost if one.how == how),
+            }
+            for how in sorted({one.how for one in outcome.store.losses})
         },
+        "losses_by_durability": dict(Counter(one.durability for one in lost)),
         "refreshes": _refreshes(history),
         "recovery_seconds": _spread(recoveries(history, outcome, IN_PEACE)),
         "recovery_seconds_among_other_faults": _spread(
@@ -103,7 +114,7 @@ def figures(
             for verdict in verdicts
         ],
         "halts": dict(outcome.halts),
-        "forks": forks(history, outcome),
+        "forks": forks(history),
         "problems": problems,
         "failed": bool(problems or not verdicts or any(verdict.wrong for verdict in verdicts)),
     }
@@ -119,38 +130,19 @@ def _commit() -> str | None:
     return done.stdout.strip() or None
 
 
-def forks(history: History, outcome: Outcome) -> list[str]:
-    """Return, for each version that has two digests, who sent each and when, and what was lost.
-
-    One is known (docs/commit.md): a worker that was stopped between reading the outbox and
-    sending, across a loss of the commit. It is told apart by its stop; it stays a failure.
-    """
+def forks(history: History) -> list[str]:
+    """Return, for each version that was sent with two digests, who sent each and when."""
     sent: dict[tuple[str, int], dict[str, tuple[str, float]]] = {}
     for line in history.diaries:
         if line["what"] == "sending":
             for model, version, digest in line["versions"]:
                 sent.setdefault((model, version), {}).setdefault(digest, (line["who"], line["t"]))
-    stops = {
-        one.whom: (one.begin, one.end) for one in outcome.faults.happened if one.kind == STOPPED
-    }
-    told = []
-    for (model, version), digests in sent.items():
-        if len(digests) < 2:
-            continue
-        times = sorted((t, who, digest[:12]) for digest, (who, t) in digests.items())
-        first, last = times[0][0], times[-1][0]
-        lost = [loss for loss in outcome.store.losses if first - 60 < loss.begin < last]
-        late = times[-1][1]
-        known = late in stops and any(
-            stops[late][0] < loss.end and loss.begin < stops[late][1] for loss in lost
-        )
-        told.append(
-            f"{model} version {version} was sent as "
-            + " and as ".join(f"{digest} by {who} at {t:.3f}" for t, who, digest in times)
-            + f"; losses before the last: {[(loss.how, round(loss.begin, 3)) for loss in lost]}"
-            + ("; the last sender had been stopped across one: the known case" if known else "")
-        )
-    return told
+    return [
+        f"{model} version {version} was sent as "
+        + " and as ".join(f"{d[:12]} by {who} at {t:.3f}" for d, (who, t) in digests.items())
+        for (model, version), digests in sent.items()
+        if len(digests) > 1
+    ]
 
 
 def _spread(times: list[float]) -> dict[str, float | None]:
@@ -180,8 +172,12 @@ def report(found: Figures) -> str:
         f"{found['rows_deleted']} rows deleted, {found['faults']} faults in "
         f"{found['seconds_of_faults']:g} s; {found['seconds']:g} s in all",
         *(f"  {count:6d}  {kind}" for kind, count in found["faults_by_kind"].items()),
-        "losses of acknowledged writes: "
-        + ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in found["losses"].items()),
+        *(
+            f"  {how}: {n['happened']}, {n['lost commits']} lost {n['commits lost']} commits"
+            for how, n in found["losses"].items()
+        ),
+        f"losses by what the store synced: {found['losses_by_durability']}; "
+        f"answers DATA_LOST: {found['data_lost']}",
         "refreshes: " + ", ".join(f"{n} {size}" for size, n in found["refreshes"].items()),
         f"from kill -9 of a worker to the next applied request of its partitions: median "
         f"{peace['median']} s, worst {peace['worst']} s (of {peace['partitions']}); while other "

@@ -10,18 +10,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import redis
 
 from consumers import topics
-from consumers.log.base import Reader
-from consumers.log.kafka import KafkaLog
-from consumers.registration import register
-from engine.errors import LetheError, ModelExists, Unavailable
+from consumers.kafka_client import kafka_log
+from consumers.log.base import Producer, Reader
+from consumers.refresh_order import is_stuck
+from consumers.registration import Registrar
+from consumers.settings import load_settings
+from engine.errors import LetheError, Unavailable
 from engine.policy import Size
 from engine.store.connection import Barrier, connect
-from engine.store.keys import ModelKeys
+from engine.store.keys import ModelKeys, PartitionKeys
 from engine.store.store import ModelStore
 from tests.chaos.collect import Search, files_of, read_final, read_topics, values_of
 from tests.chaos.crew import SESSION_SECONDS, Crew, wait_until
@@ -31,14 +33,15 @@ from tests.chaos.load import Plan, Producers, plans, refresh_order
 from tests.chaos.proxy import Proxies
 from tests.chaos.readers import Sight, Watcher, look, receipts_to, subscribe
 from tests.chaos.recording import read_diaries
-from tests.chaos.store_pair import StorePair
+from tests.chaos.store_pair import DURABILITIES, Durability, StorePair
 from tests.servers import KafkaProcess, free_port
-from tests.support.platform import config_of, training_data
+from tests.support.platform import config_of, seals, training_data
 
 _WORKERS = 3
 _REFRESHERS = 2
 _PARTITIONS = 4
 _HEAL_SECONDS = 300.0
+_TIMER_SECONDS = 15.0
 
 
 @dataclass
@@ -55,15 +58,20 @@ class Settings:
         Seconds between the beginnings of faults, on average.
     rate
         Requests a second, while the workers keep up.
-    apart
-        Whether writes are never lost while a worker is stopped (`Faults`).
+    durability
+        What the store promises: one of `DURABILITIES`, or ``mixed`` for a third of the run each.
     """
 
     seconds: float
     seed: int
     pause: float = 2.0
     rate: float = 100.0
-    apart: bool = False
+    durability: Durability | Literal["mixed"] = "mixed"
+
+    @property
+    def phases(self) -> tuple[Durability, ...]:
+        """What the store promises, one after the other."""
+        return DURABILITIES if self.durability == "mixed" else (self.durability,)
 
     @property
     def kills(self) -> int:
@@ -103,6 +111,8 @@ class Run:
         self._load: list[threading.Thread] = []
         self._watch: list[threading.Thread] = []
         self._closing: list[Callable[[], None]] = []
+        self._live: dict[str, str] = {}
+        self._behind: list[str] = []  # what was not at rest when it was last looked at
         self.sight = Sight()
         self.history = History()
 
@@ -138,6 +148,7 @@ class Run:
             self._say("the last rebuilds are done")
         except TimeoutError as error:
             outcome.failures.append(f"liveness: {error}; {self._missing()}")
+            self._say(outcome.failures[-1])
         self._read_back(outcome)
         outcome.seconds["all"] = time.monotonic() - begin
         return outcome
@@ -155,7 +166,8 @@ class Run:
         self.broker.start()
         target = int(self.broker.bootstrap.rpartition(":")[2])
         self.proxies.tell("open", "kafka", target=target)
-        self.log = KafkaLog(f"127.0.0.1:{advertised}", client_id="chaos")
+        # LETHE_KAFKA_CLIENT says which client, here and in the workers.
+        self.log = kafka_log(load_settings({}), "chaos", bootstrap=f"127.0.0.1:{advertised}")
         self.log.ensure_topics(topics.specs(_PARTITIONS))
         self._plans = plans(self._rng, self.settings.rows)
         self.history.data = {plan.name: plan.data for plan in self._plans}
@@ -179,23 +191,21 @@ class Run:
         self.faults = Faults(
             random.Random(self._rng.random()), self.crew, self.store, self.broker, self.proxies
         )
-        self.faults.apart = self.settings.apart
         self.faults.decided = lambda: len(self.producers.answered)
 
     def _register(self, plan: Plan) -> None:
         store, producer, reader = self._model_store(), self.log.producer(), self.log.reader()
         config = config_of(plan.data, plan.name, plan.method, plan.budget, plan.limits)
         try:
-            register(store, producer, reader, config, training_data(plan.data))
-        except ModelExists:
-            pass
+            registrar = Registrar(store, producer, reader, seals())
+            registrar.register(config, training_data(plan.data))
         finally:
             for one in (store, producer, reader):
                 one.close()
 
     def _model_store(self) -> ModelStore:
         client = connect(self.store.url)
-        return ModelStore(client, Barrier(client, relaxed=False))
+        return ModelStore(client, Barrier(client, required=False))
 
     # -- load and watchers ----------------------------------------------------------------------
 
@@ -241,15 +251,33 @@ class Run:
         stop = threading.Event()
         faults = threading.Thread(target=self.faults.run, args=(stop, self.settings.pause))
         faults.start()
-        deadline = time.monotonic() + self.settings.seconds
         told = time.monotonic()
-        while time.monotonic() < deadline:
-            time.sleep(0.5)
-            if time.monotonic() - told > 30:
-                told = time.monotonic()
-                self._say(self._progress())
+        for phase in self.settings.phases:
+            self._promise(phase)
+            deadline = time.monotonic() + self.settings.seconds / len(self.settings.phases)
+            while time.monotonic() < deadline:
+                time.sleep(0.5)
+                self._snapshot_new_generations()
+                if time.monotonic() - told > 30:
+                    told = time.monotonic()
+                    self._say(self._progress())
         stop.set()
         faults.join()
+
+    def _promise(self, durability: Durability) -> None:
+        """Let the store promise more or less, and start workers that know of it."""
+        if durability != self.store.durability:
+            self._say(f"from now on the store syncs: {durability}")
+            self.store.promise(durability)
+            self.crew.kill_all()
+
+    def _snapshot_new_generations(self) -> None:
+        """Take a snapshot once some model has another generation: whoever keeps no file does so."""
+        with self.store.busy:
+            live = self.store.generations()
+            if live != self._live:
+                self.store.snapshot()
+                self._live = live
 
     def _progress(self) -> str:
         return (
@@ -284,34 +312,64 @@ class Run:
 
     def _wait_until_decided(self) -> None:
         raw, store, reader = connect(self.store.url), self._model_store(), self.log.reader()
+        producer, deadline = self.log.producer(), time.monotonic() + _HEAL_SECONDS
+        due = time.monotonic() + _TIMER_SECONDS
         try:
-            wait_until(
-                lambda: not self.producers.waiting() and self._at_rest(raw, store, reader),
-                _HEAL_SECONDS,
-                "not everything is decided",
-            )
+            while not self._at_rest(raw, store, reader) or self.producers.waiting():
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not everything is decided within {_HEAL_SECONDS:g} s")
+                if time.monotonic() > due:
+                    due = time.monotonic() + _TIMER_SECONDS
+                    self._order_what_is_stuck(store, producer)
         finally:
-            for one in (raw, store, reader):
+            for one in (raw, store, reader, producer):
                 one.close()
+
+    def _order_what_is_stuck(self, store: ModelStore, producer: Producer) -> None:
+        """Do what the timer of `lethe refresh --due` does (docs/operations.md).
+
+        A refresh whose worker was killed three times has failed, and no commit comes any more that
+        orders another one.
+        """
+        with contextlib.suppress(Unavailable):
+            for plan in self._plans:
+                state = store.load_model(plan.name)
+                if is_stuck(state):
+                    generation = state.meta.generation
+                    order = refresh_order(Size.REBUILD, plan.name, generation, state.version)
+                    producer.publish([order])
 
     def _at_rest(self, raw: redis.Redis, store: ModelStore, reader: Reader) -> bool:
         """Return whether every record is passed and nothing waits in the store."""
         time.sleep(0.2)
         with contextlib.suppress(Unavailable, redis.ConnectionError, redis.TimeoutError):
-            for topic in (topics.REFRESH_JOBS, topics.DELETIONS):
-                for partition in reader.partitions(topic):
-                    passed = store.handover.watermark(str(partition)) or 0
-                    if reader.bounds(partition).end > passed:
-                        return False
-            return not any(
-                raw.xlen(keys.outbox) or raw.scard(keys.erase) or raw.hlen(keys.deferred)
-                for keys in (ModelKeys.of_model(plan.name) for plan in self._plans)
-            )
+            self._behind = [
+                *(
+                    f"{partition} at {passed} of {end}"
+                    for topic in (topics.REFRESH_JOBS, topics.DELETIONS)
+                    for partition, end in reader.ends(reader.partitions(topic)).items()
+                    if end > (passed := store.cursors.watermark(str(partition)) or 0)
+                ),
+                *(
+                    f"{partition} at {cursors} of {end}"
+                    for partition, end in reader.ends(reader.partitions(topics.COMMITS)).items()
+                    if end > (cursors := store.cursors.read(PartitionKeys(partition.index))).lowest
+                ),
+                *(
+                    f"deferred requests of {plan.name}"
+                    for plan in self._plans
+                    if raw.hlen(ModelKeys(plan.name).deferred)
+                ),
+            ]
+            return not self._behind
         return False
 
     def _missing(self) -> str:
         waiting = sorted(self.producers.waiting())
-        return f"{len(waiting)} requests without a final receipt, such as {waiting[:3]}"
+        return (
+            f"{len(waiting)} requests without a final receipt, such as {waiting[:3]}; "
+            f"{self._behind}"
+        )
 
     def _last_rebuilds(self) -> None:
         """Rebuild every model, so that nothing derived from deleted rows is left."""
@@ -374,13 +432,12 @@ class Run:
         for key in raw.scan_iter(count=1000):
             if raw.ttl(key) >= 0:
                 raw.unlink(key)
+        self.store.promise("always")
         self.store.settle()
         for server in (self.store.primary, self.store.replica):
             self.store.rewrite(server)
-        files = [
-            self.store.primary.data / "appendonlydir",
-            self.store.replica.data / "appendonlydir",
-        ]
+        self.store.snapshot()
+        files = [self.store.primary.data, self.store.replica.data]
         for name, path in zip(("primary", "replica"), files, strict=True):
             self.history.remains[f"files of the {name}"] = search.count(files_of([path]))
         kept = [

@@ -10,6 +10,7 @@ import numpy as np
 
 from consumers import topics
 from tests.chaos.checker import digest_of
+from tests.chaos.facts import Link, link_of
 from tests.chaos.history import Asked, Final, History, Json, Live, Read, Record
 from tests.chaos.load import make
 from tests.oracles import retrain
@@ -84,21 +85,25 @@ def history() -> History:
         if receipt["model_id"] == MODEL and receipt["code"] is None:
             stored[receipt["request_id"]] = ("F", record.value.decode())
     newest = versions[-1]
+    made.topics[topics.COMMITS] = commits = [commit_record(i) for i in range(len(versions))]
     made.finals[MODEL] = Final(
+        commit=len(versions) - 1,
+        commit_digest=_link(commits[-1]).digest,
         version=newest["version"],
         digest=newest["digest"],
         offsets={0: len(sent)},
         ledger=ledger,
-        deletions=list(ledger),
+        deletions_from=2,
+        deletions=list(ledger)[2:],
         receipts=stored,
         rows=frozenset(f"row-{i}" for i in range(_ROWS)) - ledger.keys(),
-        leftovers={"messages in the outbox": 0},
+        leftovers={"requests that wait": 0},
         published=np.zeros((4, 1)),
         theta_exact=np.zeros((4, 1)),
     )
     made.live = [Live("watcher", MODEL, v["version"], v["digest"]) for v in versions]
     made.reads = [Read("state", MODEL, 1, versions[1]["digest"], versions[1]["parameters_digest"])]
-    made.diaries = [_commit(float(i), "deletions-1", i, i + 1) for i in range(4)]
+    made.diaries = [_applied(float(i), "deletions-1", _link(commits[i])) for i in range(4)]
     made.remains = {"memory of the store": {"live": 21, "deleted": 0}}
     return made
 
@@ -132,6 +137,8 @@ def _version(before: Json | None, request_ids: list[str], deleted: int) -> Json:
         "error": {"value": 0.0, "bound": 1e-9},
         "request_ids": request_ids,
         "refresh": None,
+        "commit": number,
+        "commit_prev": _link(commit_record(number - 1)).digest if number else "",
     }
     return {**version, "digest": digest_of(version)}
 
@@ -172,8 +179,24 @@ def _receipt(record: Record, status: str, **more: Any) -> Json:
     return {**receipt, **more}
 
 
-def _commit(t: float, who: str, expected: int, sequence: int) -> Json:
+def commit_record(number: int, prev: str | None = None, offset: int | None = None) -> Record:
+    """Return the record of a commit, each of which makes a version; ``prev`` if it is forged."""
+    before = _link(commit_record(number - 1)).digest if number and prev is None else prev or ""
+    opened = {"model_id": MODEL, "commit": number, "prev": before, "version": number}
+    parts = (json.dumps(opened).encode(), b"sealed", b"")
+    framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    source = (topics.COMMITS, 0, number if offset is None else offset)
+    return Record(source, MODEL.encode(), b"lethe.commit.v1\n" + framed)
+
+
+def _link(record: Record) -> Link:
+    link = link_of(record)
+    assert link is not None
+    return link
+
+
+def _applied(t: float, who: str, link: Link) -> Json:
     return {
-        "t": t, "who": who, "what": "commit", "model": MODEL, "expected": expected,
-        "sequence": sequence, "lineage": 1, "partition": "id/0", "deleted": 1,
+        "t": t, "who": who, "what": "commit", "model": MODEL, "commit": link.number,
+        "digest": link.digest, "applied": "APPLIED", "partitions": ["id/0"], "deleted": 1,
     }  # fmt: skip

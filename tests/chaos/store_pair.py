@@ -4,6 +4,11 @@ Clients know one address, ``redis`` of the proxies. The replica follows the prim
 route ``replication``, which is held before a failover, so that the replica lags by what is
 written meanwhile. Each method leaves a store that works, if not the same one.
 
+How much the servers promise (`Durability`) can be changed while they run. Without an append-only
+file a server that is killed comes back as its newest snapshot has it, which `snapshot` takes:
+whoever runs this does so after each registration and each new generation, as docs/operations.md
+says for such a store. Snapshots are kept as backups, of which any can be restored at any time.
+
 A full disk: ``RLIMIT_FSIZE`` of the server's process is lowered to what its append-only file
 has now (``prlimit``: needs no privileges). The next write fails with EFBIG, and a server with
 ``appendfsync always`` ends, as on a disk that is full; it ends again and again until there is
@@ -14,21 +19,21 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import shutil
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import redis
 
 from engine.store.connection import text
-from engine.store.keys import MODELS, ModelKeys
+from engine.store.keys import ModelKeys, every_partition
 from tests.chaos.crew import wait_until
 from tests.chaos.proxy import Proxies
-from tests.chaos.recording import LINEAGE
 from tests.servers import ValkeyProcess, free_port
 
 _SYNC_SECONDS = 60.0
@@ -42,12 +47,19 @@ _SETTINGS = {
 }
 
 
+Durability = Literal["always", "everysec", "none"]
+"""``appendfsync``, or no append-only file at all."""
+
+DURABILITIES: tuple[Durability, ...] = get_args(Durability)
+_BACKUPS = 12  # kept: the first one, and the newest
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Acknowledged commits that the store lost, and how. Times are of the machine's clock."""
 
     how: str
-    lineage: int
+    durability: Durability
     commits: int
     begin: float
     end: float
@@ -71,7 +83,8 @@ class StorePair:
     proxies: Proxies
     losses: list[Loss] = field(default_factory=list)
     busy: threading.RLock = field(default_factory=threading.RLock)
-    lineage: int = 0
+    durability: Durability = "always"
+    backups: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.port, self._replication = free_port(), free_port()
@@ -89,7 +102,6 @@ class StorePair:
         self.proxies.tell("listen", "replication", port=self._replication, target=self.primary.port)
         self.primary.start()
         self.replica.start()
-        self._new_lineage(self.primary)
         self._follow()
 
     def close(self) -> None:
@@ -97,13 +109,61 @@ class StorePair:
         self.primary.close()
         self.replica.close()
 
-    # -- faults that lose nothing -------------------------------------------------------------
+    # -- what they promise ----------------------------------------------------------------------
+
+    def promise(self, durability: Durability) -> None:
+        """Have both servers promise this from now on, also when they are started again."""
+        with self.busy:
+            self.durability = durability
+            for server in (self.primary, self.replica):
+                self._promise(server)
+            self.snapshot()
+
+    def _promise(self, server: ValkeyProcess) -> None:
+        appends = "no" if self.durability == "none" else "yes"
+        fsync = "everysec" if self.durability == "none" else self.durability
+        server.settings |= {"appendonly": appends, "appendfsync": fsync}
+        with self._client(server) as client:
+            client.config_set("appendfsync", fsync)
+            client.config_set("appendonly", appends)
+        if appends == "yes":
+            self._written(server)
+
+    def snapshot(self) -> None:
+        """Write both servers' snapshots now, and keep the primary's as a backup."""
+        with self.busy:
+            for server in (self.primary, self.replica):
+                with self._client(server) as client, contextlib.suppress(redis.BusyLoadingError):
+                    wait_until(lambda: self._saved(client), _SYNC_SECONDS, "a snapshot")
+            kept = self.directory / f"backup-{time.time_ns()}.rdb"
+            shutil.copy(self.primary.data / "dump.rdb", kept)
+            self.backups.append(kept)
+            while len(self.backups) > _BACKUPS:
+                self.backups.pop(1 + len(self.backups) // 3).unlink()
+
+    def generations(self) -> dict[str, str]:
+        """Return the name of every model's live generation."""
+        with self._client(self.primary) as client:
+            names = [text(n) for p in every_partition() for n in client.smembers(p.models)]
+            return {name: text(client.hget(ModelKeys(name).head, "rows") or b"") for name in names}
+
+    @staticmethod
+    def _saved(client: redis.Redis) -> bool:
+        try:
+            return bool(client.save())
+        except redis.ResponseError:  # one is being written, or sent to the replica
+            return False
+
+    # -- faults that lose nothing, if there is an append-only file --------------------------------
 
     def kill(self) -> None:
-        """Kill the primary with SIGKILL and start it again: every acknowledged write is there."""
+        """Kill the primary with SIGKILL and start it again: as far as its files say."""
         with self.busy:
+            before, begin = self._commits(self.primary), time.time()
             self.primary.kill()
             self.primary.start()
+            if self.durability == "none":
+                self._lost("kill without a file", before, begin)
             self._follow()
 
     def run_out_of_memory(self, seconds: float) -> None:
@@ -170,6 +230,21 @@ class StorePair:
             self.proxies.tell("open", "redis", target=self.primary.port)
             self._follow()
 
+    def restore(self, backup: Path) -> None:
+        """Kill the primary, and start it with what a backup has."""
+        with self.busy:
+            before, begin = self._commits(self.primary), time.time()
+            self.proxies.tell("close", "redis")
+            self.primary.kill()
+            shutil.rmtree(self.primary.data / "appendonlydir", ignore_errors=True)
+            shutil.copy(backup, self.primary.data / "dump.rdb")
+            self.primary.settings["appendonly"] = "no"  # else it looks for no snapshot
+            self.primary.start()
+            self._promise(self.primary)
+            self._lost("restored backup", before, begin)
+            self.proxies.tell("open", "redis", target=self.primary.port)
+            self._follow()
+
     def fail_over(self, lag: float) -> None:
         """Hold the replication for a while, kill the primary, and promote the replica."""
         with self.busy:
@@ -189,7 +264,7 @@ class StorePair:
             self._follow()
 
     def _commits_made(self, seconds: float) -> dict[str, int]:
-        """Wait until something was committed, and ``seconds`` more; return all commit_seqs."""
+        """Wait until something was committed, and ``seconds`` more; return all commits."""
         first = self._commits(self.primary)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self._commits(self.primary) == first and time.monotonic() < deadline:
@@ -198,23 +273,21 @@ class StorePair:
         return self._commits(self.primary)
 
     def _lost(self, how: str, before: dict[str, int], begin: float) -> None:
-        """Begin a new lineage; count what is not there any more."""
+        """Count what is not there any more."""
         after = self._commits(self.primary)
-        self._new_lineage(self.primary)
         lost = sum(max(0, seen - after.get(model, 0)) for model, seen in before.items())
-        self.losses.append(Loss(how, self.lineage, lost, begin, time.time()))
-
-    def _new_lineage(self, server: ValkeyProcess) -> None:
-        self.lineage += 1
-        with self._client(server) as client:
-            client.set(LINEAGE, self.lineage)
+        self.losses.append(Loss(how, self.durability, lost, begin, time.time()))
 
     def _commits(self, server: ValkeyProcess) -> dict[str, int]:
-        """Return the commit_seq of every model."""
+        """Return the number of every model's newest commit."""
         with self._client(server) as client:
-            names = sorted(text(name) for name in client.smembers(MODELS))
-            found = [client.hget(ModelKeys.of_model(n).head, "commit_seq") for n in names]
-        return {name: int(seq or 0) for name, seq in zip(names, found, strict=True)}
+            names = sorted(
+                text(name)
+                for partition in every_partition()
+                for name in client.smembers(partition.models)
+            )
+            found = [client.hget(ModelKeys(name).head, "commit") for name in names]
+        return {name: int(number or 0) for name, number in zip(names, found, strict=True)}
 
     # -- the two ----------------------------------------------------------------------------------
 
@@ -262,9 +335,18 @@ class StorePair:
             self.rewrite(self.primary)
             self._caught_up()
             self.rewrite(self.replica)
+            self.snapshot()
 
     def rewrite(self, server: ValkeyProcess) -> None:
         """Have a server write its append-only file anew, and wait for it."""
+        self._written(server)
+        with self._client(server) as client:
+            client.bgrewriteaof()
+        time.sleep(0.02)
+        self._written(server)
+
+    def _written(self, server: ValkeyProcess) -> None:
+        """Wait until no rewrite is under way."""
         with self._client(server) as client:
 
             def idle() -> bool:
@@ -272,9 +354,6 @@ class StorePair:
                 busy = now["aof_rewrite_in_progress"] or now["aof_rewrite_scheduled"]
                 return not busy and now.get("aof_last_bgrewrite_status") == "ok"
 
-            wait_until(idle, _SYNC_SECONDS, "an earlier rewrite ends")
-            client.bgrewriteaof()
-            time.sleep(0.02)
             wait_until(idle, _SYNC_SECONDS, "the append-only file is rewritten")
 
     def settle(self) -> None:

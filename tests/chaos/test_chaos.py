@@ -36,7 +36,6 @@ def test_a_minute_of_faults_breaks_no_promise() -> None:
         str(SECONDS),
         "--seed",
         str(SEED),
-        "--apart",
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == MISSING:

@@ -11,7 +11,7 @@ from tests.chaos.bound import theta_within_its_bound
 from tests.chaos.checker import judge
 from tests.chaos.facts import Facts
 from tests.chaos.history import History, Live, Read, Record
-from tests.chaos.small import MODEL, altered, history, moved
+from tests.chaos.small import MODEL, altered, commit_record, history, moved
 
 
 def verdicts(made: History) -> dict[str, list[str]]:
@@ -134,16 +134,32 @@ def _unpublished_receipt(made: History) -> None:
     made.finals[MODEL] = moved(final, receipts={**final.receipts, "z": ("F", "{}")})
 
 
-def _outbox_not_empty(made: History) -> None:
-    made.finals[MODEL] = moved(made.finals[MODEL], leftovers={"messages in the outbox": 1})
+def _rows_missing(made: History) -> None:
+    made.finals[MODEL] = moved(made.finals[MODEL], leftovers={"live rows without a record": 1})
 
 
 def _zombie_commit(made: History) -> None:
-    made.diaries.append({**made.diaries[3], "who": "deletions-2", "t": 9.0})
+    made.diaries.append({**made.diaries[3], "who": "deletions-2", "digest": "d" * 64})
 
 
-def _commit_on_an_old_state(made: History) -> None:
-    made.diaries.append({**made.diaries[3], "sequence": 5, "expected": 2, "t": 9.0})
+def _commit_that_is_not_in_the_log(made: History) -> None:
+    made.diaries.append({**made.diaries[3], "commit": 4})
+
+
+def _void_commit_was_published(made: History) -> None:
+    commits = made.topics[topics.COMMITS]
+    commits[3] = commit_record(3, prev="c" * 64)
+
+
+def _commit_of_no_version(made: History) -> None:
+    commits = made.topics[topics.COMMITS]
+    commits.append(commit_record(4))
+    digest = Facts(made).chain(MODEL)[4].digest
+    made.finals[MODEL] = moved(made.finals[MODEL], commit=4, commit_digest=digest)
+
+
+def _store_behind_the_log(made: History) -> None:
+    made.finals[MODEL] = moved(made.finals[MODEL], commit=2)
 
 
 def _mixed_generations(made: History) -> None:
@@ -216,9 +232,12 @@ DEFECTS: dict[Callable[[History], None], str] = {
     _state_behind: "facts of the stored state that the log does not have, or the other way",
     _undecided_record: "facts of the stored state that the log does not have, or the other way",
     _unpublished_receipt: "facts of the stored state that the log does not have, or the other way",
-    _outbox_not_empty: "facts of the stored state that the log does not have, or the other way",
-    _zombie_commit: "accepted writes by zombies",
-    _commit_on_an_old_state: "accepted writes by zombies",
+    _rows_missing: "facts of the stored state that the log does not have, or the other way",
+    _zombie_commit: "commits that a store took and the log does not have",
+    _commit_that_is_not_in_the_log: "commits that a store took and the log does not have",
+    _void_commit_was_published: "commits or versions that do not belong together",
+    _commit_of_no_version: "commits or versions that do not belong together",
+    _store_behind_the_log: "commits or versions that do not belong together",
     _mixed_generations: "reads of two generations mixed",
     _theta_of_another_version: "reads of two generations mixed",
     _missing_dead_letter: "unreadable records not exactly once in dead letters",

@@ -19,12 +19,14 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from consumers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.log.kafka import KafkaLog
+from consumers.kafka_client import kafka_log
 from consumers.refresh_worker import RefreshWorker
+from consumers.settings import load_settings
 from consumers.telemetry import configure_logging
 from engine.errors import Unavailable
 from engine.store.connection import Barrier, connect
 from tests.chaos.recording import Diary, RecordedLog, RecordedStore
+from tests.support.platform import seals
 
 _TRY_SECONDS = 0.2
 
@@ -76,19 +78,20 @@ def _reach(orders: dict[str, Any], diary: Diary) -> DeletionWorker | RefreshWork
     while True:
         try:
             log = RecordedLog(
-                KafkaLog(
-                    orders["bootstrap"],
-                    client_id=orders["name"],
+                kafka_log(
+                    load_settings({}),
+                    orders["name"],
+                    bootstrap=orders["bootstrap"],
                     session_seconds=orders["session"],
                 ),
                 diary,
             )
             client = connect(orders["redis"])
-            store = RecordedStore(client, Barrier(client, relaxed=False), diary)
+            store = RecordedStore(client, Barrier(client, required=False), diary)
             if orders["role"] == "refresh":
                 return RefreshWorker(log, store)
             limits = BatchLimits(records=orders["records"], poll_seconds=0.2)
-            return DeletionWorker(log, store, limits=limits)
+            return DeletionWorker(log, store, seals(), limits=limits)
         except Unavailable:
             time.sleep(_TRY_SECONDS)
 

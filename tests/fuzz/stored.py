@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from consumers.events import Version
 from consumers.log.base import Partition
 from consumers.log.streams_format import (
     decode_entry,
@@ -18,15 +19,12 @@ from consumers.log.streams_format import (
     read_topic,
 )
 from consumers.parameters import StoredParameters
-from consumers.published import _parse
 from consumers.refresh_order import in_turn
-from consumers.takeover import newest_parameters
-from consumers.transition import opened_receipt, stored_receipt
 from engine.certified import Ledger, Terms
 from engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from engine.objective import Kind
 from engine.policy import Size
-from engine.store import codec, outbox
+from engine.store import codec
 from engine.store.generation import read_fixed, read_stream
 from engine.store.head import (
     FORMAT,
@@ -36,21 +34,20 @@ from engine.store.head import (
     ModelConfig,
     PendingJob,
     check_format,
+    meta_json,
+    parse_config,
     parse_meta,
 )
 from engine.store.jobs import JobResult, parse_result
 from engine.store.keys import ModelKeys
-from engine.store.outbox import Entry, Stage
 from engine.store.reading import document, integer, names, words
-from engine.store.receipts import Kept, keep_receipt, open_receipt
 from engine.store.state import Deferred, parse_deferred, parse_offsets
 from tests.fuzz.contract import Harness, joined, parts
-from tests.fuzz.messages import event_seeds, parameters_seeds
 from tests.published import releases
 
 _HERE = Partition("lethe.deletions", "id", 0)
 _NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-_ERROR = ErrorRecord(
+ERROR = ErrorRecord(
     value=1e-9, kind="estimate", bound=None, certified_version=0, budget=0.01, relative=2.5e-10
 )
 _D, _M = 3, 1
@@ -92,7 +89,7 @@ def meta(**changes: Any) -> Meta:
         "carried": 0.0,
         "completions": 0,
         "first_deletion_at": _NOW,
-        "error": _ERROR,
+        "error": ERROR,
         "certified": 1e-12,
         "pending_job": PendingJob(job_id="j", reason="error_budget", ordered_at=_NOW),
         "refreshed_at": _NOW,
@@ -104,24 +101,27 @@ def meta(**changes: Any) -> Meta:
 
 
 def _head(data: bytes) -> None:
-    found = parse_meta(data, "m")
-    assert found.config.model_id == "m"
-    assert 8 * found.config.d * found.config.m <= 512 << 20
-    again = parse_meta(found.model_dump_json().encode(), "m")
-    assert again == found
-    found.config.limits.limits().hard_rows(found.config.d)
+    stored_config, stored_meta = parts(data, 2)
+    settings = parse_config(stored_config, "m")
+    assert settings.model_id == "m"
+    assert parse_config(settings.model_dump_json().encode(), "m") == settings
+    found = parse_meta(stored_meta, settings)
+    assert 8 * settings.d * settings.m <= 512 << 20
+    assert parse_meta(meta_json(found), settings) == found
+    settings.limits.limits().hard_rows(settings.d)
 
 
 def head_seeds() -> list[bytes]:
     """Return heads of a plain model, of one of three classes, and of a certified one."""
     classes = config(class_names=("a", "b", "c"))
     certified = config(certify=Terms(1.0, 1e-4, 0.1))
-    return [
-        meta().model_dump_json().encode(),
-        meta(config=classes, class_counts=(9, 9, 80)).model_dump_json().encode(),
-        meta(config=certified, ledger=Ledger(0.1, 1e-12)).model_dump_json().encode(),
-        meta(rows_live=0, status="EMPTY", class_counts=None).model_dump_json().encode(),
+    heads = [
+        meta(),
+        meta(config=classes, class_counts=(9, 9, 80)),
+        meta(config=certified, ledger=Ledger(0.1, 1e-12)),
+        meta(rows_live=0, status="EMPTY", class_counts=None),
     ]
+    return [joined(one.config.model_dump_json().encode(), meta_json(one)) for one in heads]
 
 
 def _small(data: bytes) -> None:
@@ -234,29 +234,13 @@ def deferred_seeds() -> list[bytes]:
     return [waiting.model_dump_json().encode()]
 
 
-def _receipt(data: bytes) -> None:
-    stored = words(data, "x")
-    kept = open_receipt(stored, "x")
-    assert open_receipt(keep_receipt(kept), "x") == kept
-    kept, receipt = opened_receipt(stored, "r1")
-    again = opened_receipt(stored_receipt(receipt, kept.body), "r1")
-    assert again[0].body == kept.body
-    assert again[1] == receipt
-
-
-def receipt_seeds() -> list[bytes]:
-    """Return stored receipts."""
-    value = event_seeds()[3].decode()
-    return [keep_receipt(Kept(final, "0" * 64, value)).encode() for final in (True, False)]
-
-
 def _names(data: bytes) -> None:
     for name in names(data, "x"):
         assert isinstance(name, str)
     document(data, "x")
 
 
-# -- jobs, outbox, parameters -------------------------------------------------------------------
+# -- jobs, parameters ---------------------------------------------------------------------------
 
 
 def _job(data: bytes) -> None:
@@ -294,40 +278,33 @@ def job_seeds() -> list[bytes]:
     return [rebuilt.model_dump_json().encode(), polished.model_dump_json().encode()]
 
 
-def _outbox(data: bytes) -> None:
-    entry = outbox.decode(data)
-    assert outbox.decode(outbox.encode(entry)) == entry
-    entry.topic.encode()
-    assert all(isinstance(value, bytes) for _, value in entry.headers)
-
-
-def outbox_seeds() -> list[bytes]:
-    """Return an entry of each stage."""
-    headers = (("ce_type", b"x"), ("lethe-error", b"\xff\0"))
-    return [
-        outbox.encode(Entry(stage, "lethe.models", b"m", b'{"any": 1}\nbytes\xff', headers))
-        for stage in Stage
-    ]
-
-
 def _stored_parameters(data: bytes) -> None:
-    """The newest parameters event as takeovers and commands read it."""
-    first: Exception | None = None
-    try:
-        _parse(data, "churn")
-    except CorruptState as error:
-        first = error
-    message = newest_parameters(data)
-    assert first is None
-    assert message is not None
-    assert message.value == data
+    """The newest version, configuration and theta of a head, as subscribers read them."""
+    newest, stored_config, exact, published = parts(data, 4)
+    client: Any = SimpleNamespace(
+        hmget=lambda *_: [newest, stored_config, exact, published],
+        connection_pool=SimpleNamespace(connection_kwargs={}),
+    )
+    found = StoredParameters(client).newest("m")
+    if found is not None:
+        event, theta = found
+        assert event.version == Version.read(newest or b"").version
+        assert bool(np.isfinite(theta).all())
+
+
+def stored_parameters_seeds() -> list[bytes]:
+    """Return what a head holds, with a theta of its own and with theta_exact."""
+    version = releases(3)[-1].version.model_copy(update={"model_id": "m"}).value()
+    settings = config().model_dump_json().encode()
+    theta = codec.pack(np.arange(3.0))
+    return [joined(version, settings, theta, theta), joined(version, settings, theta, b"")]
 
 
 def _theta_in_store(data: bytes) -> None:
-    number, digest, published = parts(data, 3)
+    number, digest, exact, published = parts(data, 4)
     client: Any = SimpleNamespace(
         hget=lambda *_: number,
-        hmget=lambda *_: [number, digest, published],
+        hmget=lambda *_: [number, digest, exact, published],
         connection_pool=SimpleNamespace(connection_kwargs={}),
     )
     theta = StoredParameters(client).theta(releases(3)[-1].version, (3, 1))
@@ -339,7 +316,8 @@ def theta_seeds() -> list[bytes]:
     version = releases(3)[-1].version
     theta = codec.pack(np.arange(3.0))
     number = str(version.version).encode()
-    return [joined(number, version.digest.encode(), theta), joined(b"9", b"x", theta)]
+    digest = version.digest.encode()
+    return [joined(number, digest, theta, theta), joined(b"9", b"x", theta, b"")]
 
 
 # -- the log of single-node mode ----------------------------------------------------------------
@@ -384,11 +362,9 @@ HARNESSES = [
     Harness("array", _array, _CORRUPT, array_seeds),
     Harness("row-record", _rows, _CORRUPT, rows_seeds),
     Harness("deferred", _deferred, _CORRUPT, deferred_seeds),
-    Harness("stored-receipt", _receipt, _CORRUPT, receipt_seeds),
     Harness("subject", _names, _CORRUPT, lambda: [b'["u1", "u2"]', b"[]"]),
     Harness("job-result", _job, _CORRUPT, job_seeds),
-    Harness("outbox", _outbox, _CORRUPT, outbox_seeds),
-    Harness("stored-parameters", _stored_parameters, _CORRUPT, parameters_seeds),
+    Harness("stored-parameters", _stored_parameters, (BrokenChain,), stored_parameters_seeds),
     Harness(
         "stored-theta", _theta_in_store, (*_CORRUPT, BrokenChain, StoreUnavailable), theta_seeds
     ),

@@ -11,6 +11,7 @@ from consumers import refresh_worker
 from consumers.log.base import Log
 from consumers.log.memory import MemoryLog
 from consumers.log.streams import StreamsLog
+from tests.support.kafka_clients import kafka_log
 from tests.support.names import use_prefix
 from tests.support.platform import Platform
 from tests.support.waiting import Clock
@@ -38,9 +39,7 @@ def log_of(kind: str, url: str, bootstrap: str = "") -> Log:
     if kind == "streams":
         with redis.Redis.from_url(url) as client:
             return StreamsLog(client, lease_seconds=SESSION_SECONDS)
-    from consumers.log.kafka import KafkaLog
-
-    return KafkaLog(bootstrap, client_id="tests", session_seconds=SESSION_SECONDS)
+    return kafka_log(bootstrap, session_seconds=SESSION_SECONDS)
 
 
 @pytest.fixture

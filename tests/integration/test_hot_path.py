@@ -6,19 +6,24 @@ after a warm start on: the state is in memory then, as it is in a worker that ru
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 import redis
 from redis.connection import Connection
 
+from consumers import topics
+from consumers.log.memory import MemoryLog
+from consumers.log.moment import Moment
 from engine.error import SENTINELS
 from engine.store.connection import Barrier, connect
 from engine.store.store import ModelStore
 from tests.families import Data
-from tests.support.platform import Platform
+from tests.support.platform import Platform, store_at
 
 BATCHES = 5
 ROWS = 10
@@ -68,7 +73,7 @@ def counting_store(url: str, traffic: Traffic) -> ModelStore:
     )
     plain.close()
     client = redis.Redis(connection_pool=pool)
-    return ModelStore(client, Barrier(client, relaxed=False))
+    return ModelStore(client, Barrier(client, required=True))
 
 
 def data_of(n: int, p: int) -> Data:
@@ -112,6 +117,90 @@ def measure(memory: Platform) -> Iterator[Callable[[str, Data, str], Traffic]]:
     yield of
     for store in stores:
         store.close()
+
+
+@dataclass
+class Calls:
+    """Round trips to the store and flushes of the log."""
+
+    trips: int = 0
+    flushes: int = 0
+    topics: list[set[str]] = field(default_factory=list)
+
+
+def counting_calls(store: ModelStore, calls: Calls) -> None:
+    """Count round trips of a store: what is sent and answered at once is one."""
+    client: Any = store.client
+    plain, pipeline = client.execute_command, client.pipeline
+
+    def execute(*arguments: Any, **options: Any) -> Any:
+        calls.trips += 1
+        return plain(*arguments, **options)
+
+    def counted_pipeline(*arguments: Any, **options: Any) -> Any:
+        made = pipeline(*arguments, **options)
+        run = made.execute
+
+        def execute_all(*more: Any, **named: Any) -> Any:
+            calls.trips += 1
+            return run(*more, **named)
+
+        made.execute = execute_all
+        return made
+
+    client.execute_command, client.pipeline = execute, counted_pipeline
+
+
+@pytest.mark.parametrize("models", [1, 20])
+@pytest.mark.parametrize("by_subject", [False, True])
+def test_a_warm_poll_takes_three_round_trips_and_two_flushes_whatever_the_number_of_models(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, models: int, by_subject: bool
+) -> None:
+    """One to load (another one for subjects), one to apply and note; appended once, published once.
+
+    Each is counted: a pipeline as one, and what goes beside them would be one more.
+    """
+    names = [f"model-{number}" for number in range(models)]
+    for name in names:
+        memory.register(name, data_of(60, 4), budget=1e6)
+    store, calls = store_at(memory.url), Calls()
+    worker = memory.deletion_worker(store)
+
+    def ask(row: int) -> None:
+        for name in names:
+            if by_subject:
+                body = {"request_id": f"{row}", "model_id": name, "subject_id": f"subject-{row}"}
+                memory.send_raw(json.dumps(body).encode(), name.encode())
+            else:
+                memory.send_index(name, row)
+
+    ask(0)
+    memory.drain(worker)
+    for row in (1, 2):  # the second poll notes what the first has published
+        ask(row)
+        assert worker.run_once(0.1) == models
+    monkeypatch.setattr(worker._lag, "look", lambda *_: False)
+    monkeypatch.setattr(worker._housekeeper, "look", lambda: None)
+    assert isinstance(memory.log, MemoryLog)
+
+    def sent(moment: Moment) -> None:
+        if moment.call == "publish" and moment.stage == "before" and moment.messages:
+            calls.flushes += 1
+            calls.topics.append({message.topic for message in moment.messages})
+
+    ask(3)
+    counting_calls(store, calls)
+    memory.log.hook = sent
+    assert worker.run_once(0.1) == models
+    memory.log.hook = lambda _: None
+    assert calls.trips == (3 if by_subject else 2)
+    assert calls.topics[0] == {topics.COMMITS}
+    assert topics.COMMITS not in calls.topics[1]
+    assert calls.flushes == 2
+    memory.drain(worker)
+    for name in names:
+        assert len(memory.finals(name)) == 4
+    store.close()
 
 
 @pytest.mark.parametrize("make", [data_of, labelled])

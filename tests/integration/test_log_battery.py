@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import pytest
 import redis
 
 from consumers.log.base import (
+    Appended,
     Bounds,
     Consumer,
     Log,
@@ -26,10 +29,13 @@ from consumers.log.memory import MemoryConsumer, MemoryLog
 from consumers.log.reset import PartitionReset
 from consumers.log.streams import StreamsLog
 from engine.errors import InvalidData, LogReset, LogUnavailable
+from tests.servers import ROOT
+from tests.support.kafka_clients import kafka_log
 
 KAFKA = pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])
+CONFLUENT = pytest.param("confluent", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])
 STREAMS = pytest.param("streams", marks=pytest.mark.redis)
-EVERY_LOG = ["memory", STREAMS, KAFKA]
+EVERY_LOG = ["memory", STREAMS, KAFKA, CONFLUENT]
 WAIT = 60.0  # for what happens at once; the slowest is a rebalance in Kafka, about 1 s
 SESSION = 6.0  # how long a member that died keeps its partitions; no test may stall for longer
 SHORT = 1.5  # where a test waits until it is over
@@ -44,8 +50,9 @@ if kind == "streams":
     from consumers.log.streams import StreamsLog
     log = StreamsLog(redis.Redis.from_url(where), lease_seconds=float(session))
 else:
-    from consumers.log.kafka import KafkaLog
-    log = KafkaLog(where, client_id="doomed", session_seconds=float(session))
+    from tests.support.kafka_clients import kafka_log
+    client = "confluent" if kind == "confluent" else "kafka-python"
+    log = kafka_log(where, "doomed", float(session), client=client)
 member = log.consumer(group, [topic])
 told = False
 while True:
@@ -87,7 +94,8 @@ def bench(request: pytest.FixtureRequest, topic_prefix: str) -> Iterator[Bench]:
     elif request.param == "streams":
         yield from _streams(request.getfixturevalue("redis_url"), topic_prefix)
     else:
-        yield from _kafka(request.getfixturevalue("kafka_bootstrap"), topic_prefix)
+        bootstrap = request.getfixturevalue("kafka_bootstrap")
+        yield from _kafka(request.param, bootstrap, topic_prefix)
 
 
 def _streams(url: str, prefix: str) -> Iterator[Bench]:
@@ -97,16 +105,21 @@ def _streams(url: str, prefix: str) -> Iterator[Bench]:
         log.close()
 
 
-def _kafka(bootstrap: str, prefix: str) -> Iterator[Bench]:
-    from consumers.log.kafka import KafkaLog
-
-    log = KafkaLog(bootstrap, client_id="battery", session_seconds=SESSION)
+def _kafka(kind: str, bootstrap: str, prefix: str) -> Iterator[Bench]:
+    client = "confluent" if kind == "confluent" else "kafka-python"
+    log = kafka_log(bootstrap, "battery", SESSION, client=client)
+    assert isinstance(log, Deleting)
 
     def nowhere() -> Log:
-        return KafkaLog("127.0.0.1:1", client_id="battery", connect_seconds=0.4)
+        return kafka_log("127.0.0.1:1", "battery", connect_seconds=0.4, client=client)
 
-    yield Bench("kafka", log, bootstrap, prefix, log.delete_topic, nowhere)
+    yield Bench(kind, log, bootstrap, prefix, log.delete_topic, nowhere)
     log.close()
+
+
+@runtime_checkable
+class Deleting(Protocol):
+    def delete_topic(self, name: str) -> None: ...
 
 
 class Member:
@@ -235,7 +248,7 @@ def test_a_large_publish_keeps_its_order(bench: Bench) -> None:
     member.consumer.close()
 
 
-@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
 def test_a_message_that_is_too_large_is_refused_and_harms_nothing(bench: Bench) -> None:
     topic = bench.topic()
     producer = bench.log.producer()
@@ -246,6 +259,170 @@ def test_a_message_that_is_too_large_is_refused_and_harms_nothing(bench: Bench) 
     records, _ = reader.read(reader.partitions(topic)[0], 0, WAIT, 10)
     assert [record.value for record in records] == [b"small"]
     producer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
+def test_a_topic_sets_its_own_limit_up_to_the_largest_message(bench: Bench) -> None:
+    """8 MiB and 64 KiB go through where the topic takes it, and not where it does not."""
+    largest = 8 * 1_048_576 + 60_000
+    wide = TopicSpec(bench.prefix + "wide", max_message_bytes=largest + 4096)
+    narrow = TopicSpec(bench.prefix + "narrow", max_message_bytes=200_000)
+    bench.log.ensure_topics([wide, narrow])
+    producer, reader = bench.log.producer(), bench.log.reader()
+    value = bytes(largest)
+    [placed] = producer.append([Message(wide.name, b"k", value)])
+    assert placed.offset == 0
+    records, _ = reader.read(placed.partition, 0, WAIT, 1)
+    assert [record.value == value for record in records] == [True]
+    for _ in range(2):  # the second time on a client that is new
+        with pytest.raises(InvalidData, match=rf"20000\d bytes for topic {narrow.name}"):
+            producer.append([Message(narrow.name, b"k", bytes(200_001))])
+    assert [one.offset for one in producer.append([Message(narrow.name, b"k", b"v")])] == [0]
+    # many that are small enough each are no large one together
+    many = [Message(narrow.name, b"k", bytes(50_000)) for _ in range(20)]
+    assert [one.offset for one in producer.append(many)] == list(range(1, 21))
+    producer.close()
+    reader.close()
+
+
+# --- Where what was sent lies -----------------------------------------------------------------
+
+
+def test_append_returns_where_each_message_lies(bench: Bench) -> None:
+    one, two = bench.topic("one", partitions=3), bench.topic("two")
+    producer, reader = bench.log.producer(), bench.log.reader()
+    sent = [
+        Message(topic, key, b"%d" % number, partition=index)
+        for number, (topic, key, index) in enumerate(
+            [(one, b"churn", None), (two, b"k", None), (one, b"churn", 0), (one, b"fraud", None)]
+            * 100  # more than one call of the script of Redis Streams
+            + [(one, b"churn", 1), (one, b"churn", 2), (two, b"other", 0)]
+        )
+    ]
+    placed = producer.append(sent)
+    placed = [*placed, *producer.append(sent)]
+    found: dict[Appended, Record] = {}
+    for topic in (one, two):
+        for partition in reader.partitions(topic):
+            offset, end = 0, reader.bounds(partition).end
+            while offset < end:
+                records, offset = reader.read(partition, offset, WAIT, 100)
+                found |= {Appended(partition, record.offset): record for record in records}
+    assert len(found) == len(placed) == 2 * len(sent)
+    for message, place in zip([*sent, *sent], placed, strict=True):
+        assert (found[place].key, found[place].value) == (message.key, message.value)
+        if message.partition is None:
+            assert place.partition == reader.partition_for(message.topic, message.key)
+        else:
+            assert place.partition.index == message.partition
+    assert producer.append([]) == []
+    producer.close()
+    reader.close()
+
+
+def test_a_partition_that_is_not_there_is_said_so(bench: Bench) -> None:
+    topic = bench.topic(partitions=2)
+    producer = bench.log.producer()
+    with pytest.raises(LogUnavailable, match=r"partition 2 of topic .* does not exist: it has 2"):
+        producer.append([Message(topic, b"k", b"v", partition=2)])
+    [place] = producer.append([Message(topic, b"k", b"v", partition=1)])
+    assert (place.partition.index, place.offset) == (1, 0)
+    producer.close()
+
+
+def test_sends_that_are_begun_are_acknowledged_in_any_order(bench: Bench) -> None:
+    topic = bench.topic()
+    producer, reader = bench.log.producer(), bench.log.reader()
+    flushes = [
+        producer.begin([Message(topic, b"k", b"%d" % (3 * turn + n)) for n in range(3)])
+        for turn in range(4)
+    ]
+    offsets = [[place.offset for place in flushes[turn].wait(WAIT)] for turn in (2, 0, 3, 1)]
+    assert offsets == [[6, 7, 8], [0, 1, 2], [9, 10, 11], [3, 4, 5]]
+    producer.publish([Message(topic, b"k", b"12")])
+    [partition] = reader.partitions(topic)
+    assert [r.value for r in reader.read(partition, 0, WAIT, 100)[0]] == numbers(13)
+    producer.begin([Message(topic, b"k", b"nobody waits for this")])
+    producer.close()
+    reader.close()
+
+
+def test_after_a_failed_send_no_other_that_was_begun_is_acknowledged(bench: Bench) -> None:
+    """Given a send in flight, when another one fails, whoever waits for it must send again."""
+    topic = bench.topic()
+    producer = bench.log.producer()
+    before = producer.begin([Message(topic, b"k", b"0")])
+    with pytest.raises(LogUnavailable, match="missing does not exist"):
+        producer.begin([Message(bench.prefix + "missing", b"k", b"1")])
+    if bench.kind == "streams":  # one at a time: it was acknowledged before the other one failed
+        assert [place.offset for place in before.wait(WAIT)] == [0]
+    else:
+        with pytest.raises(LogUnavailable, match="send this again"):
+            before.wait(WAIT)
+    again = producer.begin([Message(topic, b"k", b"0"), Message(topic, b"k", b"1")])
+    assert len(again.wait(WAIT)) == 2
+    producer.close()
+
+
+def test_the_ends_of_many_partitions_are_one_question(bench: Bench) -> None:
+    one, two = bench.topic("one", partitions=3), bench.topic("two", partitions=2)
+    producer, reader = bench.log.producer(), bench.log.reader()
+    partitions = [*reader.partitions(two), *reader.partitions(one)]
+    assert reader.ends(partitions) == dict.fromkeys(partitions, 0)
+    producer.publish([Message(one, b"k", b"v", partition=1)] * 3 + [Message(two, b"k", b"v")])
+    ends = reader.ends(partitions)
+    assert list(ends) == partitions
+    assert [ends[partition] for partition in reader.partitions(one)] == [0, 3, 0]
+    assert sum(ends[partition] for partition in reader.partitions(two)) == 1
+    assert reader.ends([]) == {}
+    bench.delete(two)
+    until(lambda: not reader.partitions(two))
+    bench.topic("two", partitions=2)
+    with pytest.raises(PartitionReset) as caught:
+        reader.ends(partitions)
+    assert caught.value.bounds is None
+    assert caught.value.partition.topic == two
+    producer.close()
+    reader.close()
+
+
+def test_a_producer_goes_on_in_a_topic_that_was_made_again(bench: Bench) -> None:
+    topic = bench.topic()
+    producer, reader = bench.log.producer(), bench.log.reader()
+    [before] = producer.append([Message(topic, b"k", b"old")] * 3)[:1]
+    bench.delete(topic)
+    until(lambda: not reader.partitions(topic))
+    bench.topic()
+    [new] = reader.partitions(topic)
+    placed: list[Appended] = []
+
+    def lies_in_the_new_one() -> bool:
+        """Send again, as callers do after a failure, until the place is that of the new topic."""
+        with contextlib.suppress(LogUnavailable):
+            placed.extend(producer.append([Message(topic, b"k", b"%d" % len(placed))], 5.0))
+        return bool(placed) and placed[-1].partition == new
+
+    until(lies_in_the_new_one)
+    assert before.partition != new
+    assert placed[-1].offset is not None
+    records, _ = reader.read(new, placed[-1].offset, WAIT, 1)
+    assert [record.value for record in records] == [b"%d" % (len(placed) - 1)]
+    producer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("bench", [KAFKA, CONFLUENT], indirect=True)
+def test_records_tell_the_epoch_of_their_leader(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.publish(topic, b"v")
+    member, reader = Member(bench, topic), bench.log.reader()
+    until(lambda: len(member.records) == 1, member)
+    [partition] = reader.partitions(topic)
+    [record] = reader.read(partition, 0, WAIT, 1)[0]
+    assert [record.leader_epoch, member.records[0].leader_epoch] == [0, 0]
+    member.consumer.commit_hint({partition: Position(1, record.leader_epoch)})
+    member.consumer.close()
     reader.close()
 
 
@@ -289,6 +466,35 @@ def test_a_topic_made_again_is_another_topic(bench: Bench) -> None:
         reader.read(old, 3, 0.1, 10)
     assert caught.value.bounds is None
     member.consumer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("others", [0, 3, 5])
+def test_a_reader_that_waits_notices_that_its_topic_was_made_again(
+    bench: Bench, others: int
+) -> None:
+    """Whether the new topic ends before, at or behind the place where it waits."""
+    topic = bench.topic()
+    bench.publish(topic, *numbers(3))
+    reader, other = bench.log.reader(), bench.log.reader()
+    [old] = reader.partitions(topic)
+    assert reader.read(old, 0, WAIT, 10)[1] == 3
+    assert reader.read(old, 3, 0.0, 10) == ([], 3)
+    bench.delete(topic)
+    until(lambda: not other.partitions(topic))
+    bench.topic()
+    if others:
+        bench.publish(topic, *numbers(others))
+
+    def noticed() -> bool:
+        try:
+            assert reader.read(old, 3, 0.2, 10) == ([], 3)
+        except PartitionReset as reset:
+            return reset.bounds is None
+        return False
+
+    until(noticed)
+    other.close()
     reader.close()
 
 
@@ -397,7 +603,7 @@ def test_two_members_split_the_partitions_and_one_that_leaves_hands_over(bench: 
     first.consumer.close()
 
 
-@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
 def test_a_member_that_is_killed_hands_over(bench: Bench) -> None:
     topic = bench.topic(partitions=2)
     group = f"{bench.prefix}group"
@@ -405,6 +611,7 @@ def test_a_member_that_is_killed_hands_over(bench: Bench) -> None:
         [sys.executable, "-c", DOOMED, bench.kind, bench.where, group, topic, str(SHORT)],
         stdout=subprocess.PIPE,
         text=True,
+        cwd=ROOT,
     )
     try:
         assert doomed.stdout is not None
@@ -559,7 +766,7 @@ def test_trimming_moves_the_beginning(bench: Bench) -> None:
 # --- Failures ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
 def test_a_log_that_is_not_there_is_one_clear_line_in_bounded_time(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:

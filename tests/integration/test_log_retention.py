@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from consumers import topics
-from consumers.log import streams, streams_read
+from consumers.log import streams_producer, streams_read
 from consumers.log.base import Bounds, Message, Partition, TopicSpec
 from consumers.log.streams import StreamsLog
 from consumers.log.streams_format import stream_key, topic_key
@@ -29,7 +29,7 @@ def log(redis_client: redis.Redis) -> Iterator[StreamsLog]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for what may leave at every opportunity."""
-    monkeypatch.setattr(streams, "EXPIRY_SECONDS", 0.0)
+    monkeypatch.setattr(streams_producer, "EXPIRY_SECONDS", 0.0)
     monkeypatch.setattr(streams_read, "TRIM_SECONDS", 0.0)
 
 
@@ -178,10 +178,10 @@ def test_requests_of_a_halted_model_stay_until_they_are_decided(
 def test_a_watermark_never_goes_back(memory: Platform) -> None:
     """Below it the log may be empty: a late worker's would look like lost records."""
     store = memory.store
-    store.handover.set_watermarks({"topic/0": 0, "topic/1": 7})
-    assert (store.handover.watermark("topic/0"), store.handover.watermark("topic/1")) == (0, 7)
-    store.handover.set_watermarks({"topic/0": 10, "topic/1": 6})
-    assert (store.handover.watermark("topic/0"), store.handover.watermark("topic/1")) == (10, 7)
+    store.cursors.set_watermarks({"topic/0": 0, "topic/1": 7})
+    assert (store.cursors.watermark("topic/0"), store.cursors.watermark("topic/1")) == (0, 7)
+    store.cursors.set_watermarks({"topic/0": 10, "topic/1": 6})
+    assert (store.cursors.watermark("topic/0"), store.cursors.watermark("topic/1")) == (10, 7)
     memory.raw().delete(watermark("topic/1"))
-    store.handover.set_watermarks({"topic/1": 3})
-    assert store.handover.watermark("topic/1") == 3
+    store.cursors.set_watermarks({"topic/1": 3})
+    assert store.cursors.watermark("topic/1") == 3

@@ -5,28 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from consumers import topics
 from consumers.candidate import TrainingData
-from consumers.registration import register
-from engine.errors import CorruptState, ModelExists, VersionFork
+from engine.errors import CorruptState, ModelExists
 from engine.store.head import LimitsRecord
 from engine.store.keys import ModelKeys
 from tests.support.invariants import check_model, check_theta, ledger_of
-from tests.support.platform import Platform, config_of, row_ids, training_data
+from tests.support.platform import Platform, config_of, training_data
 
-KEYS = ModelKeys.of_model("m")
+KEYS = ModelKeys("m")
 
 
 def stored(platform: Platform) -> dict[bytes, bytes]:
     """Return everything that the store holds of the model."""
     raw = platform.raw()
-    keys = raw.scan_iter(match=f"lethe:{{{KEYS.tag}}}:*")
+    keys = raw.scan_iter(match=f"lethe:{{{KEYS.partition.tag}}}:*")
     return {key: raw.dump(key) or b"" for key in keys}
 
 
 def restore(platform: Platform, backup: dict[bytes, bytes]) -> None:
     """Put the model back to what it was, as a server does that lost its newest writes."""
     raw = platform.raw()
-    for key in raw.scan_iter(match=f"lethe:{{{KEYS.tag}}}:*"):
+    for key in raw.scan_iter(match=f"lethe:{{{KEYS.partition.tag}}}:*"):
         raw.delete(key)
     for key, value in backup.items():
         raw.restore(key, 0, value)
@@ -50,61 +50,47 @@ def publish_three(platform: Platform) -> None:
         platform.drain(platform.pair[0])
 
 
-# -- a store that is behind what was published -----------------------------------------------------
+# -- a store that is behind the log ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", ["all", "the newest"])
-def test_versions_stay_dense_and_linked_where_the_store_has_lost_them(
-    memory: Platform, lost: str
+def test_a_store_that_has_lost_commits_has_them_again_before_anything_is_registered(
+    memory: Platform,
 ) -> None:
     memory.register("m", budget=10.0)
     backup = stored(memory)
     publish_three(memory)
-    # Given a store that lost some of it, or everything
-    restore(memory, backup if lost == "the newest" else {})
-    # Then nothing is registered over it unasked,
-    with pytest.raises(VersionFork, match="version 3 was published") as refused:
+    restore(memory, backup)
+    with pytest.raises(ModelExists, match="version 3"):
         memory.register("m", budget=10.0)
-    assert "\n" not in str(refused.value)
-    assert len(memory.versions()) == 4
-    # a replacement goes on from what was published,
+    assert memory.load().version == 3
+    restore(memory, backup)
     memory.register("m", budget=10.0, replace_model=True)
     assert memory.load().version == 4
     assert memory.load().meta.generation == 1
     check_chain(memory)
-    # from which those rows stay out where the log says what became of them,
-    assert len(ledger_of(memory)) == (3 if lost == "the newest" else 0)
-    # and a worker that takes the model over works on
+    assert set(ledger_of(memory)) == {"row-0", "row-1", "row-2"}
     memory.pair[0].recover()
     request = memory.send_index("m", 7)
     memory.drain()
     assert memory.final(request).version == memory.load().version
     check_chain(memory)
-    # which leaves out again what the lost part of the ledger had left out.
-    gone = {row_ids(memory.data["m"])[i] for i in (0, 1, 2, 7)}
-    assert set(ledger_of(memory)) == gone
-
-
-def test_a_version_with_another_digest_is_replaced_by_the_next(memory: Platform) -> None:
-    memory.register("m", budget=10.0)
-    publish_three(memory)
-    memory.raw().hset(KEYS.head, "digest", "0" * 64)
-    with pytest.raises(VersionFork, match="another digest"):
-        memory.register("m", budget=10.0)
-    memory.register("m", budget=10.0, replace_model=True)
-    check_chain(memory)
-    memory.pair[0].recover()
-    memory.send_index("m", 7)
-    memory.drain()
-    check_chain(memory)
     check_model(memory)
 
 
-def test_a_commit_that_was_not_published_yet_is_no_fork(memory: Platform) -> None:
+def test_a_store_that_was_wiped_is_replaced_and_no_deleted_row_comes_back(
+    memory: Platform,
+) -> None:
+    """The log still has every commit; only the rows themselves are gone (DATA_LOST)."""
     memory.register("m", budget=10.0)
-    memory.raw().hset(KEYS.head, mapping={"version": 1, "digest": "f" * 64})
-    with pytest.raises(ModelExists):
-        memory.register("m", budget=10.0)
+    publish_three(memory)
+    memory.raw().flushall()
+    memory.log.ensure_topics(topics.specs(2))
+    done = memory.register("m", budget=10.0, replace_model=True)
+    assert done.left_out == 3
+    assert memory.load().version == 4
+    check_chain(memory)
+    assert set(ledger_of(memory)) == {"row-0", "row-1", "row-2"}
+    assert memory.load().meta.rows_live == 117
 
 
 # -- a damaged model -------------------------------------------------------------------------------
@@ -202,13 +188,13 @@ def test_a_subject_keeps_the_rows_that_a_replacement_lacks(memory: Platform) -> 
         rows = TrainingData(
             rows.ids, rows.X, rows.y, rows.feature_names, rows.target_names, subjects
         )
-        register(memory.store, memory.producer, memory.reader, config, rows, replace_model=True)
+        memory.registrar().register(config, rows, replace_model=True)
 
     again(range(120), {"ann": ["row-0", "row-1", "row-2"], "bob": ["row-3"]})
     memory.send_index("m", 0)
     memory.drain()
     again(range(2, 120), {"ann": ["row-2"]})
-    found = memory.store.subjects(memory.load(), ["ann", "bob"])
+    [found] = memory.store.subjects([(memory.load(), ["ann", "bob"])])
     assert found == {"ann": ["row-2", "row-0", "row-1"]}
     # When she is deleted, then no later file brings any of them back
     by_subject(memory, "ann", "ann")

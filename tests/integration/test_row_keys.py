@@ -16,14 +16,14 @@ from consumers.settings import Settings
 from engine.errors import CorruptState, InvalidData, StoreUnavailable
 from engine.policy import Size
 from engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
+from engine.store.lookup import Asked
 from engine.store.row_keys import SEALED, TIME_TO_LIVE
 from tests.servers import ValkeyProcess
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at
-from tests.support.stores import put_back, whole
+from tests.support.stores import backup, restore
 
 from .test_erasure import LIVE, MARKED, PLAIN, files_of, marked_data, memory_of, rows_in
-from .test_worker_takeover import dump, restore
 
 KEYS = ModelKeys.of_model("m")
 
@@ -56,7 +56,7 @@ def keys_held(platform: Platform) -> set[str]:
     assert platform.store.row_keys is not None
     raw: Any = platform.store.row_keys._client
     return {
-        f"{key.decode().split(':')[3]}/{row.decode()}"
+        f"{key.decode().split(':')[4]}/{row.decode()}"
         for key in raw.scan_iter(match="*:row-keys:*")
         if raw.ttl(key) < 0
         for row in raw.hkeys(key)
@@ -106,7 +106,7 @@ def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
     sealed.drain()
     # Given a copy of all files from before the deletion
     shutil.copytree(servers[0].data, tmp_path / "copy")
-    before = dump(sealed.store, "m")
+    before = backup(sealed, "m")
     sealed.send_index("m", PLAIN)
     sealed.drain()
     old = ValkeyProcess(tmp_path / "copy")
@@ -115,7 +115,7 @@ def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
         store = store_at(old.url, keys_url=servers[1].url)
         state = store.load_model("m")
         # Then it has the row's record, which nothing opens,
-        found = store.look_up(state, [], [f"row-{PLAIN}", f"row-{LIVE}"])
+        [found] = store.look_up([Asked(state, [], [f"row-{PLAIN}", f"row-{LIVE}"])])
         assert found.shredded == {f"row-{PLAIN}"}
         assert set(found.records) == {f"row-{LIVE}"}
         assert store.client.hexists(
@@ -128,7 +128,7 @@ def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
     finally:
         old.close()
     # and a store that is restored from it learns of the deletion from the log
-    restore(sealed.store, "m", before)
+    restore(sealed, before, "m")
     sealed.pair[0].recover()
     sealed.drain()
     assert f"row-{PLAIN}" in ledger_of(sealed)
@@ -143,7 +143,7 @@ def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> Non
     sealed.register("m", "benign", "linear", budget=10.0)
     sealed.send_index("m", 0)
     sealed.drain()
-    before = whole(sealed)
+    before = backup(sealed, "m")
     former = sealed.load().generation_keys
     sealed.order("m", Size.REBUILD)
     sealed.drain()
@@ -152,7 +152,7 @@ def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> Non
     raw = sealed.store.row_keys._client
     left = [raw.ttl(former.row_keys(shard)) for shard in range(SHARDS)]
     assert all(seconds == -2 or 0 < seconds <= TIME_TO_LIVE for seconds in left)
-    put_back(sealed, before)
+    restore(sealed, before, "m")
     sealed.pair[0].recover()
     later = sealed.send_index("m", 5)
     sealed.drain()
@@ -177,7 +177,7 @@ def test_a_lost_key_or_an_exchanged_record_halts_the_model_and_says_why(sealed: 
     stored = records(sealed, where)
     assert sealed.store.row_keys is not None
     sealed.store.row_keys.drop(where, ["row-1"])
-    with pytest.raises(CorruptState, match="m: 1 live rows have an encrypted record and no key"):
+    with pytest.raises(CorruptState, match="1 live rows have an encrypted record and no key"):
         sealed.store.row_records(where, ["row-1", "row-2"])
     sealed.raw().hset(where.rows(shard_of("row-2")), "row-2", stored[b"row-3"])
     with pytest.raises(CorruptState, match="a row's record does not go with its key"):
@@ -185,7 +185,7 @@ def test_a_lost_key_or_an_exchanged_record_halts_the_model_and_says_why(sealed: 
     request = sealed.send_index("m", 1)
     worker = sealed.pair[0]
     worker.run_once(0.0)
-    assert worker._halted
+    assert "m" in worker._halts
     assert not sealed.statuses(request)
 
 

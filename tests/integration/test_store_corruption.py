@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 
+from consumers.commits.packed import Indexed, unpack
 from consumers.log.memory import MemoryLog
 from consumers.published import published
 from consumers.refresh_swap import swap
@@ -21,14 +22,15 @@ from engine.errors import LetheError
 from engine.policy import Size
 from engine.store.jobs import read_result
 from engine.store.keys import ModelKeys
-from engine.store.outbox import Outbox
+from engine.store.lookup import Asked
 from engine.store.predecessor import read_members, read_predecessor
 from engine.store.snapshot import load_factor, take_snapshot
-from engine.store.state import ModelState, Unregistered
-from engine.store.survey import survey
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
 from tests.families import make
 from tests.fuzz.hostile import TOKENS, spoil
 from tests.support.platform import Platform
+from tests.support.stores import neighbour_of
 
 FAMILY = ("benign", "logistic")
 _LONG = (b"[" * 3000, b"9" * 5000, b"\0" * 4096)
@@ -45,30 +47,30 @@ def platform(redis_url: str, redis_client: redis.Redis) -> Iterator[Platform]:
 def _read_everything(platform: Platform, job_id: str) -> None:
     """Read all that workers and commands read of model m; each by itself."""
     store = platform.store
-    keys = ModelKeys.of_model("m")
+    keys = ModelKeys("m")
     client = store.client
 
     def loaded(use: Callable[[ModelState], object]) -> Callable[[], object]:
         def run() -> object:
-            state = store.load(keys, "m")
-            return None if isinstance(state, Unregistered) else use(state)
+            state = store.load("m")
+            return None if state is None else use(state)
 
         return run
 
     origin = Origin("id/0", 99, None)
     reads: list[Callable[[], object]] = [
-        loaded(lambda state: store.look_up(state, ["r1", "r2"], ["row-1", "row-2", "row-3"])),
-        loaded(lambda state: store.subjects(state, ["subject-0", "subject-1"])),
+        loaded(lambda state: store.look_up([Asked(state, ["r1", "r2"], ["row-1", "row-3"])])),
+        loaded(lambda state: store.subjects([(state, ["subject-0", "subject-1"])])),
         loaded(lambda state: load_factor(store, state)),
         lambda: read_result(client, keys, job_id),
         loaded(lambda state: swap(store, state, job_id, origin, datetime.now(UTC))),
         lambda: take_snapshot(store, "m"),
         lambda: published(store, "m"),
-        lambda: store.receipt("m", "r1"),
-        lambda: Outbox(client).read(keys),
-        lambda: Outbox(client).depth([keys]),
-        lambda: survey(client, ["m"]),
-        lambda: read_members(client, read_predecessor(client, keys, "m")),
+        lambda: receipt_of(store, "r1"),
+        lambda: store.heads(["m"], ModelKeys("m").partition),
+        lambda: store.cursors.read(keys.partition),
+        lambda: store.without_all_rows(keys.partition),
+        lambda: read_members(client, read_predecessor(client, keys)),
         lambda: store.ledgered(keys, ["row-1"]),
         store.model_ids,
     ]
@@ -80,6 +82,11 @@ def _read_everything(platform: Platform, job_id: str) -> None:
             said = str(error)
         assert "\n" not in said
         assert len(said) < 2000
+
+
+def receipt_of(store: ModelStore, request_id: str) -> Indexed | None:
+    packed = store.receipt("m", request_id)
+    return None if packed is None else unpack(packed, "m", request_id)
 
 
 def _damage(client: Any, key: bytes, draw: random.Random) -> str:
@@ -131,8 +138,9 @@ def _spoilt(value: bytes, draw: random.Random) -> bytes:
 
 
 def _keys_of(client: Any, model_id: str) -> list[bytes]:
-    tag = ModelKeys.of_model(model_id).tag.encode()
-    return sorted(key for key in client.keys("*") if b"{" + tag + b"}" in key)
+    keys = ModelKeys(model_id)
+    own = keys.head.removesuffix("head").encode()
+    return [*sorted(key for key in client.keys("*") if key.startswith(own))]
 
 
 def test_no_damage_to_a_models_keys_is_more_than_a_clear_error(platform: Platform) -> None:
@@ -144,9 +152,8 @@ def test_no_damage_to_a_models_keys_is_more_than_a_clear_error(platform: Platfor
     event = platform.order("m", Size.REBUILD)
     platform.compute_refresh(event)
     client: Any = platform.raw()
-    keys = ModelKeys.of_model("m")
-    client.xadd(keys.outbox, {b"entry": b'{"stage":"after","topic":"t","key":"","headers":[]}\nv'})
-    whole = {key: client.dump(key) for key in _keys_of(client, "m")}
+    cursors = ModelKeys("m").partition.cursors.encode()
+    whole = {key: client.dump(key) for key in [*_keys_of(client, "m"), cursors]}
     assert len(whole) > 15
     _read_everything(platform, event.job_id)
     for number in range(120):
@@ -171,35 +178,37 @@ def test_no_damage_to_a_models_keys_is_more_than_a_clear_error(platform: Platfor
         lambda client, keys: client.hset(keys.head, "version", "\xff"),
         lambda client, keys: client.hset(keys.head, "meta", "[" * 3000),
         lambda client, keys: (client.delete(keys.head), client.set(keys.head, "x")),
-        lambda client, keys: (client.delete(keys.erase), client.set(keys.erase, "x")),
-        lambda client, keys: client.sadd(keys.erase, b"\xff/\xfe"),
-        lambda client, keys: client.sadd(keys.discarded, b"\xff"),
-        lambda client, keys: client.xadd(keys.outbox, {"other": "x"}),
+        lambda client, keys: client.hset(keys.head, "commit", "many"),
+        lambda client, keys: client.hset(keys.head, "digest", b"\xff"),
+        lambda client, keys: client.hset(keys.head, "theta_exact", bytes(7)),
+        lambda client, keys: (client.delete(keys.ledger), client.set(keys.ledger, "x")),
+        lambda client, keys: (client.delete(keys.deletions), client.set(keys.deletions, "x")),
         lambda client, keys: (client.delete(keys.requests), client.set(keys.requests, "x")),
         lambda client, keys: client.hset(keys.deferred, "r9", '{"request_id":"r8"}'),
     ],
     ids=[
-        "offsets", "version", "meta", "head type", "erase type", "erase member", "discarded member",
-        "outbox", "requests type", "deferred",
+        "offsets", "version", "meta", "head type", "commit", "digest", "theta", "ledger type",
+        "deletions type", "requests type", "deferred",
     ],
 )  # fmt: skip
 def test_a_damaged_model_halts_alone(platform: Platform, damage: Callable[..., object]) -> None:
-    """At a takeover and while it runs: the other model's requests are applied all the same."""
-    for model in ("m", "n"):
+    """At a takeover and while it runs: a model of the same partitions is applied all the same."""
+    other = neighbour_of("m")
+    for model in ("m", other):
         platform.register(model, make(*FAMILY), method="pru", budget=1e6)
     worker = platform.deletion_worker()
     platform.drain(worker)
-    damage(platform.raw(), ModelKeys.of_model("m"))
+    damage(platform.raw(), ModelKeys("m"))
     platform.send_index("m", 1, request_id="r1")
-    platform.send_index("n", 1, request_id="r2")
+    platform.send_index(other, 1, request_id="r2")
     for _ in range(5):  # while it runs
         platform.turn(worker)
-    assert platform.final("r2", "n").status == "APPLIED"
+    assert platform.final("r2", other).status == "APPLIED"
 
     worker.close()
-    platform.send_index("n", 2, request_id="r3")
+    platform.send_index(other, 2, request_id="r3")
     successor = platform.deletion_worker()
     for _ in range(10):  # at a takeover
         platform.turn(successor)
-    assert platform.final("r3", "n").status == "APPLIED"
+    assert platform.final("r3", other).status == "APPLIED"
     assert platform.receipts("m") == [] or platform.final("r1", "m").status == "APPLIED"

@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 
 from consumers import ModelSubscriber, topics
 from consumers.deletion_worker import DeletionWorker
-from consumers.log.kafka import KafkaLog
+from consumers.log.base import Log
 from consumers.refresh_worker import RefreshWorker
-from consumers.registration import TrainingData, register
+from consumers.registration import Registrar, TrainingData
 from engine.errors import BrokenChain
 from engine.objective import Kind
-from engine.store.connection import Barrier, connect
+from engine.store.connection import NoBarrier, connect
 from engine.store.head import ModelConfig
 from engine.store.store import ModelStore
 from tests.oracles import retrain
@@ -39,6 +40,8 @@ from tests.published import (
     releases,
     version_message,
 )
+from tests.support.kafka_clients import kafka_log
+from tests.support.platform import seals
 from tests.unit.consumers.test_chain import documented
 
 pytestmark = [
@@ -110,7 +113,7 @@ def stranger(tmp_path: Path, code: str, *arguments: str) -> str:
 
 
 @contextmanager
-def workers(log: KafkaLog, redis_url: str) -> Iterator[None]:
+def workers(log: Log, redis_url: str) -> Iterator[None]:
     """Run a deletion worker and a refresh worker in threads."""
     stop = threading.Event()
     with ExitStack() as stack:
@@ -118,7 +121,12 @@ def workers(log: KafkaLog, redis_url: str) -> Iterator[None]:
         for kind in (DeletionWorker, RefreshWorker):
             client = connect(redis_url)
             stack.callback(client.close)
-            worker = kind(log, ModelStore(client, Barrier(client, relaxed=True)))
+            store = ModelStore(client, NoBarrier())
+            worker: DeletionWorker | RefreshWorker
+            if kind is DeletionWorker:
+                worker = DeletionWorker(log, store, seals())
+            else:
+                worker = RefreshWorker(log, store)
             stack.callback(worker.close)
             made.append(threading.Thread(target=worker.run, args=[stop]))
         for thread in made:
@@ -131,7 +139,7 @@ def workers(log: KafkaLog, redis_url: str) -> Iterator[None]:
                 thread.join(30)
 
 
-def registered(log: KafkaLog, redis_url: str, kind: Kind) -> tuple[str, TrainingData]:
+def registered(log: Log, redis_url: str, kind: Kind) -> tuple[str, TrainingData]:
     """Register a model of its own name; return the name and its data."""
     draw = np.random.default_rng(5)
     X = draw.normal(size=(N, P))
@@ -147,10 +155,8 @@ def registered(log: KafkaLog, redis_url: str, kind: Kind) -> tuple[str, Training
     client = connect(redis_url)
     producer, reader = log.producer(), log.reader()
     try:
-        register(
-            ModelStore(client, Barrier(client, relaxed=True)),
-            producer,
-            reader,
+        store = ModelStore(client, NoBarrier())
+        Registrar(store, producer, reader, seals()).register(
             ModelConfig(
                 model_id=model,
                 kind=kind,
@@ -171,15 +177,16 @@ def registered(log: KafkaLog, redis_url: str, kind: Kind) -> tuple[str, Training
 
 
 @pytest.fixture
-def log(kafka_bootstrap: str) -> KafkaLog:
-    made = KafkaLog(kafka_bootstrap, client_id="test-subscriber")
+def log(kafka_bootstrap: str, redis_client: redis.Redis) -> Log:
+    del redis_client  # the store is empty: it was brought up to date from no other log
+    made = kafka_log(kafka_bootstrap, "test-subscriber")
     made.ensure_topics(topics.specs(4))
     return made
 
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_stranger_sends_requests_and_reads_what_retraining_gives(
-    log: KafkaLog, kafka_bootstrap: str, redis_url: str, tmp_path: Path, kind: Kind
+    log: Log, kafka_bootstrap: str, redis_url: str, tmp_path: Path, kind: Kind
 ) -> None:
     model, data = registered(log, redis_url, kind)
     with workers(log, redis_url):
@@ -222,7 +229,7 @@ def test_a_stranger_sends_requests_and_reads_what_retraining_gives(
 
 
 def test_a_program_that_finds_a_broken_chain_says_so(
-    log: KafkaLog, kafka_bootstrap: str, tmp_path: Path
+    log: Log, kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     model = f"m{uuid.uuid4().hex[:10]}"
     made = releases(3, model)
@@ -238,7 +245,7 @@ def test_a_program_that_finds_a_broken_chain_says_so(
         models.latest(model)
 
 
-def test_a_subscriber_follows_live_and_at_once(log: KafkaLog, kafka_bootstrap: str) -> None:
+def test_a_subscriber_follows_live_and_at_once(log: Log, kafka_bootstrap: str) -> None:
     model = f"m{uuid.uuid4().hex[:10]}"
     made = releases(40, model)
     publish_all(log, made[:20])

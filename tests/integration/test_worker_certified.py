@@ -18,9 +18,9 @@ from engine.policy import Size
 from engine.store import codec, staging
 from engine.store.jobs import read_result, write_result
 from tests.families import Data
-from tests.integration.test_worker_takeover import dump, restore
 from tests.support.invariants import check_receipts, check_rows, check_versions, live_mask
 from tests.support.platform import Platform
+from tests.support.stores import backup, restore
 
 TERMS = Terms(1.0, 1e-4, 5.0)
 N, P = 300, 5
@@ -270,26 +270,28 @@ def test_an_empty_model_has_spent_nothing(memory: Platform) -> None:
 def test_a_store_that_lost_writes_goes_on_from_the_published_certificate(
     memory: Platform, lost: str
 ) -> None:
-    """A deletion is computed again; of a rebuild the noise is lost, so another one follows."""
+    """A deletion is computed again; of a rebuild the noise is lost: the next request waits."""
     memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
     memory.send_index("m", 1, 2, 3)
     memory.drain()
-    whole = dump(memory.store, "m")
+    whole = backup(memory, "m")
     if lost == "a deletion":
         memory.send_index("m", 4, 5)
     else:
         memory.order("m", Size.REBUILD)
     memory.drain()
     published = memory.newest_version()
-    restore(memory.store, "m", whole)
+    restore(memory, whole, "m")
     memory.pair[0].recover()
     memory.drain()
     state = memory.load()
     found = [version for version in memory.versions() if version.version == published.version]
     assert found == [published]
-    assert (state.version > published.version) == (lost == "a rebuild")
-    memory.send_index("m", 6, 7)
+    assert (state.version, state.awaiting_rebuild) == (published.version, lost == "a rebuild")
+    request = memory.send_index("m", 6, 7)
     memory.drain()
+    waits = ["DEFERRED"] if lost == "a rebuild" else []
+    assert memory.statuses(request) == [*waits, "APPLIED"]
     check_certified(memory)
 
 

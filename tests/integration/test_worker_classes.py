@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers import ModelSubscriber, refresh_job, transition
-from consumers.checks import check_model as check_stored
+from consumers import ModelSubscriber, refresh_job
+from consumers.commits import publish
+from consumers.model_checks import check_model as check_stored
 from consumers.refresh_job import run_job
+from consumers.steps import Step
 from consumers.verify import verify
 from engine.classes import probabilities
 from engine.policy import Size
@@ -22,7 +24,6 @@ from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 from tests.support.worker_process import Death, WorkerProcess
 
-from .test_crash import DELETION_STEPS, REFRESH_STEPS
 from .test_worker_refresh import interleave
 from .test_worker_refresh_races import SEVERAL_OUTPUTS as SEVERAL
 
@@ -102,8 +103,10 @@ def test_a_worker_that_starts_cold_goes_on_to_the_same_theta(memory: Platform) -
 def test_killed_at_every_step(platform_on: Callable[..., Platform], names: str) -> None:
     platform = platform_on("streams", partitions=1)
     platform.register("m", "classes", "logistic", budget=10.0)
-    deaths: list[Death] = [(step, 2) for step in DELETION_STEPS[3:]]
-    deaths += [(step, 1) for step in REFRESH_STEPS]
+    deletion = (Step.DECIDE, Step.COMPUTE, Step.APPEND, Step.APPLY, Step.PUBLISH, Step.ADVANCE)
+    refresh = [step for step in Step if step.startswith("refresh_")]
+    deaths: list[Death] = [(step, 2) for step in deletion]
+    deaths += [(step, 1) for step in refresh]
     process = WorkerProcess(platform, names, deaths, session_seconds=0.5)
     try:
         feed(platform, process.running)
@@ -212,7 +215,7 @@ def test_classes_are_written_only_where_there_are_some(memory: Platform) -> None
 def test_parameters_too_large_for_an_event_are_found_in_the_store(
     memory: Platform, monkeypatch: pytest.MonkeyPatch, kind: str, family: str
 ) -> None:
-    monkeypatch.setattr(transition, "PARAMETERS_LIMIT", 900)
+    monkeypatch.setattr(publish, "PARAMETERS_LIMIT", 900)
     memory.register("m", family, kind, method="exact", budget=10.0)
     memory.send_index("m", 3, 4, 5)
     memory.drain()

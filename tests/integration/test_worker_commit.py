@@ -1,47 +1,61 @@
-"""The commit under lost answers, zombies and half-durable stores: once, in order, by one writer."""
+"""The commit under lost answers, zombies and rivals: each request is decided once."""
 
 from __future__ import annotations
 
 import random
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
-import redis
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeout
 
 from consumers import deletion_worker, topics
 from consumers.deletion_worker import DeletionWorker
 from consumers.log.base import Message
-from consumers.log.memory import MemoryConsumer, MemoryLog, Moment
+from consumers.log.memory import MemoryConsumer, MemoryLog
+from consumers.log.moment import Moment
+from consumers.metrics import Metrics
 from consumers.steps import Step
-from engine.errors import LogUnavailable, NotDurable, StoreUnavailable
+from engine.errors import LogUnavailable, StoreUnavailable
 from engine.policy import Size
-from engine.store.connection import Barrier
-from engine.store.keys import shard_of
 from engine.store.store import ModelStore
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at
+from tests.support.stores import neighbour_of
+
+from .conftest import KAFKA
 
 
-class LossyScript:
-    """The commit script behind a connection that breaks: before it runs, or after it has run."""
+class Lossy:
+    """Breaks the store's connection around what applies commits: before it runs, or after."""
 
-    def __init__(self, script: Any, dice: random.Random) -> None:
-        self._script, self._dice = script, dice
+    def __init__(self, store: ModelStore, dice: random.Random) -> None:
         self.lost = {"before": 0, "after": 0}
+        self._dice = dice
+        self._pipeline = store.client.pipeline
+        store.client.pipeline = self._lossy  # type: ignore[method-assign]  # a test's
 
-    def __call__(self, **arguments: Any) -> Any:
-        fate = self._dice.choice(["before", "after", "well", "well"])
-        if fate == "before":
-            self.lost[fate] += 1
-            raise RedisConnectionError("the connection broke before the script ran")
-        answer = self._script(**arguments)
-        if fate == "after":
-            self.lost[fate] += 1
-            raise RedisTimeout("the script ran, and its answer was lost")
-        return answer
+    def _lossy(self, *arguments: Any, **options: Any) -> Any:
+        made: Any = self._pipeline(*arguments, **options)
+        run = made.execute
+
+        def execute(*more: Any, **named: Any) -> Any:
+            applies = any(command[0][0] == "EVALSHA" for command in made.command_stack)
+            # A fold of 16 partitions has many scripts, and begins again when one fails.
+            fates = self._dice.choices(["before", "after", "well"], [3, 3, 94])
+            fate = fates[0] if applies else "well"
+            if fate == "before":
+                self.lost[fate] += 1
+                raise RedisConnectionError("the connection broke before it was sent")
+            answer = run(*more, **named)
+            if fate == "after":
+                self.lost[fate] += 1
+                raise RedisTimeout("it was done, and its answer was lost")
+            return answer
+
+        made.execute = execute
+        return made
 
 
 @pytest.mark.parametrize("kind", ["memory", "streams"])
@@ -49,8 +63,7 @@ def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind:
     platform = platform_on(kind)
     platform.register("m", budget=0.02)
     store = store_at(platform.url)
-    lossy = LossyScript(store._script, random.Random(3))
-    store._script = cast(Any, lossy)
+    lossy = Lossy(store, random.Random(3))
     worker = platform.deletion_worker(store)
     refresher = platform.refresh_worker()
     for i in range(30):
@@ -60,8 +73,8 @@ def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind:
             platform.order("m", list(Size)[i // 10])
             refresher.run_once(0.0)
     platform.drain(worker, refresher)
-    assert lossy.lost["before"] > 3
-    assert lossy.lost["after"] > 3
+    assert lossy.lost["before"] > 1
+    assert lossy.lost["after"] > 1
     assert {receipt.status for receipt in platform.finals().values()} == {"APPLIED"}
     check_model(platform)
     store.close()
@@ -70,16 +83,15 @@ def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind:
 def test_a_zombie_changes_nothing(memory: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers, each convinced that the partitions are its own, at every step of the other."""
     memory.register("m", budget=0.02)
-    interrupt_at = iter(
-        ["poll", "validate", "compute", "commit", "durable", "publish", "erase"] * 6
-    )
-    wanted = next(interrupt_at)
+    steps = [Step.POLL, Step.VALIDATE, Step.LOAD, Step.DECIDE, Step.APPEND, Step.APPLY]
+    interrupt_at = iter([*steps, Step.PUBLISH, Step.ADVANCE] * 5)
+    wanted: Step | None = next(interrupt_at)
     other: list[DeletionWorker] = []
 
     def interrupt(step: str) -> None:
         nonlocal wanted
         if step == wanted:
-            wanted = next(interrupt_at, "never")
+            wanted = next(interrupt_at, None)
             memory.turn(other[0])
 
     first = memory.deletion_worker(at_step=interrupt)
@@ -92,20 +104,24 @@ def test_a_zombie_changes_nothing(memory: Platform, monkeypatch: pytest.MonkeyPa
         refresher.run_once(0.0)
     memory.drain(first, refresher)
     memory.drain(other[0], refresher)
-    assert wanted == "never"
+    assert wanted is None
     assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
     assert len(ledger_of(memory)) == 70
     check_model(memory)
 
 
-def test_a_stalled_worker_wakes_up_after_its_successor_went_on(memory: Platform) -> None:
-    """A pause of one process within a commit, in one group: its partitions moved meanwhile."""
+@pytest.mark.parametrize("at", [Step.DECIDE, Step.APPEND, Step.APPLY, Step.PUBLISH])
+def test_a_stalled_worker_wakes_up_after_its_successor_went_on(memory: Platform, at: Step) -> None:
+    """A pause of one process within a commit, in one group: its partitions moved meanwhile.
+
+    Whichever of the two appends first decides; what the other one had in mind is void.
+    """
     memory.register("m")
     asleep = False
 
     def stall(step: str) -> None:
         nonlocal asleep
-        if step == "commit" and not asleep:
+        if step == at and not asleep:
             asleep = True
             assert isinstance(memory.log, MemoryLog)
             consumer = stalled._consumer
@@ -122,8 +138,61 @@ def test_a_stalled_worker_wakes_up_after_its_successor_went_on(memory: Platform)
     memory.send_index("m", 3)
     memory.drain(stalled)
     assert asleep
-    assert memory.load().version == 2
+    assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
+    assert memory.load().version in (2, 3)
     check_model(memory)
+
+
+@pytest.mark.parametrize("kind", ["memory", "streams", KAFKA])
+def test_two_groups_that_both_own_a_model_decide_each_request_once(
+    platform_on: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each thinks that it is alone, and is as fast as the other: both go on, and nobody starves."""
+    platform = platform_on(kind)
+    names = ["m", neighbour_of("m")]
+    for name in names:
+        platform.register(name, budget=10.0)
+    metrics = [Metrics(), Metrics()]
+    group = deletion_worker.GROUP
+    workers = []
+    for number, one in enumerate(metrics):
+        monkeypatch.setattr(deletion_worker, "GROUP", f"{group}-{number}")
+        workers.append(platform.deletion_worker(metrics=one))
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def work(worker: DeletionWorker) -> None:
+        try:
+            while not stop.is_set():
+                platform.turn(worker, 0.02)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    for worker in workers:
+        platform.turn(worker, 0.02)
+    threads = [threading.Thread(target=work, args=[worker]) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(25):
+            for name in names:
+                platform.send_index(name, i)
+        wait_until(lambda: all(len(ledger_of(platform, name)) == 25 for name in names), 60.0)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    for worker in workers:
+        platform.drain(worker)
+    for name in names:
+        assert {receipt.status for receipt in platform.finals(name).values()} == {"APPLIED"}
+        assert len(platform.finals(name)) == 25
+        check_model(platform, name)
+    won = [
+        one.registry.get_sample_value("lethe_commits_total", {"outcome": "won"}) for one in metrics
+    ]
+    assert sum(count or 0 for count in won) > 0
 
 
 @pytest.mark.parametrize("kind", ["memory", "streams"])
@@ -203,42 +272,8 @@ def test_what_is_decided_is_not_decided_again(memory: Platform) -> None:
     memory.pair[0].recover()
     memory.drain()
     assert {topic: memory.records(topic) for topic in written} == before
-    assert memory.load().commit_seq == state.commit_seq
+    assert memory.load().head == state.head
     check_model(memory)
-
-
-@pytest.mark.parametrize("step", [Step.PUBLISH, Step.ERASE])
-def test_what_a_former_owner_left_is_finished_although_its_records_are_gone(
-    memory: Platform, step: Step
-) -> None:
-    """Given that retention has taken the requests, only the takeover can publish and erase."""
-
-    def end(reached: str) -> None:
-        if reached == step:
-            raise Ended
-
-    memory.register("m", budget=10.0)
-    memory.pair[0].close()
-    worker = memory.deletion_worker(at_step=end)
-    request = memory.send_index("m", 1)
-    with pytest.raises(Ended):
-        worker.run_once(0.0)
-    worker.close()
-    live = memory.load().generation_keys
-    assert memory.raw().hexists(live.rows(shard_of("row-1")), "row-1")
-    assert isinstance(memory.log, MemoryLog)
-    memory.log.delete_topic(topics.DELETIONS)
-    memory.log.ensure_topics(topics.specs(2))
-
-    memory.deletion_worker().run_once(0.0)
-
-    assert memory.final(request).version == 1
-    assert not memory.raw().hexists(live.rows(shard_of("row-1")), "row-1")
-    check_model(memory)
-
-
-class Ended(Exception):
-    """A worker ends here."""
 
 
 def test_a_log_that_fails_around_every_publish(memory: Platform) -> None:
@@ -247,7 +282,7 @@ def test_a_log_that_fails_around_every_publish(memory: Platform) -> None:
     dice = random.Random(4)
 
     def fail(moment: Moment) -> None:
-        if moment.call == "publish" and moment.messages and dice.random() < 0.3:
+        if moment.call == "publish" and moment.messages and dice.random() < 0.3:  # appends too
             ours = {message.topic for message in moment.messages} - {topics.DELETIONS}
             if ours:
                 raise LogUnavailable(f"no acknowledgement ({moment.stage})")
@@ -260,46 +295,6 @@ def test_a_log_that_fails_around_every_publish(memory: Platform) -> None:
     memory.log.hook = lambda _moment: None
     memory.drain(worker, memory.refresh_worker())
     assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
-    check_model(memory)
-
-
-class SlowDisk(Barrier):
-    """A barrier of a server that syncs late: waiting fails until ``synced`` is set."""
-
-    def __init__(self) -> None:
-        self.waits = True
-        self._replicas = 0
-        self.synced = True
-
-    def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
-        del client, timeout
-        if not self.synced:
-            raise NotDurable("the disk did not sync")
-
-
-def test_nothing_is_published_before_it_is_durable(memory: Platform) -> None:
-    # Given a store that commits, and does not come to sync
-    memory.register("m")
-    disk = SlowDisk()
-    whole = store_at(memory.url)
-    worker = memory.deletion_worker(ModelStore(whole.client, disk))
-    memory.drain(worker)
-    disk.synced = False
-    memory.send_index("m", 0)
-    for _ in range(5):
-        memory.turn(worker)
-    # Then the version is committed and nobody sees it, not even a successor
-    assert memory.load().version == 1
-    successor = memory.deletion_worker(ModelStore(store_at(memory.url).client, disk))
-    for _ in range(5):
-        memory.turn(successor)
-    assert [version.version for version in memory.versions()] == [0]
-    assert memory.receipts() == []
-    # until the disk syncs
-    disk.synced = True
-    worker.close()
-    memory.drain(successor)
-    assert [version.version for version in memory.versions()] == [0, 1]
     check_model(memory)
 
 

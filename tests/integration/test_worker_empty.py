@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.checks import check_model as check_stored
+from consumers.model_checks import check_model as check_stored
 from engine.store.connection import text
 from engine.store.head import LimitsRecord
 from tests.families import make
@@ -17,7 +17,7 @@ from tests.support.platform import Platform, row_ids
 
 def remains(platform: Platform) -> list[str]:
     """Return the keys of generations, live or not."""
-    pattern = f"lethe:{{{platform.load().keys.tag}}}:gen:*"
+    pattern = f"lethe:{platform.load().keys.head.removesuffix('head')}gen:*"
     return [text(key) for key in platform.raw().scan_iter(match=pattern)]
 
 

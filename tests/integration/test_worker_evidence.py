@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import chain, topics
-from consumers.adopt import adopt
+from consumers import topics
 from consumers.commitment import commitment_of, salt_of
-from consumers.events import Parameters, RefreshInfo, Version
-from consumers.log.base import Message, Partition, Record
 from consumers.log.memory import MemoryLog
-from consumers.reach import FARTHEST, Reach
-from consumers.signed_log import SignedLog, signed_type
-from consumers.signing import Signer, TrustedKeys
+from consumers.receipt_index import leaves_of
 from consumers.telemetry import configure_logging
-from engine.errors import CorruptState, VersionFork
+from engine.errors import CorruptState
 from engine.merkle import (
     consistency_proof,
     inclusion_proof,
@@ -27,16 +21,13 @@ from engine.merkle import (
     verify_consistency,
     verify_inclusion,
 )
-from engine.policy import Size
-from engine.store.head import FORMAT, LimitsRecord
-from engine.store.receipt_log import read_leaves
-from tests.integration.test_worker_lost_writes import values
+from engine.store.head import LimitsRecord
+from engine.store.partition import commit_partition
 from tests.integration.test_worker_requests import append_to
-from tests.integration.test_worker_takeover import dump, restore
-from tests.published import parameters_message, version_message
-from tests.support.evidence import published_entries, without_evidence
-from tests.support.invariants import check_model
+from tests.support.evidence import check_receipt_log, published_entries, stored_leaves
+from tests.support.invariants import check_model, check_versions
 from tests.support.platform import Platform
+from tests.support.stores import backup, restore
 
 pytestmark = pytest.mark.redis
 
@@ -56,7 +47,7 @@ def test_every_receipt_is_proved_to_be_in_the_log_of_its_own_version(memory: Pla
         memory.send("m", "stranger")
         memory.drain()
     check_model(memory)
-    leaves = read_leaves(memory.raw(), memory.load().keys)
+    leaves = stored_leaves(memory)
     versions = memory.versions()
     assert versions[-1].receipt_log is not None
     assert len(leaves) == 14
@@ -78,7 +69,7 @@ def test_the_log_of_each_version_begins_with_that_of_every_earlier_one(memory: P
     for i in range(9):
         memory.send_index("m", i)
         memory.drain()
-    leaves = read_leaves(memory.raw(), memory.load().keys)
+    leaves = stored_leaves(memory)
     heads = [version.receipt_log for version in memory.versions()]
     for second in heads:
         for first in heads:
@@ -132,77 +123,50 @@ def test_a_replacement_goes_on_with_the_log_and_the_secret(memory: Platform) -> 
     check_model(memory)
 
 
-def test_a_replacement_of_a_damaged_head_takes_the_log_from_its_list(memory: Platform) -> None:
-    memory.register("m")
-    memory.send_index("m", 1)
-    memory.drain()
-    memory.raw().hset(memory.load().keys.head, "meta", "damaged")
-    memory.register("m", replace_model=True)
-    memory.send_index("m", 2)
-    memory.drain()
-    check_model(memory)
-
-
-def test_a_log_that_lost_receipts_begins_anew_with_a_replacement_for_all_to_see(
-    memory: Platform,
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_replacement_of_a_damaged_head_goes_on_with_the_log(
+    memory: Platform, *, expired: bool
 ) -> None:
+    """Its newest commit says where it stands; where that has expired, the index does."""
     memory.register("m")
     memory.send_index("m", 1)
+    memory.send("m", "stranger")
     memory.drain()
-    keys = memory.load().keys
-    memory.raw().delete(keys.receipt_log)
+    generation = memory.load().meta.generation
+    memory.raw().hset(memory.load().keys.head, "meta", "damaged")
+    if expired:
+        assert isinstance(memory.log, MemoryLog)
+        index = commit_partition("m")
+        [home] = [p for p in memory.reader.partitions(topics.COMMITS) if p.index == index]
+        memory.log.trim(home, memory.reader.bounds(home).end)
     memory.register("m", replace_model=True)
     memory.send_index("m", 2)
     memory.drain()
     sizes = [v.receipt_log.size for v in memory.versions() if v.receipt_log is not None]
-    assert sizes == [0, 1, 0, 1]
-    assert len(read_leaves(memory.raw(), keys)) == 1
+    assert sizes == [0, 2, 2, 3]
+    assert [v.rows_deleted for v in memory.versions()] == [0, 1, 1, 2]
+    assert memory.load().meta.generation == generation + 1
+    if expired:  # nobody knows which data set the damaged head had
+        check_versions(memory, "m")
+        check_receipt_log(memory, "m")
+    else:
+        check_model(memory)
 
 
-def test_a_log_that_its_head_does_not_know_halts_the_model(memory: Platform) -> None:
+def test_leaves_are_refused_where_the_index_lacks_or_repeats_a_place(memory: Platform) -> None:
     memory.register("m")
-    memory.raw().rpush(memory.load().keys.receipt_log, bytes(32))
-    memory.send_index("m", 1)
-    memory.pair[0].run_once(0.01)
-    memory.pair[0].run_once(0.01)
-    assert memory.load().version == 0
-    assert memory.receipts() == []
-
-
-def test_a_model_of_before_there_was_a_log_begins_one_and_its_versions_keep_their_bytes(
-    memory: Platform,
-) -> None:
-    memory.register("m")
-    without_evidence(memory, "m")
-    state = memory.load()
-    assert state.secret is None
-    request = memory.send_index("m", 1)
+    requests = [memory.send_index("m", i) for i in range(3)]
     memory.drain()
-    assert memory.final(request).rows_commitment is None
-    assert b"rows_commitment" not in memory.published_receipts()[0][1]
-    assert memory.raw().hget(state.keys.head, "format") == str(FORMAT).encode()
-    check_model(memory)
-
-
-def test_published_receipts_that_are_not_those_of_the_log_are_no_loss_of_writes(
-    memory: Platform,
-) -> None:
-    """Given a store that went back, when a receipt in the log was altered, the model halts."""
-    memory.register("m", budget=10.0)
-    memory.send_index("m", 0)
-    memory.drain()
-    before = dump(memory.store, "m")
-    memory.send_index("m", 1)
-    memory.drain()
-    restore(memory.store, "m", before)
-    assert isinstance(memory.log, MemoryLog)
-    reader = Altered(memory.log)
-    with pytest.raises(VersionFork, match="log of receipts"):
-        adopt(memory.store, reader, "m", Reach(FARTHEST))  # type: ignore[arg-type]
-    memory.pair[0].recover()
-    memory.drain()
-    assert memory.load().version == 2
-    check_model(memory)
+    keys, index = memory.load().keys, memory.raw()
+    assert len(leaves_of(memory.store, keys, 3)) == 3
+    assert leaves_of(memory.store, keys, 2) == leaves_of(memory.store, keys, 3)[:2]
+    kept: Any = index.hget(keys.requests, requests[1])
+    index.hset(keys.requests, "copy", kept)
+    with pytest.raises(CorruptState, match="taken twice"):
+        leaves_of(memory.store, keys, 3)
+    index.hdel(keys.requests, "copy", requests[1])
+    with pytest.raises(CorruptState, match="1 of the 3 receipts"):
+        leaves_of(memory.store, keys, 3)
 
 
 def test_a_lost_log_over_several_partitions_comes_back_in_the_order_of_its_commits(
@@ -212,7 +176,7 @@ def test_a_lost_log_over_several_partitions_comes_back_in_the_order_of_its_commi
     memory = platform_on("memory", partitions=3)
     memory.register("m", budget=10.0)
     memory.drain()
-    before = dump(memory.store, "m")
+    before = backup(memory)
     for number in range(12):
         row = f"row-{number}" if number % 3 else f"stranger-{number}"
         body = {"request_id": f"p{number}", "model_id": "m", "row_ids": [row]}
@@ -223,7 +187,7 @@ def test_a_lost_log_over_several_partitions_comes_back_in_the_order_of_its_commi
     assert memory.load().version == 8
     check_model(memory)
 
-    restore(memory.store, "m", before)
+    restore(memory, before)
     memory.pair[0].recover()
     memory.drain()
 
@@ -231,71 +195,9 @@ def test_a_lost_log_over_several_partitions_comes_back_in_the_order_of_its_commi
     check_model(memory)
 
 
-def test_a_refresh_that_a_stranger_made_up_is_not_adopted(memory: Platform) -> None:
-    """Whoever may write to the topics can make up a refresh, whose result the store never had."""
-    ours, stranger = (Signer(Ed25519PrivateKey.generate()) for _ in range(2))
-    trusted = TrustedKeys.of([ours.public])
-    memory.producer = SignedLog(memory.log, lambda: ours).producer()
-    memory.register("m", budget=10.0)
-    memory.send_index("m", 0)
-    memory.drain()
-    before = dump(memory.store, "m")
-    forged = forged_refresh(memory.versions()[-1], memory.parameters())
-    published = memory.log.producer()
-    for message in forged:
-        kind = signed_type(message.topic) or ""
-        headers = stranger.signed(kind, message.value or b"", message.headers)
-        published.publish([replace(message, headers=headers)])
-
-    with pytest.raises(VersionFork, match="no trusted key has signed it"):
-        adopt(memory.store, memory.reader, "m", Reach(FARTHEST), trusted)
-    assert dump(memory.store, "m") == before
-
-    # Without keys it is believed: that is what they are for.
-    adopted = adopt(memory.store, memory.reader, "m", Reach(FARTHEST))
-    assert float(adopted.stream.published[0, 0]) == 1e6
-    published.close()
-
-
-def forged_refresh(version: Version, parameters: Parameters) -> list[Message]:
-    """Return the messages of a polish that nobody did, with theta as the forger likes it."""
-    event = parameters.model_copy(update={"theta": (1e6, *(parameters.theta or ())[1:])})
-    theta = chain.theta_of(event)
-    changes: dict[str, object] = {
-        "version": version.version + 1,
-        "prev_digest": version.digest,
-        "parameters_digest": chain.digest_of(event, theta),
-    }
-    info = RefreshInfo(job_id="forged", size=Size.POLISH, reason="forged", seconds=0.0)
-    made = version.model_copy(update={**changes, "request_ids": (), "refresh": info, "digest": ""})
-    digest = chain.version_digest(made)
-    made = made.model_copy(update={"digest": digest})
-    event = event.model_copy(update={**changes, "digest": digest})
-    return [parameters_message(event), version_message(made)]
-
-
-class Altered:
-    """A reader that finds another error in every receipt."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        self._reader = log.reader()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._reader, name)
-
-    def read(
-        self, partition: Partition, offset: int, timeout: float, most: int
-    ) -> tuple[Sequence[Record], int]:
-        records, onward = self._reader.read(partition, offset, timeout, most)
-        if partition.topic != topics.RECEIPTS:
-            return records, onward
-        return [replace(record, value=altered(record.value or b"")) for record in records], onward
-
-
-def altered(value: bytes) -> bytes:
-    data = json.loads(value)
-    data["error"]["value"] += 1e-9
-    return json.dumps(data).encode()
+def values(platform: Platform, topic: str) -> list[bytes]:
+    """Return the different values of a topic, in the order in which each came first."""
+    return list(dict.fromkeys(record.value or b"" for record in platform.records(topic)))
 
 
 # -- commitments ----------------------------------------------------------------------------------
@@ -341,7 +243,7 @@ def test_a_subjects_request_is_bound_to_the_subjects_rows(memory: Platform) -> N
 def test_nothing_published_or_logged_names_a_row_a_subject_or_the_secret(
     memory: Platform, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configure_logging()
+    configure_logging("DEBUG")
     memory.register("m", limits=SOON_FULL)
     memory.send_index("m", 1)
     memory.send_index("m", 1, 2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consumers import decider
-from consumers.held_states import HeldStates
+from consumers import deletion_worker
+from consumers.state_cache import StateCache
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 
@@ -13,13 +13,13 @@ from tests.support.platform import Platform
 def test_models_that_were_forgotten_are_loaded_again(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[HeldStates] = []
+    made: list[StateCache] = []
 
-    def small() -> HeldStates:
-        made.append(HeldStates(1))
+    def small() -> StateCache:
+        made.append(StateCache(1))
         return made[-1]
 
-    monkeypatch.setattr(decider, "HeldStates", small)
+    monkeypatch.setattr(deletion_worker, "StateCache", small)
     models = ["m", "n", "o"]
     for model in models:
         memory.register(model)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from consumers import candidate
-from consumers.checks import check_model as check_stored
-from consumers.registration import register
-from engine.errors import InvalidData, ModelExists, StoreUnavailable
+from consumers import candidate, topics
+from consumers.log.base import Message
+from consumers.log.memory import MemoryLog
+from consumers.log.moment import Moment
+from consumers.registration import Registrar
+from consumers.steps import Step
+from engine.errors import InvalidData, LogUnavailable, ModelExists
 from engine.policy import Size
-from engine.store.commit import Commit
-from engine.store.erasing import Moment, pass_by
+from engine.store import staging
 from engine.store.head import LimitsRecord, ModelConfig
-from engine.store.store import ModelStore
+from engine.store.keys import ModelKeys
 from tests.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
 from tests.support.platform import (
@@ -121,12 +123,13 @@ def test_replacements_race_with_requests(platform_on: Callable[..., Platform], k
     # When the model is replaced again and again
     store, data = store_at(platform.url), platform.data["m"]
     producer, reader = platform.log.producer(), platform.log.reader()
+    registrar = Registrar(store, producer, reader, platform.seals)
     config = config_of(data, "m", "pru", 0.05, LimitsRecord())
     try:
         for i in range(40):
             platform.send_index("m", 2 * i, 2 * i + 1)
             if i % 8 == 4:
-                register(store, producer, reader, config, training_data(data), replace_model=True)
+                registrar.register(config, training_data(data), replace_model=True)
     finally:
         stop.set()
         thread.join()
@@ -210,75 +213,136 @@ def test_of_two_registrations_at_once_one_finds_that_the_model_exists(
     check_model(memory)
 
 
-class Unlucky(ModelStore):
-    """A store whose process ends right after a commit, or right before it."""
-
-    before = False
-
-    def commit(self, commit: Commit, committed: Moment = pass_by) -> int:
-        if self.before:
-            raise StoreUnavailable("gone before the commit")
-        return super().commit(commit, committed)
-
-    def settle(self) -> None:
-        raise StoreUnavailable("gone after the commit")
+class Ended(Exception):
+    """A registration ends here, with its process."""
 
 
-@pytest.fixture
-def unlucky(memory: Platform) -> Iterator[Unlucky]:
-    whole = store_at(memory.url)
-    store = Unlucky(whole.client, whole._barrier)
-    yield store
-    store.close()
-    whole.close()
+def cut_short(platform: Platform, step: Step, **options: Any) -> None:
+    """Register model m, and end before this step."""
+
+    def at_step(reached: str) -> None:
+        if reached == step:
+            raise Ended(step)
+
+    with pytest.raises(Ended):
+        platform.register("m", budget=10.0, at_step=at_step, **options)
+    platform.data["m"] = make("benign", "linear")
 
 
+AFTER_THE_APPEND = (Step.REGISTER_APPLY, Step.REGISTER_OPEN, Step.REGISTER_FINISH)
+
+
+@pytest.mark.parametrize("step", AFTER_THE_APPEND)
 def test_a_registration_that_was_cut_short_is_finished_by_the_next(
-    memory: Platform, unlucky: Unlucky
+    memory: Platform, step: Step
 ) -> None:
-    with pytest.raises(StoreUnavailable):
-        memory.register("m", store=unlucky)
-    assert memory.store.model_ids() == ["m"]
-    assert not memory.versions()
-    memory.data["m"] = make("benign", "linear")
+    cut_short(memory, step)
+    assert memory.versions() == []
     with pytest.raises(ModelExists):
         memory.register("m")
-    assert memory.store.model_ids() == ["m"]
     assert [version.version for version in memory.versions()] == [0]
     memory.send_index("m", 1)
     memory.drain()
     check_model(memory)
 
 
-def test_a_registration_that_was_cut_short_is_published_by_a_worker(
-    memory: Platform, unlucky: Unlucky
+@pytest.mark.parametrize("step", AFTER_THE_APPEND)
+@pytest.mark.parametrize("running", [False, True])
+def test_a_registration_that_was_cut_short_is_finished_by_a_worker(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, step: Step, running: bool
 ) -> None:
-    with pytest.raises(StoreUnavailable):
-        memory.register("m", store=unlucky)
-    memory.data["m"] = make("benign", "linear")
-    memory.drain()
-    assert [version.version for version in memory.versions()] == [0]
-    memory.send_index("m", 1)
-    memory.drain()
-    check_model(memory)
+    """One that takes over, or that runs already and looks around; it is opened by who meets it."""
+    monkeypatch.setattr("consumers.lag._PERIOD_SECONDS", 0.0)
+    if running:
+        platform.drain()
+    early = platform.send("m", "row-1")
+    cut_short(platform, step)
+    platform.drain()
+    for _ in range(5):
+        platform.turn(platform.pair[0])
+    assert [version.version for version in platform.versions()] == [0]
+    first = platform.send_index("m", 2)
+    platform.drain()
+    # What was asked before it was opened was asked of nobody, unless a worker opened it
+    assert platform.final(early).code == "UNKNOWN_MODEL"
+    del platform.asked["m", early]
+    later = platform.send_index("m", 3)
+    platform.drain()
+    assert platform.final(later).status == "APPLIED"
+    opening = platform.load().opening
+    assert opening is not None
+    assert platform.final(first).status in ("APPLIED", "REJECTED")
+    if platform.final(first).status == "REJECTED":
+        del platform.asked["m", first]
+    check_model(platform)
 
 
-def test_a_registration_that_was_never_committed_is_no_model(
-    memory: Platform, unlucky: Unlucky
-) -> None:
-    unlucky.before = True
-    with pytest.raises(StoreUnavailable):
-        memory.register("m", store=unlucky)
-    assert memory.store.announced() == ["m"]
-    assert memory.store.model_ids() == []
-    [found] = check_stored(memory.store, memory.log, "m")
-    assert not found.ok
+def test_a_registration_that_was_never_appended_is_no_model(memory: Platform) -> None:
+    cut_short(memory, Step.REGISTER_APPEND)
+    assert memory.store.every_model() == []
     memory.drain()  # a worker takes it over
+    assert memory.raw().hlen(ModelKeys("m").stagings) == 1
     memory.register("m")
     assert memory.store.model_ids() == ["m"]
+    # What the first one staged can never become live, and is gone
+    assert memory.raw().hlen(ModelKeys("m").stagings) == 0
+    live = memory.load().rows
+    staged = [key for key in memory.raw().keys("lethe:{*}:m:gen:*") if live.encode() not in key]
+    assert staged == []
     memory.send_index("m", 1)
     memory.drain()
     check_model(memory)
+
+
+def test_a_replacement_whose_append_lands_late_finds_what_it_staged(memory: Platform) -> None:
+    """Its answer was lost, and a deletion came between: void; nobody takes it for the model."""
+    memory.register("m", budget=10.0)
+    kept: list[Message] = []
+
+    def lose(moment: Moment) -> None:
+        ours = [one for one in moment.messages if one.topic == topics.COMMITS]
+        if moment.call == "publish" and moment.stage == "before" and ours and not kept:
+            kept.extend(ours)
+            raise LogUnavailable("no answer")
+
+    assert isinstance(memory.log, MemoryLog)
+    memory.log.hook = lose
+    with pytest.raises(LogUnavailable):
+        memory.register("m", budget=10.0, replace_model=True, keep=range(100))
+    memory.log.hook = lambda _: None
+    request = memory.send_index("m", 1)
+    memory.drain()
+    memory.producer.publish(kept)
+    memory.pair[0].recover()
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    assert memory.load().meta.rows_live == 119
+    assert staging.sweep_registrations(memory.store.client, ModelKeys("m")) == 1
+    check_model(memory)
+
+
+def test_a_replacement_whose_append_landed_though_nobody_was_told_is_the_model(
+    memory: Platform,
+) -> None:
+    memory.register("m", budget=10.0)
+    lost: list[bool] = []
+
+    def lose(moment: Moment) -> None:
+        ours = any(one.topic == topics.COMMITS for one in moment.messages)
+        if moment.call == "publish" and moment.stage == "after" and ours and not lost:
+            lost.append(True)
+            raise LogUnavailable("no answer")
+
+    assert isinstance(memory.log, MemoryLog)
+    memory.log.hook = lose
+    with pytest.raises(LogUnavailable):
+        memory.register("m", budget=10.0, replace_model=True, keep=range(100))
+    memory.log.hook = lambda _: None
+    request = memory.send_index("m", 1)
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    assert memory.load().meta.rows_live == 99
+    assert [version.version for version in memory.versions()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["streams", KAFKA])
@@ -296,15 +360,14 @@ def test_names_that_no_event_can_carry_are_refused_before_anything_is_stored(
         names = tuple(f"{i:04d}".ljust(length, "x") for i in range(p))
         return plain.model_copy(update={"feature_names": names})
 
-    parts = (platform.store, platform.producer, platform.reader)
+    register = platform.registrar().register
     with pytest.raises(InvalidData, match="shorter names") as refused:
-        register(*parts, named(longest + 1), rows)
+        register(named(longest + 1), rows)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 200
-    assert not platform.store.announced()
-    assert not list(platform.raw().scan_iter(match="lethe:{m.*"))
+    assert not list(platform.raw().scan_iter(match="lethe:{*}:m:*"))
     # The longest that are allowed do reach the log, now and after deletions
-    register(*parts, named(longest), rows)
+    register(named(longest), rows)
     platform.send_index("m", 1)
     platform.drain()
     check_model(platform)

@@ -1,22 +1,32 @@
-"""Requests that must be signed: a forged one changes nothing, and uses nobody's request id up."""
+"""Requests that must be signed: a forged one changes nothing, and uses nobody's request id up.
+
+Commits that must be: one that a stranger appends halts its model, and nothing of it is believed.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from consumers import topics
+from consumers.commits.record import decode_frame, encode, open_commit
 from consumers.deletion_worker import DeletionWorker
 from consumers.events import DELETION_REQUESTED
+from consumers.log.base import Message
 from consumers.metrics import Metrics
 from consumers.request_keys import parse_request_keys
-from consumers.signing import Signer
-from tests.integration.test_worker_takeover import dump, restore
+from consumers.signing import Signer, TrustedKeys
+from engine.store.partition import commit_partition
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
+from tests.support.stores import backup, neighbour_of, restore
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+STRANGER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 KEYS = parse_request_keys(SIGNER.public_text, "keys")
 
 
@@ -77,7 +87,7 @@ def test_lost_writes_are_taken_from_the_log_without_what_was_forged(
     worker = strict(memory)
     send(memory, "r0", 0)
     memory.drain(worker)
-    before = dump(memory.store, "m")
+    before = backup(memory, "m")
     send(memory, "r1", 1)
     send(memory, "forged", 5, 6, sign=False)
     send(memory, "r2", 7, sign=False)
@@ -85,7 +95,7 @@ def test_lost_writes_are_taken_from_the_log_without_what_was_forged(
     send(memory, "r2", 2)
     memory.drain(worker)
     assert memory.load().version == 2, "one version for all of them"
-    restore(memory.store, "m", before)
+    restore(memory, before, "m")
     worker.close()
     again = strict(memory) if strict_again else memory.deletion_worker()
     memory.drain(again)
@@ -98,3 +108,44 @@ def test_lost_writes_are_taken_from_the_log_without_what_was_forged(
         "r2": "APPLIED",
     }
     check_model(memory)
+
+
+@pytest.mark.parametrize(
+    "stranger", [None, Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))]
+)
+def test_a_commit_that_no_trusted_key_signed_halts_its_model_and_no_other(
+    memory: Platform, stranger: Signer | None
+) -> None:
+    """Who knows the seal key and may write to the log can make a commit up; not sign it."""
+    plain = memory.registrar
+    memory.registrar = partial(plain, signer=lambda: SIGNER)  # type: ignore[method-assign]
+    other = neighbour_of("m")
+    for model in ("m", other):
+        memory.register(model)
+    state = memory.load()
+    forged = next_commit(memory, stranger)
+    memory.producer.publish([forged])
+    trusted = TrustedKeys.of([SIGNER.public])
+    worker = memory.deletion_worker(signer=lambda: SIGNER, trusted=trusted)
+    memory.send_index("m", 1)
+    mine = memory.send_index(other, 1)
+    for _ in range(5):
+        worker.run_once(0.01)
+    assert memory.load().head == state.head
+    assert memory.receipts() == []
+    assert memory.final(mine, other).status == "APPLIED"
+    worker.close()
+    believing = memory.deletion_worker()
+    memory.drain(believing)
+    assert memory.load().head.commit > state.head.commit + 1
+
+
+def next_commit(platform: Platform, signer: Signer | None) -> Message:
+    """Return the opening of a model once more, as its next commit."""
+    state, index = platform.load(), commit_partition("m")
+    values = [r.value for r in platform.records(topics.COMMITS) if r.partition.index == index]
+    framed = [found for value in values if (found := decode_frame(value)) is not None]
+    opening = next(f for f in framed if f.open.model_id == "m" and f.open.number == 1)
+    commit = open_commit(opening, platform.seals, None, state.meta.config)
+    commit = replace(commit, number=state.head.commit + 1, prev=state.head.digest)
+    return Message(topics.COMMITS, b"m", encode(commit, platform.seals, signer)[0], partition=index)

@@ -9,26 +9,23 @@ from typing import Any, cast
 
 import pytest
 
-from consumers import deletion_worker, refresh_job, refresh_worker, takeover, topics
-from consumers.checks import check_model as check_stored
+from consumers import halts, refresh_job, refresh_worker
 from consumers.cli import work
 from consumers.cli.refresh import _due
 from consumers.cli.status import _document
+from consumers.commits.publish import job_message
 from consumers.deletion_worker import BatchLimits
 from consumers.drained import Drained
 from consumers.events import RefreshRequested
 from consumers.health import Health
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer
-from consumers.log.partitioner import partition_index
-from consumers.log.streams import StreamsLog
 from consumers.loop import TRANSIENT
+from consumers.model_checks import check_model as check_stored
 from consumers.refresh_job import run_job
 from consumers.runtime import Runtime
 from consumers.steps import Step
-from consumers.transition import job_entry
 from engine.errors import (
-    InvalidData,
     LogUnavailable,
     NotConverged,
     NotDurable,
@@ -37,10 +34,10 @@ from engine.errors import (
 )
 from engine.policy import Size
 from engine.store.jobs import write_result
-from tests.integration.test_worker_lost_corners import neighbour_of
-from tests.integration.test_worker_takeover import fork_off
+from engine.store.keys import ModelKeys
 from tests.support.invariants import check_model
 from tests.support.platform import LogKind, Platform
+from tests.support.stores import neighbour_of
 from tests.support.waiting import CROWDED, OnPlatform
 
 
@@ -75,7 +72,7 @@ def test_who_looks_is_told(memory: Platform, monkeypatch: pytest.MonkeyPatch) ->
     failed = [one for one in check_stored(memory.store, memory.log, "m") if not one.ok]
     assert [one.subject for one in failed] == ["model m, deferred requests"]
     assert "lethe refresh --due" in failed[0].detail
-    assert "no rebuild is pending" in _document(memory.store, memory.load())["stuck"]
+    assert "no rebuild is pending" in _document(memory.load())["stuck"]
     monkeypatch.setattr(work, "_PATIENCE_SECONDS", 0.3)
     crew = work._Crew({"deletions": Health(), "refresh": Health()}, impatient=True)
     with pytest.raises(RefreshFailed, match="no rebuild is pending"):
@@ -86,8 +83,7 @@ def test_what_is_due_is_ordered_and_resolves_it(memory: Platform, stuck: str) ->
     job = _due(memory.load(), Size.REBUILD, datetime.now(UTC))
     assert job is not None
     assert job.reason == "deferred"
-    entry = job_entry(job, datetime.now(UTC))
-    memory.producer.publish([Message(entry.topic, entry.key, entry.value, entry.headers)])
+    memory.producer.publish([job_message(job, datetime.now(UTC))])
     memory.drain()
     assert memory.final(stuck).status == "APPLIED"
     assert drained(memory) == ""
@@ -198,8 +194,8 @@ def test_a_log_that_breaks_in_the_midst_of_a_job_has_not_ended_the_worker(
 
 def generations(memory: Platform) -> set[bytes]:
     """Return the names of the generations that the store holds any key of."""
-    names: Any = memory.raw().keys("lethe:{m.m}:gen:*")
-    return {name.split(b":")[3] for name in names}
+    names: Any = memory.raw().keys("lethe:{*}:m:gen:*")
+    return {name.split(b":")[4] for name in names}
 
 
 def test_a_generation_that_cannot_be_staged_leaves_nothing_in_the_store(memory: Platform) -> None:
@@ -250,7 +246,7 @@ def test_a_halted_model_does_not_stop_its_neighbours(
     A poll gives fewer records than it may, although many wait: of several partitions, and as
     Kafka's do at the end of what was fetched.
     """
-    monkeypatch.setattr(deletion_worker, "_HALT_SECONDS", 0.05)
+    monkeypatch.setattr(halts, "HALT_SECONDS", 0.05)
     poll = MemoryConsumer.poll
     few = lambda self, wait, limit: poll(self, wait, min(limit, 1))  # noqa: E731
     monkeypatch.setattr(MemoryConsumer, "poll", few)
@@ -259,7 +255,7 @@ def test_a_halted_model_does_not_stop_its_neighbours(
     for name in ("m", other):
         platform.register(name, budget=10.0)
     platform.drain()
-    fork_off(platform.store, "m")
+    platform.raw().hset(ModelKeys("m").head, "meta", "damaged")
     platform.pair[0].close()
     worker = platform.deletion_worker(limits=BatchLimits(records=8))
     platform.send_index("m", 1)
@@ -268,33 +264,8 @@ def test_a_halted_model_does_not_stop_its_neighbours(
         worker.run_once(0.0)
         if set(requests) <= platform.finals(other).keys():
             break
-    assert worker._halted
+    assert "m" in worker._halts
     assert set(requests) <= platform.finals(other).keys()
-
-
-def test_a_partition_that_comes_does_not_make_other_models_be_compared_again(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = next(m for m in map("a{}".format, range(99)) if partition_index(m.encode(), 2) == 0)
-    memory.register(mine, budget=10.0)
-    memory.drain()
-    first, second = memory.pair[0], memory.deletion_worker()
-    for worker in (first, second):
-        worker.run_once(0.0)
-    assert [partition.index for partition in first._consumer.assignment()] == [0]
-    second.close()
-    compared: list[str] = []
-    settle = takeover.settle_models
-
-    def counted(store: Any, reader: Any, publisher: Any, models: Any, trusted: Any) -> Any:
-        compared.extend(models)
-        return settle(store, reader, publisher, models, trusted)
-
-    monkeypatch.setattr(deletion_worker, "settle_models", counted)
-    memory.send_index(mine, 2)
-    memory.drain(first)
-    assert len(first._consumer.assignment()) == 2
-    assert mine not in compared
 
 
 def test_a_log_that_is_slow_to_sync_halts_nobody(
@@ -317,62 +288,9 @@ def test_a_log_that_is_slow_to_sync_halts_nobody(
     for _ in range(2):  # each waits for the disk once, however many models there are
         with pytest.raises(NotDurable):
             memory.turn_until_decided(99)
-        assert not worker._halted
+        assert not len(worker._halts)
         worker.recover()
     memory.drain()
     for name, request in requests.items():
         assert request in memory.finals(name)
         check_model(memory, name)
-
-
-def test_what_cannot_be_published_is_not_erased(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker, other = memory.pair[0], neighbour_of("m")
-    for name in ("m", other):
-        memory.register(name, budget=10.0)
-    memory.drain()
-    publish = worker._producer.publish
-
-    def refusing(messages: Iterable[Message], timeout: float = 30.0) -> None:
-        messages = list(messages)
-        if any(message.key == b"m" for message in messages):
-            raise InvalidData("a message is too large")
-        publish(messages, timeout)
-
-    with monkeypatch.context() as refused:
-        refused.setattr(worker._producer, "publish", refusing)
-        requests = {name: memory.send_index(name, 1) for name in ("m", other)}
-        for _ in range(2):  # by who decides, and by who takes over
-            for _ in range(5):
-                worker.run_once(0.0)
-            assert [keys.tag for keys in worker._halted] == ["m.m"]
-            assert not memory.finals("m")
-            live = {name: memory.load(name).generation_keys for name in requests}
-            waiting = {name: memory.store.eraser.waiting(keys) for name, keys in live.items()}
-            assert {name: len(rows) for name, rows in waiting.items()} == {"m": 1, other: 0}
-            worker.recover()
-    memory.drain()
-    for name, request in requests.items():
-        assert request in memory.finals(name)
-        check_model(memory, name)
-
-
-def test_a_takeover_that_takes_longer_than_a_lease_ends(
-    platform_on: Callable[..., Platform],
-) -> None:
-    """Given one idle model, and more versions of another than can be read within a lease."""
-    platform = platform_on("streams", 1)
-    for name in ("m", "other"):
-        platform.register(name, budget=10.0)
-    [version] = [r for r in platform.records(topics.VERSIONS) if r.key == b"other"]
-    message = Message(topics.VERSIONS, b"other", version.value, version.headers)
-    for _ in range(6):
-        platform.producer.publish([message] * 5000, 60)
-    assert isinstance(platform.log, StreamsLog)
-    platform.log._lease_seconds = 0.6
-    worker = platform.deletion_worker()
-    request = platform.send_index("m", 1)
-    for _ in range(8):
-        worker.run_once(0.0)
-    assert request in platform.finals("m")

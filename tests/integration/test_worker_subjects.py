@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.registration import register
 from engine.store import lookup as lookup_module
 from engine.store.head import LimitsRecord
 from tests.families import make
@@ -20,10 +19,7 @@ LIMITS = LimitsRecord(floor_rows=2, fraction_of_d=0)  # 16 rows in a generation 
 def register_owners(platform: Platform, owners: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Register model ``m`` whose rows belong to these subjects."""
     data = make("benign", "linear")
-    register(
-        platform.store,
-        platform.producer,
-        platform.reader,
+    platform.registrar().register(
         config_of(data, "m", "pru", 0.05, LIMITS),
         replace(training_data(data), subjects={name: list(rows) for name, rows in owners.items()}),
     )
@@ -42,16 +38,16 @@ def test_the_records_of_a_subject_of_many_rows_are_not_read(
     names = row_ids(make("benign", "linear"))
     register_owners(memory, {"org": names[:-10]})
     read: list[int] = []
-    original = lookup_module._gather
+    original = lookup_module._present
 
-    def watched(answers: object, fields: Sequence[str]) -> dict[str, object]:
-        found = original(answers, fields)
+    def watched(fields: Sequence[str], values: Sequence[object]) -> dict[str, object]:
+        found = original(fields, values)
         read.append(sum(isinstance(v, bytes) and len(v) > 64 for v in found.values()))
         return found
 
     worker = memory.deletion_worker()
     worker.run_once(0.01)
-    monkeypatch.setattr(lookup_module, "_gather", watched)
+    monkeypatch.setattr(lookup_module, "_present", watched)
     ask(memory, "org")
     memory.drain(worker)
     monkeypatch.undo()

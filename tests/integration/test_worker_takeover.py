@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from consumers import deletion_worker, refresh_job, refresh_worker, topics
+from consumers import halts, refresh_job, refresh_worker, topics
 from consumers.events import RefreshRequested
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer, MemoryLog
 from engine.store.head import LimitsRecord
 from engine.store.jobs import begin_attempt
 from engine.store.keys import ModelKeys
-from engine.store.outbox import Entry, Stage, encode
 from engine.store.store import ModelStore
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
@@ -29,10 +28,10 @@ Dump = Mapping[bytes, bytes]
 
 
 def dump(store: ModelStore, model_id: str) -> Dump:
-    """Return everything that is stored of a model, and the marks."""
+    """Return everything that is stored of a model's commits partition."""
     client: Any = store.client
-    patterns = (f"lethe:{{{ModelKeys.of_model(model_id).tag}}}:*", "lethe:mark:*")
-    return {key: client.dump(key) for pattern in patterns for key in client.scan_iter(pattern)}
+    pattern = f"lethe:{{{ModelKeys(model_id).partition.tag}}}:*"
+    return {key: client.dump(key) for key in client.scan_iter(pattern)}
 
 
 def restore(store: ModelStore, model_id: str, kept: Dump) -> None:
@@ -44,11 +43,11 @@ def restore(store: ModelStore, model_id: str, kept: Dump) -> None:
         client.restore(key, 0, value)
 
 
-def fork_off(store: ModelStore, model_id: str) -> Dump:
-    """Give the newest version another digest than was published; return what there was."""
+def damage(store: ModelStore, model_id: str) -> Dump:
+    """Make a model's head unreadable; return what there was."""
     whole = dump(store, model_id)
     client: Any = store.client
-    client.hset(ModelKeys.of_model(model_id).head, "digest", "f" * 64)
+    client.hset(ModelKeys(model_id).head, "meta", "{")
     return whole
 
 
@@ -66,7 +65,7 @@ def test_a_halted_model_loses_nothing_while_neighbours_and_partitions_come_and_g
         worker.run_once(0.0)
     owner = next(w for w in (first, other) if mine in {p.index for p in w._consumer.assignment()})
     leaver = other if owner is first else first
-    whole = fork_off(memory.store, "m")
+    whole = damage(memory.store, "m")
     owner.recover()
     owner.run_once(0.0)
 
@@ -93,13 +92,13 @@ def _partition(platform: Platform, model_id: str) -> int:
     return reader.partition_for(topics.DELETIONS, model_id.encode()).index
 
 
-def test_a_halted_model_is_looked_at_again_and_goes_on_once_it_is_mended(
+def test_a_halted_model_is_looked_at_again_and_goes_on_once_it_is_repaired(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deletion_worker, "_HALT_SECONDS", 0.0)
+    monkeypatch.setattr(halts, "HALT_SECONDS", 0.0)
     memory.register("m")
     worker, _ = memory.pair
-    whole = fork_off(memory.store, "m")
+    whole = damage(memory.store, "m")
     worker.recover()
     worker.run_once(0.0)
     request = memory.send_index("m", 1)
@@ -112,23 +111,6 @@ def test_a_halted_model_is_looked_at_again_and_goes_on_once_it_is_mended(
 
     assert memory.final(request, "m").status == "APPLIED"
     check_model(memory, "m")
-
-
-def test_an_outbox_that_cannot_be_published_halts_its_model_alone(memory: Platform) -> None:
-    memory.register("good")
-    memory.register("bad")
-    unsendable = Entry(Stage.RECEIPTS, topics.RECEIPTS, b"bad", b"{}")
-    outbox = ModelKeys.of_model("bad").outbox
-    client: Any = memory.store.client
-    client.xadd(outbox, {"entry": b"not an entry" + encode(unsendable)})
-    bad = memory.send_index("bad", 0)
-    good = memory.send_index("good", 0)
-    worker, _ = memory.pair
-    for _ in range(4):
-        worker.run_once(0.0)
-
-    assert memory.final(good, "good").status == "APPLIED"
-    assert bad not in {receipt.request_id for receipt in memory.receipts("bad")}
 
 
 def test_jobs_read_ahead_are_not_lost_with_a_partition(
@@ -174,7 +156,7 @@ def test_refresh_jobs_that_the_log_has_removed_do_not_stop_the_worker(memory: Pl
     for _ in range(3):
         worker.run_once(0.0)
     [jobs] = memory.log.reader().partitions(topics.REFRESH_JOBS)
-    memory.store.handover.set_watermarks({str(jobs): 0})
+    memory.store.cursors.set_watermarks({str(jobs): 0})
     memory.log.trim(jobs, 1)
     first.close()
     memory.register("later", limits=SOON_FULL)

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SIMULATION = "simulation"
-_LOST = "tests/integration/test_worker_lost_writes.py"
-_TWICE = "tests/integration/test_worker_two_losses.py"
-_LEFT = (
-    "tests/integration/test_worker_commit.py"
-    "::test_what_a_former_owner_left_is_finished_although_its_records_are_gone"
-)
-_COMMIT = "tests/unit/store/test_commit.py::test_a_refused_commit_writes_nothing"
+_GUARDS = "tests/integration/test_guards.py"
+_FOLD = "tests/integration/test_fold.py"
+_SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,238 +39,314 @@ class Mutant:
     caught_by: str = SIMULATION
 
 
-_SCRIPT = "engine/store/commit.lua"
-_STORE = "engine/store/store.py"
-_HANDOVER = "engine/store/handover.py"
+_SCRIPT = "engine/store/apply.lua"
+_CURSORS = "engine/store/cursors.py"
 _WORKER = "consumers/deletion_worker.py"
-_DECIDER = "consumers/decider.py"
-_PUBLISHER = "consumers/publisher.py"
-_TAKEOVER = "consumers/takeover.py"
-_ADOPT = "consumers/adopt.py"
-_AGAIN = "consumers/decide_again.py"
-
-_COMPARE = (
-    "if (held[1] or '0') ~= expected.commit_seq then return refuse('commit_seq', held[1]) end\n"
-    "if (held[2] or '-1') ~= expected.version then return refuse('version', held[2]) end\n"
-    "if (held[3] or '') ~= expected.digest then return refuse('digest', held[3]) end\n"
-)
-_COMPARE_OFFSET = (
-    "  if offset ~= expected.next_offset then return refuse('next_offset', offset) end\n"
-)
-_WAIT = "            self._barrier.wait(self._writer)\n"
+_PROCESSOR = "consumers/batch_processor.py"
+_JOURNAL = "consumers/commits/journal.py"
+_FOLDER = "consumers/commits/fold.py"
+_FOLLOWER = "consumers/commits/follower.py"
+_PUBLISHER = "consumers/commits/publisher.py"
 
 MUTANTS = (
+    # -- appending: the log is the compare-and-set
     Mutant(
-        "the compare-and-set",
-        (Edit(_SCRIPT, _COMPARE), Edit(_SCRIPT, _COMPARE_OFFSET)),
-        # The simulation catches it as well, but only one seed in some hundred gets that far: the
-        # checks of the ledger, of receipts and of the lengths of V and Q stand behind it.
-        _COMMIT,
-    ),
-    Mutant("the comparison of next_offset", (Edit(_SCRIPT, _COMPARE_OFFSET),), _COMMIT),
-    Mutant(
-        "the durable barrier",
-        (
-            Edit(_STORE, _WAIT),
-            Edit(_STORE, "self._barrier.settle(self._writer)", "pass"),
-        ),
-    ),
-    Mutant(
-        "the barrier's connection: another one than the script's",
-        (Edit(_STORE, _WAIT, _WAIT.replace("_writer", "_client")),),
-        # The publisher's own barrier stands behind this one, so that no run of workers needs both.
-        "tests/unit/store/test_commit.py::test_the_barrier_waits_on_the_connection_that_wrote",
-    ),
-    Mutant(
-        "the barrier before another worker's commit is published",
-        (Edit(_PUBLISHER, "            self._store.settle()\n"),),
-    ),
-    Mutant(
-        "the tail read at takeover",
+        "the gap read: the journal believes every acknowledgement",
         (
             Edit(
-                _TAKEOVER,
-                "if is_behind(one, published, answered.get(one.model_id), reader):",
-                "if False:",
+                _JOURNAL,
+                "if not (same_leader and same_topic and set(offsets) == set(expected)):",
+                "if not offsets:",
             ),
         ),
+        f"{_GUARDS}::test_who_comes_second_reads_the_gap",
+    ),
+    Mutant(
+        "the epoch of an acknowledgement",
+        (Edit(_JOURNAL, "if not (same_leader and same_topic and", "if not (same_topic and"),),
+        f"{_GUARDS}::test_an_append_under_another_leader_is_read_again",
+    ),
+    Mutant(
+        "the digest of the record below the tail",
+        (
+            Edit(
+                _JOURNAL,
+                "if framed is None or framed.digest != tail.below:",
+                "if framed is None:",
+            ),
+        ),
+        f"{_GUARDS}::test_another_record_at_the_tail_is_a_log_that_was_reset",
+    ),
+    Mutant(
+        "the prev check of a record",
+        (Edit(_JOURNAL, "if follows and opened.prev == head.digest else", "if follows else"),),
+        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+    ),
+    Mutant(
+        "the number check of a record",
+        (Edit(_JOURNAL, "or opened.number <= head.commit:", "or opened.number < 0:"),),
+        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+    ),
+    Mutant(
+        "the partition check of a record",
+        (
+            Edit(
+                _JOURNAL,
+                "if commit_partition(opened.model_id) != index or opened",
+                "if opened",
+            ),
+        ),
+        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+    ),
+    Mutant(
+        "the random wait of a winner",
+        (Edit(_JOURNAL, "            self._contested.add(model_id)\n", "            pass\n"),),
+        f"{_GUARDS}::test_the_winner_who_saw_a_void_record_waits_before_its_next_append",
+    ),
+    Mutant(
+        "the halt on a wrong key",
+        (
+            Edit(
+                _FOLDER,
+                "            self._halt(model, error)\n"
+                "            return None\n"
+                "        self._configs",
+                "            return None\n        self._configs",
+            ),
+        ),
+        f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
+    ),
+    Mutant(
+        "the id of the topic that cursors are of",
+        (Edit(_FOLDER, "if cursors.topic_id != partition.topic_id:", "if False:"),),
+        f"{_GUARDS}::test_a_commits_topic_that_was_made_again_is_a_log_that_was_reset",
+    ),
+    Mutant(
+        "the key that opened the head, before anything is appended with another",
+        (
+            Edit(
+                _PROCESSOR,
+                "                self._seals.check(group.model_id, state.seal)\n",
+                "                pass\n",
+            ),
+        ),
+        f"{_GUARDS}::test_nobody_appends_who_could_not_open_the_head",
+    ),
+    # -- applying
+    Mutant(
+        "the comparison with what a commit continues",
+        (
+            Edit(
+                _SCRIPT,
+                "  if at < manifest.commit - 1 then return {'BEHIND', tostring(at)} end\n"
+                "  if (held[2] or '') ~= manifest.prev then return {'FORK', held[2] or ''} end\n",
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the digest of a commit that the head has already",
+        (
+            Edit(
+                _SCRIPT,
+                "  if at == manifest.commit and held[2] ~= manifest.digest then "
+                "return {'FORK', held[2]} end\n",
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the id of the arrays",
+        (Edit(_SCRIPT, "if manifest.arrays and (held[3]", "if false and (held[3]"),),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the generation whose rows are erased",
+        (Edit(_SCRIPT, "if manifest.rows and (held[4]", "if false and (held[4]"),),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the ledger check of the apply script",
+        (
+            Edit(
+                _SCRIPT,
+                "if redis.call('HEXISTS', LEDGER, row) == 1 then "
+                "return {'CORRUPT', 'a row in the ledger'} end",
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the cursor's condition: only from behind the record before",
+        (Edit(_SCRIPT, "if low <= cursor and cursor <= offset then", "if cursor <= offset then"),),
+        f"{_GUARDS}::test_the_cursor_passes_a_record_only_from_behind_the_one_before",
+    ),
+    Mutant(
+        "a final receipt that never changes",
+        (
+            Edit(
+                _SCRIPT,
+                "if not kept or (waits and string.sub(receipt, 1, 1) == 'F') then",
+                "if true then",
+            ),
+        ),
+        f"{_GUARDS}::test_a_final_receipt_in_the_index_never_changes",
+    ),
+    Mutant(
+        "the look whether what becomes live is there",
+        (
+            Edit(
+                _SCRIPT, "if redis.call('EXISTS', KEYS[i]) == 0 then return {'STAGED', KEYS[i]} end"
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    # -- folding
+    Mutant(
+        "publishing what a fold reads",
+        (
+            Edit(
+                _FOLDER,
+                "        self._producer.publish(messages_of([one.commit for one in told]))\n",
+            ),
+        ),
+        f"{_FOLD}::test_what_a_dead_worker_appended_is_finished_although_the_requests_are_gone",
+    ),
+    Mutant(
+        "the refold of records that heads have already",
+        (
+            Edit(
+                _FOLDER,
+                "            if sealed.place.offset >= behind.apply:\n",
+                "            known = heads.get(sealed.commit.model_id, Head()).commit\n"
+                "            if sealed.place.offset >= behind.apply and "
+                "sealed.commit.number > known:\n",
+            ),
+        ),
+        f"{_GUARDS}::test_what_heads_have_is_folded_again",
+    ),
+    Mutant(
+        "cursors of its own for a model that halts",
+        (
+            Edit(_FOLDER, "            self._store.cursors.note_behind(self._keys, model_id)\n"),
+            Edit(
+                "engine/store/cursors.lua",
+                "    redis.call('HSETNX', CURSORS, 'behind:' .. ARGV[i], "
+                "text({apply, published}))\n  end\n  redis.call('HSET', CURSORS, which,",
+                "  end\n  redis.call('HSET', CURSORS, which,",
+            ),
+        ),
+        f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
+    ),
+    Mutant(
+        "the keys of rows that a dead worker erased",
+        (
+            Edit(_FOLDER, "        self._shred(sealed.commit, change.live.name)\n"),
+            Edit(_FOLDER, '            self._shred(one.commit, "")\n', "            pass\n"),
+        ),
+        f"{_GUARDS}::test_a_fold_drops_the_keys_that_a_dead_worker_did_not",
+    ),
+    Mutant(
+        "the look of an idle worker at its store",
+        (Edit(_FOLLOWER, "if found.cursors.apply < tail.offset:", "if False:"),),
+        f"{_FOLD}::test_a_worker_that_is_idle_notices_that_its_store_went_back",
+    ),
+    # -- deciding
+    Mutant(
+        "the opening: requests from before the registration are the model's",
+        (
+            Edit(
+                _PROCESSOR,
+                "return state.opening.get(str(group.partition), 0)",
+                "return 0",
+            ),
+        ),
+        f"{_GUARDS}::test_a_request_from_before_the_opening_is_of_no_model",
+    ),
+    Mutant(
+        "reading on before a model is said to be unknown",
+        (Edit(_PROCESSOR, "                self._follower.read_on(group.model_id)\n"),),
+        f"{_GUARDS}::test_a_model_is_unknown_only_by_an_end_asked_for_after_the_poll",
+    ),
+    Mutant(
+        "the head that was looked up beside what a batch names",
+        (Edit(_PROCESSOR, "if not lookup.is_of(one.state):", "if False:"),),
+        f"{_GUARDS}::test_nothing_is_decided_on_what_another_state_says",
+    ),
+    Mutant(
+        "next offsets: records are read again as if nobody had decided them",
+        (
+            Edit(
+                _PROCESSOR,
+                "if i.record.offset >= max(opening, decided)]",
+                "if i.record.offset >= opening]",
+            ),
+        ),
+        f"{_GUARDS}::test_what_is_decided_is_not_decided_again",
     ),
     Mutant(
         "the ledger check of a decision",
         (Edit("consumers/decide.py", "elif row in self.lookup.ledger:", "elif row == '':"),),
-    ),
-    Mutant(
-        "the ledger check of the script",
-        (
-            Edit(
-                _SCRIPT,
-                "if redis.call('HEXISTS', LEDGER, row) == 1 "
-                "then return refuse('ledger', 'new') end",
-            ),
-        ),
-        _COMMIT,
+        f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
     ),
     Mutant(
         "the final-receipt check of a decision",
         (Edit("consumers/decide.py", "if stored is not None:", "if stored == '':"),),
+        f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
     ),
-    Mutant(
-        "the final-receipt check of the script",
-        (Edit(_SCRIPT, "if receipt and string.sub(receipt, 1, 1) == 'F' and", "if false and"),),
-        _COMMIT,
-    ),
-    Mutant(
-        "the order of erasing after the commit",
-        (
-            Edit(
-                _STORE,
-                "        names, arguments = commit.call()\n",
-                "        for entry in commit.erase:\n"
-                "            name, _, row = entry.partition('/')\n"
-                "            shard = commit.keys.generation(name).rows(keys.shard_of(row))\n"
-                "            self._client.hdel(shard, row)\n"
-                "        names, arguments = commit.call()\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "the order of publication: versions first",
-        (Edit(_PUBLISHER, "for stage in Stage:", "for stage in reversed(Stage):"),),
-    ),
-    Mutant(
-        "trimming only what is acknowledged",
-        (
-            Edit(
-                _PUBLISHER,
-                "        everything = [entry for entries",
-                "        for keys, sent in waiting.items():\n"
-                "            self._outbox.trim(keys, [entry_id for entry_id, _ in sent])\n"
-                "        everything = [entry for entries",
-            ),
-            Edit(_PUBLISHER, "waiting = self._still_there(waiting, stage)", "pass"),
-        ),
-    ),
-    Mutant(
-        "the look at the store before each stage is sent",
-        (Edit(_PUBLISHER, "waiting = self._still_there(waiting, stage)", "pass"),),
-    ),
+    # -- publishing
     Mutant(
         "the watermark behind publication",
-        (
-            Edit(
-                _WORKER,
-                "        self._at_step(Step.PUBLISH)\n",
-                "        self._advance(records, {group.partition for group in groups})\n"
-                "        self._at_step(Step.PUBLISH)\n",
-            ),
-        ),
+        (Edit(_PUBLISHER, "        flush.wait(_SECONDS)\n"),),
+        f"{_GUARDS}::test_no_watermark_passes_what_is_not_acknowledged",
     ),
     Mutant(
         "the watermark below what a halted model has not decided",
-        (Edit(_WORKER, "return min([self._positions[partition], *held])",
-              "return self._positions[partition]"),),
+        (Edit(_WORKER, "            self._halts.first(partition),\n", "            None,\n"),),
+        f"{_GUARDS}::test_no_watermark_passes_what_a_halted_model_has_not_decided",
     ),
     Mutant(
         "the watermark that never goes back",
-        (Edit(_HANDOVER, "if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then",
-              "if true then"),),
+        (
+            Edit(
+                _CURSORS,
+                "if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then",
+                "if true then",
+            ),
+        ),
         "tests/integration/test_log_retention.py::test_a_watermark_never_goes_back",
     ),
     Mutant(
-        "next_offset: records are read again as if nobody had decided them",
+        "the newest parameters, once more, by who was overtaken",
+        (Edit(_PUBLISHER, "if Cursors.noted(answer).published > high\n", "if False\n"),),
+        f"{_GUARDS}::test_who_was_overtaken_sends_the_newest_parameters_once_more",
+    ),
+    # -- registrations and refreshes
+    Mutant(
+        "the wait until a registration is on disk",
+        (Edit("consumers/registration.py", "            store.wait_durable()\n"),),
+        f"{_GUARDS}::test_a_registration_is_durable_before_it_is_appended",
+    ),
+    Mutant(
+        "the ledger that a registration reads again when its commit was void",
         (
             Edit(
-                _DECIDER,
-                "return [item for item in items if item.record.offset >= first]",
-                "return list(items)",
+                "consumers/registration.py",
+                "        later = sorted(self._gone(before, candidate.data))\n",
+                "        later: list[str] = []\n",
             ),
         ),
-        "tests/integration/test_worker_commit.py::test_what_is_decided_is_not_decided_again",
-    ),
-    Mutant(
-        "the comparison of digests at takeover",
-        (Edit("consumers/branches.py", "if published.digest != stored.digest:", "if False:"),),
-    ),
-    Mutant(
-        "the published receipts at adoption",
-        (
-            Edit(_ADOPT, "published = self.lost.published(receipt)", "published = None"),
-            Edit(_ADOPT, "replace(origin, published=self.lost.same_decision)", "origin"),
-            Edit(_AGAIN, "replace(batch.origin, published=lost.same_decision)", "batch.origin"),
-        ),
-    ),
-    Mutant(
-        "the published digest at adoption",
-        (Edit(_ADOPT, "                digest=version.digest,\n"),),
-    ),
-    Mutant(
-        "the answers of unregistered models that a failover lost",
-        (
-            Edit(
-                _WORKER,
-                "self._decider.know_answers(answers, beside=bool(others))",
-                "self._decider.know_answers({}, beside=bool(others))",
-            ),
-        ),
-        f"{_LOST}::test_lost_answers_of_an_unregistered_model_stand",
-    ),
-    Mutant(
-        "the look for registrations that a failover lost",
-        (Edit(_WORKER, "lost = lost_registrations(self._store, reader)", "lost = {}"),),
-        f"{_LOST}::test_a_lost_registration_halts_until_it_is_registered_again",
-    ),
-    Mutant(
-        "the takeover of models whose requests come to another partition",
-        (Edit(_WORKER, "if model_id in self._settled:", "if True:"),),
-        f"{_LOST}::test_a_worker_mends_a_model_whose_requests_normally_lie_elsewhere",
-    ),
-    Mutant(
-        "the look behind the mark at takeover",
-        (Edit("consumers/reach.py",
-              "first = min([bounds.end - self.least, *known])",
-              "first = bounds.end - self.least if known else bounds.begin"),),
-    ),
-    Mutant(
-        "the note of a halt",
-        (Edit(_TAKEOVER, "if known_halts:", "if False:"),),
-        "tests/integration/test_worker_lost_writes.py"
-        "::test_a_halt_is_not_forgotten_when_many_answers_of_others_follow",
-    ),
-    Mutant(
-        "the receipt of a lost version, where its request must wait now",
-        (Edit("consumers/lost_history.py", "waits = not receipt.final and", "waits = False and"),),
-        "tests/integration/test_worker_lost_writes.py"
-        "::test_a_receipt_whose_version_was_lost_stands_when_its_request_must_wait",
-    ),
-    Mutant(
-        "the wait of a request that was told to wait, where it need not now",
-        (Edit(_AGAIN, "d.request_id in told for", "False for"),),
-        f"{_TWICE}::test_requests_that_a_lost_rebuild_answered_have_one_version_again",
-    ),
-    Mutant(
-        "the number of a published version, which lost answers may not take",
-        (Edit(_ADOPT, "                return state, False\n", "                pass\n"),),
-        f"{_TWICE}::test_no_request_takes_the_number_of_a_published_rebuild",
-    ),
-    Mutant(
-        "the order of what was answered and what is decided again",
-        (Edit(_ADOPT, "receipts = self.lost.answers(state, until)",
-              "receipts = () if until is not None else self.lost.answers(state)"),),
-        f"{_TWICE}::test_the_log_of_receipts_has_their_order_although_a_rebuild_was_lost",
-    ),
-    Mutant(
-        "the erasure that a former owner left",
-        (Edit(_TAKEOVER, "if one.unerased or one.keys in adopted:", "if False:"),),
-        _LEFT,
-    ),
-    Mutant(
-        "the outbox that a former owner left",
-        (Edit(_TAKEOVER, "if one.unpublished or one.keys in adopted", "if one.keys in adopted"),),
-        _LEFT,
+        f"{_GUARDS}::test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back",
     ),
     Mutant(
         "the check that a refresh's result still fits",
-        (Edit("consumers/refresh_transition.py",
-              "if result.generation_key != state.meta.generation_key:", "if False:"),),
+        (
+            Edit(
+                "consumers/refresh_transition.py",
+                "if result.generation_key != state.meta.generation_key:",
+                "if False:",
+            ),
+        ),
+        f"{_GUARDS}::test_a_result_of_another_generation_is_dropped",
     ),
-)  # fmt: skip
+)

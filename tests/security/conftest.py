@@ -15,7 +15,8 @@ import redis
 from make_certificates import make
 
 from consumers import topics
-from consumers.access import kafka_access, store_access
+from consumers.access import store_access
+from consumers.kafka_client import kafka_log
 from consumers.log.base import Log
 from consumers.settings import Settings, load_settings
 from engine.store.connection import connect
@@ -23,6 +24,7 @@ from tests.acceptance.lethe import Lethe
 from tests.conftest import give_up
 from tests.security.tls_front import TlsFront
 from tests.servers import ROOT, KafkaProcess, Missing, ValkeyProcess
+from tests.support.kafka_clients import chosen_client
 
 KAFKA_ROLES = ("worker", "refresh", "operator", "platform", "subscriber")
 STORE_ROLES = ("worker", "refresh", "operator", "reader", "subscriber")
@@ -56,6 +58,7 @@ class Secure:
         """Return the environment of a role that signs on to Kafka."""
         return {
             "LETHE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap,
+            "LETHE_KAFKA_CLIENT": chosen_client(),
             "LETHE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
             "LETHE_KAFKA_CA_FILE": str(self.directory / "ca.pem"),
             "LETHE_KAFKA_SASL_USERNAME": user_of(role),
@@ -84,10 +87,7 @@ class Secure:
 
     def log(self, role: str) -> Log:
         """Return Kafka as a role sees it."""
-        from consumers.log.kafka import KafkaLog  # not in a conftest: see tests/conftest.py
-
-        settings = self.settings(self.kafka_settings(role))
-        return KafkaLog(self.kafka.bootstrap, client_id=role, extra=kafka_access(settings))
+        return kafka_log(self.settings(self.kafka_settings(role)), role)
 
     def store(self, role: str) -> redis.Redis:
         """Return the store as a role sees it."""

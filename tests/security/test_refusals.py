@@ -14,6 +14,7 @@ import pytest
 from make_certificates import Authority, make
 
 from tests.acceptance.lethe import Lethe
+from tests.conftest import need_confluent
 from tests.security.conftest import Secure
 from tests.security.tls_front import TlsFront
 
@@ -157,8 +158,8 @@ STORE = [
 ]
 
 
-def _check(secure: Secure, tmp_path: Path, case: Case) -> None:
-    changed = case.change(secure, tmp_path)
+def _check(secure: Secure, tmp_path: Path, case: Case, more: dict[str, str]) -> None:
+    changed = case.change(secure, tmp_path) | more
     lethe = secure.lethe(case.role, tmp_path, **changed)
     answer = lethe("status", "--json", code=case.code)
     lines = answer.err.strip().splitlines()
@@ -171,21 +172,24 @@ def _check(secure: Secure, tmp_path: Path, case: Case) -> None:
     assert secure.password("lethe-operator") not in said
 
 
-def _all(secure: Secure, tmp_path: Path, cases: list[Case]) -> None:
+def _all(secure: Secure, tmp_path: Path, cases: list[Case], **more: str) -> None:
     def one(number_and_case: tuple[int, Case]) -> None:
         number, case = number_and_case
         own = tmp_path / str(number)
         own.mkdir()
-        _check(secure, own, case)
+        _check(secure, own, case, more)
 
     with ThreadPoolExecutor(3) as pool:  # each case is a process that mostly waits
         list(pool.map(one, enumerate(cases)))
 
 
+@pytest.mark.parametrize("client", ["kafka-python", "confluent"])
 def test_each_refusal_of_kafka_is_one_line_that_says_what_to_do(
-    secure: Secure, tmp_path: Path
+    client: str, secure: Secure, tmp_path: Path
 ) -> None:
-    _all(secure, tmp_path, KAFKA)
+    if client == "confluent":
+        need_confluent()
+    _all(secure, tmp_path, KAFKA, LETHE_KAFKA_CLIENT=client)
 
 
 def test_each_refusal_of_the_store_is_one_line_that_says_what_to_do(

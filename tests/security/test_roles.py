@@ -17,15 +17,15 @@ import redis
 from consumers import ModelSubscriber, topics
 from consumers.log.base import Message
 from engine.errors import LogUnavailable
-from engine.store.keys import ModelKeys
+from engine.store.keys import SEALS, ModelKeys
 from tests.acceptance.lethe import Lethe
 from tests.security.conftest import STORE_ROLES, Secure
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.xdist_group("secure")]
 
 TOPICS = (
-    topics.DELETIONS, topics.MODELS, topics.RECEIPTS, topics.VERSIONS, topics.REFRESH_JOBS,
-    topics.DEAD_LETTERS, topics.ERASURES,
+    topics.DELETIONS, topics.COMMITS, topics.MODELS, topics.RECEIPTS, topics.VERSIONS,
+    topics.REFRESH_JOBS, topics.DEAD_LETTERS, topics.ERASURES,
 )  # fmt: skip
 # Who may write what: everything else of the table roles x topics is refused.
 WRITES = {
@@ -143,9 +143,12 @@ def test_a_role_writes_only_its_topics(secure: Secure, role: str) -> None:
     [
         ("platform", topics.DELETIONS),  # other people's requests
         ("platform", topics.MODELS),
+        ("platform", topics.COMMITS),
+        ("subscriber", topics.COMMITS),
         ("subscriber", topics.RECEIPTS),
         ("subscriber", topics.DELETIONS),
         ("refresh", topics.RECEIPTS),
+        ("refresh", topics.COMMITS),
     ],
 )
 def test_a_role_reads_only_its_topics(secure: Secure, role: str, topic: str) -> None:
@@ -181,15 +184,17 @@ def test_no_role_but_the_writers_can_run_the_commit(secure: Secure) -> None:
                 ("HSET", keys.head, "version", "7"),
                 ("HSET", keys.ledger, "row", "1"),
                 ("HSET", keys.requests, "q", "F{}"),
-                ("XADD", keys.outbox, "1-1", "entry", "forged"),
-                ("SADD", "lethe:models", "forged"),
+                ("HSET", keys.partition.cursors, "forged", "7"),
+                ("SADD", keys.partition.models, "forged"),
+                ("HSET", SEALS, "forged", "7"),
                 ("SET", "lethe:bound-log", "kafka"),
             ):
                 assert _refused(client, *command) is not writes, (role, command)
-                client_keys = (keys.ledger, keys.requests, keys.outbox)
                 if writes:
-                    client.unlink(*client_keys)
-                    client.srem("lethe:models", "forged")
+                    client.unlink(keys.head, keys.ledger, keys.requests)
+                    client.hdel(keys.partition.cursors, "forged")
+                    client.hdel(SEALS, "forged")
+                    client.srem(keys.partition.models, "forged")
             if not writes:
                 with pytest.raises(redis.ResponseError, match=r"(?i)acl|permission"):
                     client.eval(hidden, 0)
@@ -217,8 +222,10 @@ def test_readers_never_see_rows_and_the_refresh_worker_never_writes_live_state(
             assert _refused(client, "HGETALL", rows)
             assert _refused(client, "HSET", rows, "r", "x")
             assert _refused(client, "HSET", head, "version", "9")
+            assert _refused(client, "HGETALL", SEALS)  # what opens commits
     with secure.store("refresh") as refresh:
         assert not _refused(refresh, "HGETALL", rows)  # it rebuilds from them
+        assert _refused(refresh, "HGETALL", SEALS)
         assert not _refused(refresh, "HSET", keys.job("j"), "result", "{}")
         assert _refused(refresh, "HSET", head, "version", "9")
         refresh.delete(keys.job("j"))

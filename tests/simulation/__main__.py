@@ -38,7 +38,6 @@ class Sum:
     seeds: int = 0
     requests: int = 0
     versions: int = 0
-    contradicted: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)
@@ -48,7 +47,6 @@ class Sum:
         self.seeds += other.seeds
         self.requests += other.requests
         self.versions += other.versions
-        self.contradicted += other.contradicted
         self.faults += other.faults
         self.events += other.events
         self.failures |= other.failures
@@ -69,7 +67,6 @@ def run_seeds(url: str, seeds: range) -> Sum:
             report = world.report
             total.requests += report.requests
             total.versions += report.versions
-            total.contradicted += report.contradicted
             total.faults += report.faults
             total.events += report.events
     return total
@@ -130,7 +127,6 @@ def _many(url: str, first: int, count: int, jobs: int, *, every_kind: bool) -> i
     print("events")
     for name, times in sorted(total.events.items(), key=lambda pair: -pair[1]):
         print(f"  {times:7d}  {name}")
-    print(f"published versions contradicted: {total.contradicted} of {total.versions}")
     for seed, what in list(total.failures.items())[:_SHOWN]:
         print(f"seed {seed}: {what}\n  repeat it: make simulate SEED={seed}")
     unseen = missing(total.faults, total.events)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import json
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from consumers import topics
 from consumers.batching import Batching
-from consumers.events import Parameters, Receipt, Version
+from consumers.commits.packed import unpack
+from consumers.events import Receipt, Version
 from consumers.log.base import Log, Record
 from engine.store import codec
+from engine.store.connection import text
+from engine.store.keys import SHARDS, ModelKeys
+from tests.proof.agreement import check_store
+from tests.proof.independent_fold import ModelFold
 from tests.simulation.log import SimulatedLog
 from tests.simulation.requests import Producers
-from tests.support.invariants import (
-    check_model,
-    check_receipts,
-    check_rows,
-    check_theta,
-    check_versions,
-    ledger_of,
-    live_mask,
-)
-from tests.support.platform import Platform
+from tests.simulation.truth import Truth
+from tests.support.invariants import check_theta, keys_of, live_mask
+from tests.support.platform import Platform, row_ids
+
+Bodies = Callable[[Receipt], dict[str, Any]]
+"""Returns the request that a receipt answers: the record that it names."""
 
 CERTIFIED = "certified"
 """Name of the family whose models are certified."""
@@ -43,111 +46,159 @@ class SimulatedPlatform(Platform):
         """Return the published versions by number, without byte-identical repeats."""
         return sorted(super().versions(model_id), key=lambda version: version.version)
 
-    def parameters(self, model_id: str = "m") -> Parameters:
-        """Return the newest of the parameters that are the last of their partition."""
-        last = {r.partition: r for r in self.records(topics.MODELS) if r.key == model_id.encode()}
-        found = [Parameters.model_validate_json(record.value or b"") for record in last.values()]
-        return max(found, key=lambda parameters: parameters.version)
+
+def undecided(platform: Platform, producers: Producers, truth: Truth) -> list[str]:
+    """Return the requests that the log took and that have no final outcome.
+
+    One that came before its model has an answer for each time that it was sent; any other one has
+    exactly one receipt (that no commit gives it another is seen when the commit lands).
+    """
+    published = defaultdict(set)
+    for receipt, value in _receipts(platform):
+        published[receipt.model_id, receipt.request_id].add(value)
+    missing = []
+    for record in platform.records(topics.DELETIONS):
+        named = producers.of_record(record)
+        if named is None:
+            continue
+        model = truth.models.get(named[0], ModelFold())
+        where = f"{named[0]}/{named[1]} at {record.partition.index}/{record.offset}"
+        if _is_of_model(platform, model, record):
+            final = model.finals.get(named[1])
+            if final is None or final not in published[named]:
+                missing.append(where)
+        elif not any(_answers(value, record) for value in published[named]):
+            missing.append(f"{where}, which came before its model")
+    return missing
 
 
-def contradictions(platform: Platform, model: str) -> tuple[int, int]:
-    """Return how many numbers were published, and how many of them with two contents."""
-    contents: dict[int, set[str]] = defaultdict(set)
-    for version in platform.versions(model):
-        contents[version.version].add(version.digest)
-    return len(contents), sum(len(digests) > 1 for digests in contents.values())
+def answers_of_commits(platform: Platform) -> set[bytes]:
+    """Return all receipts but those of requests that came before their models.
+
+    These are judged as they become visible (`Truth.check_visible`), and missed where they lack.
+    """
+    return {value for receipt, value in _receipts(platform) if receipt.code != "UNKNOWN_MODEL"}
 
 
-def check_answers(platform: Platform, producers: Producers) -> None:
-    """Every request has exactly one final receipt."""
-    models = {model for model, _ in producers.asked}
-    finals = {model: platform.finals(model) for model in models}
-    missing = [f"{model}/{name}" for model, name in producers.asked if name not in finals[model]]
-    assert not missing, f"no final receipt of {missing}"
-    for model, name in producers.asked:
-        bodies = producers.bodies_of(finals[model][name])
-        platform.asked[model, name] = rows_named(platform, model, bodies[0])
+def _receipts(platform: Platform) -> list[tuple[Receipt, bytes]]:
+    values = dict.fromkeys(r.value or b"" for r in platform.records(topics.RECEIPTS))
+    return [(Receipt.model_validate_json(value), value) for value in values]
 
 
-def rows_named(platform: Platform, model: str, body: dict[str, Any]) -> tuple[str, ...]:
-    """Return the rows that a request names."""
+def _is_of_model(platform: Platform, model: ModelFold, record: Record) -> bool:
+    """Return whether a record came behind the opening, in the topic of then or a later one."""
+    assert isinstance(platform.log, SimulatedLog)
+    if model.opening is None:
+        return False
+    opened = max(platform.log.life(place.rpartition("/")[0]) for place in model.opening)
+    if platform.log.life(record.partition.topic_id) < opened:
+        return False
+    return record.offset >= model.opening.get(str(record.partition), 0)
+
+
+def _answers(value: bytes, record: Record) -> bool:
+    receipt = json.loads(value)
+    place = (receipt["source"]["partition"], receipt["source"]["offset"])
+    return receipt["code"] == "UNKNOWN_MODEL" and place == (record.partition.index, record.offset)
+
+
+def check_stored(platform: Platform, model_id: str, fold: ModelFold) -> None:
+    """Check that the store is what the log says."""
+    raw, keys = platform.raw(), ModelKeys(model_id)
+    head: dict[bytes, bytes] = raw.hgetall(keys.head)  # type: ignore[assignment]  # redis-py's types
+    stored: dict[bytes, bytes] = raw.hgetall(keys.requests)  # type: ignore[assignment]  # as above
+    kept = {text(name): value for name, value in stored.items()}
+    indexed = {name: unpack(value, model_id, name) for name, value in kept.items()}
+    check_store(
+        fold,
+        head=(int(head[b"commit"]), text(head[b"digest"])),
+        version=int(head[b"version"]),
+        ledger={text(row): int(at) for row, at in raw.hgetall(keys.ledger).items()},
+        offsets={text(place): int(at) for place, at in raw.hgetall(keys.offsets).items()},
+        finals={name: one.receipt.value() for name, one in indexed.items() if one.final},
+        deferred=[text(name) for name in raw.hkeys(keys.deferred)],
+    )
+    published = head[b"published"] or head[b"theta_exact"]
+    assert published == fold.thetas["published"], f"{model_id}: other parameters are stored"
+    retired = {text(row) for row in raw.smembers(keys.retired)}
+    assert retired == fold.retired, f"{model_id}: other rows are retired"
+
+
+def check_rows(platform: Platform, model_id: str, fold: ModelFold) -> None:
+    """Live rows have records, no others have; what is neither live nor about to be expires."""
+    raw, keys = platform.raw(), ModelKeys(model_id)
+    rows = text(raw.hget(keys.head, "rows") or b"")
+    held = {text(row) for s in range(SHARDS) for row in raw.hkeys(keys.generation(rows).rows(s))}
+    registered = fold.meta["status"] != "UNREGISTERED"
+    names = set(row_ids(platform.data[model_id])) if registered else set[str]()
+    live = names - fold.ledger.keys()
+    assert held == live, f"{model_id}: records of {sorted(held ^ live)}"
+    assert fold.meta["rows_live"] == len(live), f"{model_id}: counts {fold.meta['rows_live']}"
+    deletions = [text(row) for row in raw.lrange(keys.deletions, 0, -1)]
+    first = int(raw.hget(keys.head, "deletions_from") or b"0")
+    assert len(deletions) == len(set(deletions))
+    assert fold.ledger.keys() >= set(deletions)
+    assert first + len(deletions) == fold.meta["deletions_logged"] == len(fold.ledger)
+    staged = [text(name) for name in raw.hkeys(keys.stagings)]  # housekeeping sweeps it
+    stays = [f":gen:{rows}:", f":data:{fold.meta['dataset_key']}:"] if registered else []
+    stays += [f":{kind}:{name}:" for name in staged for kind in ("gen", "data")]
+    for name in keys_of(platform, model_id):
+        if any(one in name for one in stays):
+            assert raw.ttl(name) == -1, f"{name} would expire"
+        elif any(one in name for one in (":gen:", ":data:", ":job:")):
+            assert raw.ttl(name) > 0, f"{name} stays for ever"
+
+
+def check_outcomes(platform: Platform, model_id: str, fold: ModelFold, bodies: Bodies) -> None:
+    """Check that each outcome is true: what was answered as deleted is, and unknown rows are."""
+    members = set(row_ids(platform.data[model_id]))
+    applied = 0
+    for name, value in fold.finals.items():
+        final = Receipt.model_validate_json(value)
+        applied += final.rows_deleted
+        rows = set(_rows_named(platform, model_id, bodies(final)))
+        if final.status == "REJECTED":
+            unknown = final.code == "UNKNOWN_ROWS" and members & rows
+            assert not unknown, f"{model_id}/{name}: rows are unknown, and were registered"
+        else:
+            left = (members & rows) - fold.ledger.keys()
+            assert not left, f"{model_id}/{name}: {final.status}, and {sorted(left)} are left"
+    ledgered = members & fold.ledger.keys()
+    assert applied == len(ledgered), f"{model_id}: {applied} rows deleted, {len(ledgered)} gone"
+
+
+def _rows_named(platform: Platform, model: str, body: dict[str, Any]) -> tuple[str, ...]:
     if "row_ids" in body:
         return tuple(body["row_ids"])
-    if model not in platform.data:
-        return ()
     number = int(body["subject_id"].removeprefix("subject-"))
     rows = range(3 * number, min(3 * number + 3, len(platform.data[model].X)))
     return tuple(f"row-{row}" for row in rows)
 
 
-def check_simulated(platform: Platform, model: str, *, released: bool) -> None:
-    """Check one model.
-
-    After a release by registering again the ledger has lost rows that were deleted once more, so
-    receipts count them twice; all else holds.
-    """
-    certified = platform.data[model].name == CERTIFIED
-    if not certified and not released:
-        check_model(platform, model)
-        return
-    check_versions(platform, model, accounted=not released)
-    check_rows(platform, model)
-    if released:
-        assert not forgotten(platform, model), "rows came back"
+def check_answer(platform: Platform, model_id: str) -> None:
+    """Check that what is published is retraining, within what it says of itself."""
+    if platform.data[model_id].name == CERTIFIED:
+        _check_certificates(platform, model_id)
     else:
-        check_receipts(platform, model)
-    if certified:
-        check_certificates(platform, model)
-    else:
-        check_theta(platform, model, 1e-8)
+        check_theta(platform, model_id, 1e-8)
 
 
-def registered_over_loss(platform: Platform, model: str) -> bool:
-    """Return whether a model was registered again while the store was behind.
-
-    The new version goes on from what was published, and requests that were lost are then decided
-    again, for a later version.
-    """
-    versions = platform.versions(model)
-    named = Counter(name for version in versions for name in version.request_ids)
-    again = any(version.version > 0 and version.source is None for version in versions)
-    return again and any(times > 1 for times in named.values())
+def check_newest(platform: Platform, model_id: str, fold: ModelFold) -> None:
+    """Check that compaction keeps the newest parameters."""
+    newest = json.loads(fold.versions[-1])["digest"]
+    kept = platform.parameters(model_id).digest
+    assert kept == newest, f"{model_id}: compaction keeps parameters of an older version"
 
 
-def registered_over_answers(platform: Platform, model: str) -> bool:
-    """Return whether a registration has the number of a version that a receipt names.
-
-    The receipt went out, and the store lost the version: its rows are left out one version later.
-    """
-    applied = {r.version for r in platform.finals(model).values() if r.status == "APPLIED"}
-    return any(
-        version.version in applied
-        for version in platform.versions(model)
-        if version.version > 0 and version.source is None and version.refresh is None
-    )
-
-
-def forgotten(platform: Platform, model: str) -> list[Receipt]:
-    """Return the receipts of deletions that the store knows nothing of."""
-    ledger = ledger_of(platform, model)
-    return [
-        receipt
-        for (of_model, name), rows in platform.asked.items()
-        if of_model == model
-        and (receipt := platform.finals(model)[name]).status in ("APPLIED", "ALREADY_APPLIED")
-        and sum(row in ledger for row in rows) < len(set(rows)) - receipt.rows_unknown
-    ]
-
-
-def check_certificates(platform: Platform, model: str) -> None:
+def _check_certificates(platform: Platform, model: str) -> None:
     """No version spends more than it may; the newest spends at least its true gradient."""
     versions = platform.versions(model)
     for version in versions:
         if version.certificate is not None:
             assert version.certificate.spent <= version.certificate.budget
     state = platform.load(model)
-    if state.meta.rows_live == 0:
-        return
+    if state.meta.rows_live == 0 or state.awaiting_rebuild:
+        return  # the noise of a generation that was lost went with it
     stored = platform.raw().hget(state.generation_keys.fixed, "noise")
     assert isinstance(stored, bytes)
     noise = codec.unpack(stored, (state.meta.config.d, state.meta.config.m), "noise")

@@ -1,12 +1,13 @@
-"""The log of a simulation: it knows who reads, keeps what retention removed, and may be cut."""
+"""The log of a simulation: it knows who reads, forgets nothing, and may let an append land late."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from consumers.log.base import Message, Partition, Record
-from consumers.log.memory import MemoryConsumer, MemoryLog, MemoryReader, Moment
+from consumers.log.base import Message, Partition, Record, TopicSpec
+from consumers.log.memory import MemoryConsumer, MemoryLog, MemoryReader
+from consumers.log.moment import Moment
 
 
 class Watcher(Protocol):
@@ -28,17 +29,41 @@ class Watcher(Protocol):
         """Look at a message at the moment at which it becomes visible."""
         ...
 
+    def appended(self, record: Record) -> None:
+        """Look at a record that is in the log by now."""
+        ...
+
+    def broken(self, messages: Sequence[Message]) -> None:
+        """Take messages whose sender was cut off, or ended, before they arrived."""
+        ...
+
 
 class SimulatedLog(MemoryLog):
     """A log in memory whose every use is a point, and that forgets nothing for the checks."""
 
     def __init__(self, watcher: Watcher) -> None:
         def hook(moment: Moment) -> None:
-            watcher.point(f"log: {moment.call} {moment.stage}")
+            try:
+                watcher.point(f"log: {moment.call} {moment.stage}")
+            except BaseException:
+                if (moment.call, moment.stage) == ("publish", "before"):
+                    watcher.broken(moment.messages)
+                raise
 
+        self._lives: list[str] = []  # ids of topics in the order in which they were made
         super().__init__(hook=hook, clock=watcher.seconds)
         self._watcher = watcher
         self._gone: list[Record] = []
+
+    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        """Create the missing topics."""
+        made = super().ensure_topics(specs)
+        self._lives += [self.partitions(name)[0].identity.topic_id for name in made]
+        return made
+
+    def life(self, topic_id: str) -> int:
+        """Return how many topics were made before the one of this id."""
+        return self._lives.index(topic_id)
 
     def consumer(self, group: str, topics: Sequence[str]) -> MemoryConsumer:
         """Join a group."""
@@ -50,10 +75,12 @@ class SimulatedLog(MemoryLog):
         """Return a reader whose reads are points as well."""
         return _Reader(self, self._watcher)
 
-    def append(self, message: Message) -> None:
-        """Add one message to the partition of its key."""
+    def append(self, message: Message) -> Record:
+        """Add one message to its partition."""
         self._watcher.appending(message)
-        super().append(message)
+        record = super().append(message)
+        self._watcher.appended(record)
+        return record
 
     def append_to(self, index: int, message: Message) -> None:
         """Add a message to a partition that its key does not name: another partitioner."""

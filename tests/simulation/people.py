@@ -1,24 +1,24 @@
-"""What people do to a platform that runs: register, replace, add partitions, mend, and err."""
+"""What people do to a platform that runs: register, replace, unregister, add partitions, mend."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 from functools import cache
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from consumers import topics
-from consumers.events import Receipt
+from consumers.commits.sealing import SealKeys
 from consumers.loop import TRANSIENT
-from consumers.registration import register
+from consumers.registration import Registrar
 from engine.certified import Terms
-from engine.errors import LetheError, UnknownModel
+from engine.errors import LetheError
 from engine.store.head import LimitsRecord, ModelConfig
-from engine.store.keys import ModelKeys, shard_of
+from engine.store.partition import commit_partition
 from tests.families import Data, make
 from tests.simulation.checks import CERTIFIED
+from tests.simulation.store import Image
 from tests.simulation.turns import Actor
 from tests.support.platform import config_of, training_data
 
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", CERTIFIED)
-_FAR = 12  # more than there can be in a topic that was just made again
-_FORKED = "f" * 64
+_PARTITIONS = 6  # of a topic, at most
+_IMAGES = 8  # earlier states of the store that could come back, at most
+
+
+def secret_of(name: str) -> bytes:
+    """Return a secret that commits are sealed with."""
+    return hashlib.sha256(name.encode()).digest()
 
 
 @cache
@@ -51,11 +56,15 @@ class People:
         self._world = world
         self._rng = world.rng
         self._configs: dict[str, ModelConfig] = {}
-        self._whole: dict[str, str] = {}  # digests of models that were forked by hand
-        self._apart: dict[str, dict[bytes, tuple[int, bytes]]] = {}  # of servers that were cut off
-        self.forked: set[str] = set()  # models that were forked by hand, once
-        self.excused: set[str] = set()  # models that may halt
-        self.released: set[str] = set()
+        self._registering: dict[str, list[Actor]] = {}
+        self.images: list[Image] = []
+        self.excused: set[str] = set()  # models that may have lost rows
+        self.secrets = [secret_of("first")]
+
+    @property
+    def seals(self) -> SealKeys:
+        """The secrets that a process gets which starts now."""
+        return SealKeys(self.secrets)
 
     # -- models -------------------------------------------------------------------------------
 
@@ -76,138 +85,130 @@ class People:
         terms = Terms(1.0, 1e-4, 5.0) if certified else None
         self._configs[model] = config_of(data, model, method, budget, limits, terms)
         self._world.platform.data[model] = data
-        self._world.note(f"plan {model}: {kind} {family} {method} {budget}")
+        where = commit_partition(model)
+        self._world.note(f"plan {model} in {where}: {kind} {family} {method} {budget}")
 
     def register(self, model: str, *, replace_model: bool = False) -> None:
         """Register a model at once, by the director's own hand."""
         world = self._world
-        register(
-            world.platform.store,
-            world.platform.producer,
-            world.platform.reader,
+        registrar = world.platform.registrar(now=world.now)
+        registrar.register(
             self._configs[model],
             training_data(world.platform.data[model]),
             replace_model=replace_model,
-            now=world.now,
         )
 
-    def start_registrar(self) -> Actor | None:
-        """Return a process that registers a model, or registers one again."""
+    def start_registrar(self) -> Actor:
+        """Return a process that registers a model, registers one again, or unregisters one."""
         world = self._world
         model = self._rng.choice(list(self._configs))
-        try:
-            world.platform.load(model)
-            replace_model = True
-        except UnknownModel:
-            replace_model = False
-        except LetheError:
-            return None
-        world.count(f"model {'replaced' if replace_model else 'registered'} during the run")
-        world.note(f"a registrar for {model}, replace: {replace_model}")
-        self.excused.add(model)  # a failover that loses a registration forks history
-        return Actor(world.name("registrar"), lambda: self._register(model, replace_model))
+        there = world.truth.registered(model)
+        leaves = there and self._rng.random() < 0.2
+        what = "unregistered" if leaves else "replaced" if there else "registered"
+        world.count(f"model {what} during the run")
+        actor = Actor(world.name("registrar"), lambda: self._register(model, what))
+        world.note(f"{actor.name}: {model} is {what}")
+        self._registering.setdefault(model, []).append(actor)
+        return actor
 
-    def _register(self, model: str, replace_model: bool) -> None:
+    def _register(self, model: str, what: str) -> None:
         world = self._world
+        registrar = Registrar(
+            world.disk.store(world.point, world.cut),
+            world.log.producer(),
+            world.log.reader(),
+            self.seals,
+            now=world.now,
+            at_step=lambda step: world.point(f"step: {step}"),
+        )
         try:
-            register(
-                world.disk.store(world.point),
-                world.log.producer(),
-                world.log.reader(),
-                self._configs[model],
-                training_data(world.platform.data[model]),
-                replace_model=replace_model,
-                now=world.now,
-            )
+            if what == "unregistered":
+                registrar.unregister(model)
+            else:
+                registrar.register(
+                    self._configs[model],
+                    training_data(world.platform.data[model]),
+                    replace_model=what == "replaced",
+                )
+            world.note(f"  {model} is {what}")
         except (*TRANSIENT, LetheError) as error:
-            world.note(f"not registered: {error}")
+            world.note(f"  {model} is not {what}: {error}")
 
-    # -- forks and releases -------------------------------------------------------------------
-
-    def fork(self) -> None:
-        """Restore something wrong: the newest version has another digest than was published."""
+    def release(self) -> None:
+        """Do for models that have lost rows what docs/operations.md says: register again."""
         world = self._world
-        model = self._rng.choice(list(self._configs))
-        keys = ModelKeys.of_model(model)
-        raw = world.platform.raw()
-        digest = raw.hget(keys.head, "digest")
-        versions = world.platform.versions(model)
-        whole = versions and isinstance(digest, bytes) and versions[-1].digest == digest.decode()
-        if not whole or raw.xlen(keys.outbox):
-            return
-        self._whole[model] = versions[-1].digest
-        self.forked.add(model)
-        self.excused.add(model)
-        raw.hset(keys.head, "digest", _FORKED)
-        world.disk.restart()
-        world.count("history forked by hand")
-        world.note(f"fork {model}")
-
-    def cut_off(self) -> None:
-        """Let the store be cut off while commits wait to be published: others go on without it."""
-        world = self._world
-        raw = world.platform.raw()
-        waiting = [m for m in self._configs if raw.xlen(ModelKeys.of_model(m).outbox)]
-        if waiting:
-            model = self._rng.choice(waiting)
-            names = raw.scan_iter(f"lethe:{{{ModelKeys.of_model(model).tag}}}:*")
-            dumps = [(name, raw.pttl(name), raw.dump(name)) for name in sorted(names)]
-            self._apart[model] = {name: (max(0, ttl), held or b"") for name, ttl, held in dumps}
-            world.note(f"cut off with commits of {model}")
-            world.fail_over()
-
-    def unite(self) -> None:
-        """Restore a model from a server that was cut off: what it holds was decided by others.
-
-        As with any store that went back, the marks are those of then: here none.
-        """
-        world = self._world
-        if not self._apart:
-            return
-        model = self._rng.choice(list(self._apart))
-        world.end_senders()
-        raw = world.platform.raw()
-        tag = ModelKeys.of_model(model).tag
-        for name in [*raw.scan_iter(f"lethe:{{{tag}}}:*"), *raw.scan_iter("lethe:mark:*")]:
-            raw.delete(name)
-        for name, (ttl, held) in self._apart.pop(model).items():
-            raw.restore(name, ttl, held)
-        self.forked.add(model)
-        self.excused.add(model)
-        world.disk.restart()
-        world.count("model restored from a server that was cut off")
-        world.note(f"unite {model}")
-
-    def restore(self) -> None:
-        """Restore what was forked by hand, where it is still so."""
-        world = self._world
-        raw = world.platform.raw()
-        for model, digest in self._whole.items():
-            head = ModelKeys.of_model(model).head
-            if raw.hget(head, "digest") == _FORKED.encode():
-                raw.hset(head, "digest", digest)
-                world.disk.restart()
-                world.count_event("release by restoring")
-                world.note(f"restore {model}")
-        self._whole.clear()
-
-    def release(self, halted: set[str]) -> None:
-        """Do for halted models what docs/operations.md says: register again."""
-        for model in sorted(halted):
-            assert model in self.excused, f"{model} halted, and nothing was done that explains it"
+        for model in sorted(self._configs):
+            if not world.truth.registered(model):
+                continue
+            index = commit_partition(model)
+            lost = world.platform.store.without_all_rows(world.partition_keys(index))
+            if model not in lost:
+                continue
+            assert model in self.excused, f"{model} has lost rows, and nothing explains it"
             self.register(model, replace_model=True)
-            self.released.add(model)
-            self._world.count_event("release by registering again")
-            self._world.note(f"register {model} again: it is halted")
+            world.count_event("release by registering again")
+            world.note(f"register {model} again: it has lost rows")
+
+    # -- the store's past ---------------------------------------------------------------------
+
+    def keep_image(self) -> None:
+        """Keep the store as it is: a replica that catches up, or a backup."""
+        self.images.append(self._world.disk.image())
+        if len(self.images) > _IMAGES:
+            self.images.pop(self._rng.randrange(len(self.images)))
+
+    def go_back(self, image: Image, what: str, tag: str | None = None) -> None:
+        """Make an earlier state the store's; of the keys of one hash tag only, if it is named."""
+        world = self._world
+        if tag is not None:
+            image = world.disk.image().with_part(image, tag)
+        for model in self._configs:
+            found = world.truth.generation(model)
+            alive = [one for one in self._registering.get(model, ()) if not one.done]
+            if alive or world.in_flight:
+                self.excused.add(model)  # what is staged may be gone
+            if found is None:
+                continue
+            number, generation = found
+            fixed = world.keys(model).generation(generation).fixed
+            if image.commit(model) < number and not image.marks.get(fixed):
+                self.excused.add(model)
+        world.count(what)
+        world.note(what + ("" if tag is None else f" ({tag or 'keys without a tag'})"))
+        if world.disk.go_back(image):
+            world.count_event("commits lost by the store")
+
+    def drop_results(self) -> None:
+        """Let the store forget the results of refreshes, as when they have expired."""
+        world = self._world
+        raw = world.platform.raw()
+        names = list(raw.scan_iter("lethe:*:job:*"))
+        if names:
+            raw.delete(*names)
+            world.count("results of refreshes gone")
+            world.note(f"drop {len(names)} results")
+
+    # -- keys ---------------------------------------------------------------------------------
+
+    def rotate(self) -> None:
+        """Begin to seal with another secret; processes that run keep those that they have."""
+        world = self._world
+        if len(self.secrets) == 1:
+            self.secrets.insert(0, secret_of("second"))
+            world.truth.add_secret(self.secrets[0])
+            world.count("seal secret rotated")
+            world.note("rotate the secret")
 
     # -- topics -------------------------------------------------------------------------------
 
     def add_partitions(self) -> None:
         """Add a partition to a topic."""
         log = self._world.log
-        topic = self._rng.choice([topics.DELETIONS, topics.RECEIPTS, topics.VERSIONS])
-        if len(log.partitions(topic)) < 4:
-            log.add_partitions(topic, len(log.partitions(topic)) + 1)
+        names = [topics.DELETIONS, topics.RECEIPTS, topics.VERSIONS, topics.COMMITS]
+        topic = self._rng.choice(names)
+        now = len(log.partitions(topic))
+        if now < _PARTITIONS or topic == topics.COMMITS:
+            log.add_partitions(topic, now + 1)
             self._world.count("partitions added")
             self._world.note(f"add a partition to {topic}")
 
@@ -218,74 +219,32 @@ class People:
         """
         world = self._world
         world.stop_everybody()
-        if world.drain():
-            return  # models that are halted have requests in it that nobody has decided
-        # Receipts name no incarnation of the topic. One that lies at its old offset again is seen
-        # through by the takeover, but may stand twice in the log of receipts when a failover
-        # follows: open. People are told to send under new ids.
-        newest = [
-            [record for record in held.records[-3:] if record.offset >= _FAR]
-            for held in world.log.partitions(topics.DELETIONS)
-        ]
+        world.drain()
+        if world.undecided():
+            return  # a model that has lost rows has requests in it that wait
+        newest = [held.records[-3:] for held in world.log.partitions(topics.DELETIONS)]
         world.log.delete_topic(topics.DELETIONS)
         world.log.ensure_topics(topics.specs(self._rng.choice([1, 2, 3])))
         for records in newest:
             world.producers.resend(records)
-        world.disk.sync()
-        world.replicate()
         world.count("topic made again")
         world.note("make the topic again")
 
     def retain(self) -> None:
-        """Let retention remove decided requests, and their receipts: no store has lost them."""
+        """Let retention remove requests and commits that no state of the store needs any more."""
         world = self._world
-        images = (world.disk.image(), world.disk.synced, world.replica)
-        marks: dict[int, int] = {}
+        del self.images[:-2]  # retention is longer than backups are kept
+        images = (world.disk.image(), *self.images)
         for held in world.log.partitions(topics.DELETIONS):
             mark = min(image.watermark(str(held.identity)) for image in images)
-            marks[held.identity.index] = mark
             if mark > held.begin:
                 world.log.trim(held.identity, mark)
                 world.count("retention removes old deletions")
-        for held in world.log.partitions(topics.RECEIPTS):
-            sources = (Receipt.model_validate_json(r.value or b"").source for r in held.records)
-            old = takewhile(lambda s: s.offset < marks.get(s.partition, 0), sources)
-            count = sum(1 for _ in old)
-            if count:
-                world.log.trim(held.identity, held.begin + count)
-                world.count("retention removes old receipts")
-
-    def drop_results(self) -> None:
-        """Let the store forget the results of refreshes, as when they have expired."""
-        world = self._world
-        raw = world.platform.raw()
-        names = list(raw.scan_iter("lethe:*:job:*"))
-        if names:
-            raw.delete(*names)
-            world.disk.sync()
-            world.count("results of refreshes gone after a failover")
-            world.note(f"drop {len(names)} results")
-
-    def erase_lost(self) -> None:
-        """Erase records of rows whose deletion was published and lost by the store.
-
-        So it is where the rows' keys were dropped, or a backup was cleaned of them.
-        """
-        world = self._world
-        raw = world.platform.raw()
-        for model in self._configs:
-            keys = ModelKeys.of_model(model)
-            version, meta = raw.hmget(keys.head, ["version", "meta"])
-            if version is None or meta is None:
-                continue
-            versions = world.platform.versions(model)
-            newest = versions[-1].version if versions else -1
-            live = keys.generation(json.loads(meta)["generation_key"])
-            erased = 0
-            for receipt in world.platform.receipts(model):
-                if receipt.rows_deleted and int(version) < (receipt.version or 0) <= newest:
-                    for row in world.rows_of(receipt):
-                        erased += int(raw.hdel(live.rows(shard_of(row)), row))
-            if erased:
-                world.count("rows of lost deletions erased")
-                world.note(f"erase {erased} lost rows of {model}")
+        if world.busy():
+            return  # not under the eyes of who reads: retention takes days
+        for held in world.log.partitions(topics.COMMITS):
+            mark = min(image.lowest(held.identity.index) for image in images)
+            if mark > held.begin:
+                world.log.trim(held.identity, mark)
+                world.count("retention removes old commits")
+                world.trimmed = True

@@ -42,13 +42,9 @@ class Producers:
         self._late: list[tuple[Message, int | None]] = []
         self._strays = rng.random() < 0.25  # one producer has a partitioner of its own
         self._bodies: dict[tuple[str, str], list[bytes]] = {}
+        self._of_body: dict[bytes, tuple[str, str]] = {}
         self.garbage: set[bytes] = set()
         self.sent = 0
-
-    @property
-    def asked(self) -> list[tuple[str, str]]:
-        """Model and request id of all well-formed requests."""
-        return list(self._bodies)
 
     def send(self) -> str:
         """Send something; return a line about it."""
@@ -76,27 +72,21 @@ class Producers:
             if not everything:
                 return
 
-    def send_again_as(self, receipts: list[Receipt]) -> None:
-        """Send requests again under new ids, as an operator does whose store forgot them."""
-        for receipt in receipts:
-            body = self.bodies_of(receipt)[0]
-            what = {k: v for k, v in body.items() if k in ("row_ids", "subject_id")}
-            self._ask(receipt.model_id, what)
+    def of_record(self, record: Record) -> tuple[str, str] | None:
+        """Return model and request id of the request in a record; None: it is none of ours."""
+        value = record.value or b""
+        return self._of_body.get(value)
 
-    def bodies_of(self, receipt: Receipt) -> list[dict[str, Any]]:
-        """Return the request that a receipt answers: the record that it names.
-
-        More than one where the topic was made again, and both have the request at this offset.
-        """
+    def answered_by(self, receipt: Receipt) -> dict[str, Any]:
+        """Return the request that a receipt answers: the record that it names."""
         bodies = self._bodies[receipt.model_id, receipt.request_id]
         place = (receipt.source.partition, receipt.source.offset)
-        found = [
-            json.loads(record.value or b"")
-            for record in self._log.everything(topics.DELETIONS)
-            if (record.partition.index, record.offset) == place and record.value in bodies
-        ]
-        assert found, f"{receipt.request_id}: its receipt names a record that is not its"
-        return found
+        for record in self._log.everything(topics.DELETIONS):
+            found = (record.partition.index, record.offset) == place and record.value in bodies
+            if found:
+                body: dict[str, Any] = json.loads(record.value or b"")
+                return body
+        raise AssertionError(f"{receipt.request_id}: its receipt names a record that is not its")
 
     # -- kinds --------------------------------------------------------------------------------
 
@@ -116,6 +106,7 @@ class Producers:
         name = f"request-{len(self._bodies)}"
         body = json.dumps({"request_id": name, "model_id": model, **what}).encode()
         self._bodies[model, name] = [body]
+        self._of_body[body] = model, name
         self._append(body, model)
         return f"send {name} to {model}: {what}"
 
@@ -128,9 +119,10 @@ class Producers:
             row = f"row-{self._rng.randrange(self._rows[model])}"
             body = {"request_id": name, "model_id": model, "row_ids": [row]}
             bodies.append(json.dumps(body).encode())
+            self._of_body[bodies[-1]] = model, name
             self._counted("other body under a used request id")
         self._append(bodies[-1], model)
-        return f"repeat {name}: {bodies[-1]!r}"
+        return f"repeat {name}: {bodies[-1].decode()}"
 
     # -- ways into the log --------------------------------------------------------------------
 

@@ -13,15 +13,16 @@ from typing import Any
 import structlog
 
 FAULTS = (
+    "a cluster's shard goes back",
     "actor killed at a point of its steps",
     "actor killed between turns",
     "answer of a commit lost",
     "answer of the store lost",
+    "append lands late",
     "clock leaps by seven hours",
     "command to the store lost",
+    "commit lands late",
     "disk does not sync",
-    "failover to a lagging replica",
-    "history forked by hand",
     "log cut after a publish, before its acknowledgement",
     "log cut amid a publish",
     "log cut around a poll",
@@ -29,51 +30,46 @@ FAULTS = (
     "log cut while it is read",
     "model registered during the run",
     "model replaced during the run",
-    "model restored from a server that was cut off",
+    "model unregistered during the run",
     "other body under a used request id",
     "partitions added",
+    "pipeline cut between two commands",
     "producer retries: the same append twice",
     "producer with another partitioner",
     "request delayed",
     "request for a model that is not registered",
     "request that cannot be read",
-    "results of refreshes gone after a failover",
+    "results of refreshes gone",
+    "retention removes old commits",
     "retention removes old deletions",
-    "retention removes old receipts",
-    "rows of lost deletions erased",
-    "store crash",
+    "seal secret rotated",
+    "store goes back",
+    "store restarts",
+    "store wiped",
     "topic made again",
+    "worker with a wrong secret",
     "zombie",
 )
 
 EVENTS = (
-    "conflict",
-    "failover that lost commits",
+    "commit in vain",
+    "commits folded",
+    "commits lost by the store",
     "halt",
-    "history adopted",
-    "lost answers of unregistered models taken from the log",
-    "lost receipts without a version adopted",
-    "parameters adopted as published",
-    "refresh made again at adoption",
-    "refresh swapped in",
     "refresh result dropped",
+    "refresh swapped in",
     "release by registering again",
-    "release by restoring",
     "request deferred",
     "request repeated",
-    "store crash that lost commits",
     "takeover",
+    "the store refuses a commit",
 )
 
 _ACTIONS = {
-    "adopt": "history adopted",
-    "adopt_answers": "lost answers of unregistered models taken from the log",
-    "adopt_parameters": "parameters adopted as published",
-    "adopt_receipts": "lost receipts without a version adopted",
-    "adopt_refresh": "refresh made again at adoption",
-    "conflict": "conflict",
     "drop_result": "refresh result dropped",
+    "fold": "commits folded",
     "halt": "halt",
+    "refused": "the store refuses a commit",
     "swap": "refresh swapped in",
     "take_over": "takeover",
 }
@@ -114,14 +110,15 @@ def missing(faults: Counter[str], events: Counter[str]) -> list[str]:
 
 
 def listen(counted: Callable[[str], None], noted: Callable[[str], None]) -> None:
-    """Have every event that the product logs counted; halts and adoptions go into the trace."""
+    """Have every event that the product logs counted; what is rare goes into the trace."""
 
     def count(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
         action = event.get("action", "")
         if action in _ACTIONS:
             counted(_ACTIONS[action])
-            if action == "halt" or action.startswith("adopt"):
-                noted(f"  {action} {event.get('model')}: {event.get('reason', event['event'])}")
+            if action in ("halt", "fold", "refused"):
+                said = {k: v for k, v in event.items() if k not in ("action", "seconds")}
+                noted(f"  {action}: {said}")
         if action == "decide" and event.get("status") == "DEFERRED":
             counted("request deferred")
         if action == "decide" and event.get("status") == "REPEATED":

@@ -2,69 +2,86 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from consumers import deletion_worker, lag, reach, topics
-from consumers.audit.auditing import audit_model
-from consumers.audit.finding import Result
+from consumers import halts, lag, topics
 from consumers.batching import Batching
+from consumers.commits import follower, journal
+from consumers.commits.sealing import SealKeys
 from consumers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.events import Receipt
-from consumers.log.base import Message
+from consumers.log.base import Message, Record
 from consumers.log.memory import MemoryConsumer
 from consumers.loop import TRANSIENT
 from consumers.metrics import Metrics
 from consumers.refresh_queue import RefreshLimit
 from consumers.refresh_worker import RefreshWorker
 from engine import certified
-from engine.errors import LogUnavailable, NotDurable
+from engine.errors import LogUnavailable, NotDurable, UnknownModel
 from engine.policy import Size
+from engine.store.keys import ModelKeys, PartitionKeys, every_partition
+from engine.store.partition import commit_partition
+from tests.proof.agreement import check_published
 from tests.simulation.checks import (
     SimulatedPlatform,
-    check_answers,
+    answers_of_commits,
+    check_answer,
     check_company,
-    check_simulated,
-    contradictions,
-    forgotten,
-    registered_over_answers,
-    registered_over_loss,
-    rows_named,
+    check_newest,
+    check_outcomes,
+    check_rows,
+    check_stored,
+    undecided,
 )
 from tests.simulation.log import SimulatedLog
-from tests.simulation.people import People
+from tests.simulation.people import People, secret_of
 from tests.simulation.requests import Producers
-from tests.simulation.store import Disk
+from tests.simulation.store import NOTHING, Disk, Image
 from tests.simulation.tally import BETWEEN, fault_at, kill_at, listen
+from tests.simulation.truth import Truth
 from tests.simulation.turns import Actor, Killed
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = (25, 90)
 _HEAL_TURNS = 200
 _DRAIN_TURNS = 500  # it takes some ten
+_STEPS = (
+    "take_over", "fold_apply", "fold_publish", "fold_advance", "load", "compute", "append",
+    "apply", "publish", "advance", "refresh_snapshot", "refresh_write", "refresh_complete",
+    "refresh_swap", "register_append", "register_apply", "register_open", "register_finish",
+)  # fmt: skip
 _POINTS = (
-    "step: taken_over", "step: load", "step: compute", "step: commit", "step: barrier", "barrier",
-    "step: durable", "step: publish", "step: publish_receipts", "step: publish_versions",
-    "step: trim", "step: erase", "step: erased", "step: advance", "step: refresh_snapshot",
-    "step: refresh_write", "log: publish before", "log: publish between", "log: publish after",
-    "log: publish between", "log: publish between", "log: read", "store: answer",
-    "store: commit answer",
+    *(f"step: {step}" for step in _STEPS), "barrier", "barrier", "log: publish before",
+    "log: publish between",
+    "log: publish after", "log: publish before", "log: publish after", "log: read",
+    "store: answer", "store: commit answer", "store: send",
 )  # fmt: skip
 _EVENTS = (topics.MODELS, topics.RECEIPTS, topics.VERSIONS)
-_SENDING = ("log: publish before", "log: publish between")
-LATE = "late"
-"""A model that is registered during the run, or not at all."""
+_HURTS = (
+    "step: append", "log: publish before", "log: publish after", "step: apply", "step: publish",
+    "step: advance", "step: fold_apply", "step: fold_publish", "step: fold_advance", "log: read",
+    "step: register_append", "step: register_apply", "step: register_open",
+    "step: register_finish", "store: send",
+)  # fmt: skip
+
+
+@cache
+def _neighbours() -> list[list[str]]:
+    """Return ids of models of which three share a commits partition, several times."""
+    by_partition: dict[int, list[str]] = defaultdict(list)
+    for name in (f"model-{number}" for number in range(200)):
+        by_partition[commit_partition(name)].append(name)
+    return [names[:3] for names in by_partition.values()]
 
 
 class Inline(Executor):
@@ -92,8 +109,6 @@ class Report:
         How often each kind happened (`tests.simulation.tally`).
     requests, versions
         How many were sent, and published.
-    contradicted
-        How many version numbers were published with two contents.
     trace
         What the director did, in order.
     """
@@ -103,7 +118,6 @@ class Report:
     events: Counter[str] = field(default_factory=Counter)
     requests: int = 0
     versions: int = 0
-    contradicted: int = 0
     trace: list[str] = field(default_factory=list)
 
 
@@ -121,6 +135,8 @@ class World:
     def __init__(self, seed: int, url: str) -> None:
         self.rng = random.Random(seed)
         self.report = Report(seed)
+        self.in_flight: list[Message] = []
+        self.trimmed = False
         self._elapsed = 0.0
         self._running: Actor | None = None
         self._stopping = False
@@ -129,31 +145,36 @@ class World:
         self._registrars: list[Actor] = []
         self._consumers: dict[str, MemoryConsumer] = {}
         self._made = 0
-        self._visible: set[str] = set()
         listen(self.count_event, self.note)
         noise = np.random.default_rng(seed)
         certified.draw_noise = partial(certified.draw_noise, source=noise.bytes)
-        self._mark_seconds = self.rng.choice([0.0, 0.0, 3600.0])
-        # Mostly no safety net: what marks say is put to the test. Or all that a net catches.
-        reach.NET = self.rng.choice([0, 0, 100])
-        # Not by the wall's time: on a slow machine the same seed would be another run.
-        lag._PERIOD_SECONDS = deletion_worker._HALT_SECONDS = math.inf
+        # Not by the wall's time: on a slow machine the same seed would be another run. Workers look
+        # around after each take-over, or at each turn.
+        lag._PERIOD_SECONDS = self.rng.choice([math.inf, math.inf, 0.0])
+        halts.HALT_SECONDS = math.inf
+        journal.YIELD_SECONDS = 0.0
+        follower.LATE_SECONDS = math.inf
         self._metrics = Metrics()  # of all workers: nobody looks, and making them takes its time
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
         self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
         self._batching = Batching(self.rng.choice([1, 1, 1, 2, 6]), self.rng.choice([5.0, 40.0]))
+        partitions = self.rng.choice([1, 2, 16, 16])
         self.platform = SimulatedPlatform(
-            self.log, url, self.rng.choice([1, 2]), relaxed=True, most_turns=_DRAIN_TURNS
+            self.log, url, partitions, relaxed=True, most_turns=_DRAIN_TURNS
         )
-        self.models = [f"m{number}" for number in range(self.rng.choice([1, 1, 2]))]
+        names = self.rng.choice(_neighbours())
+        if self.rng.random() < 0.4:
+            names = [one[0] for one in self.rng.sample(_neighbours(), 3)]
+        self.models = names[: self.rng.choice([1, 1, 2])]
         self.people = People(self)
+        self.truth = Truth(*self.people.secrets)
+        self.platform.seals = self.people.seals
         rows: dict[str, int] = {}
-        for model in (*self.models, LATE):
+        for model in (*self.models, names[2]):  # the last is registered during the run, or never
             self.people.plan(model)
             rows[model] = len(self.platform.data[model].X)
         self.producers = Producers(self.rng, self.log, self.count, rows)
-        self.replica = self.disk.image()
 
     # -- what actors see ----------------------------------------------------------------------
 
@@ -170,19 +191,34 @@ class World:
         if self._running is not None:
             self._running.point(name)
 
+    def cut(self, sent: int) -> int:
+        """Return how many commands of a pipeline arrive when its sending fails."""
+        arrive = self.rng.choice([0, self.rng.randrange(sent)])
+        if arrive:
+            self.count("pipeline cut between two commands")
+        return arrive
+
     def appending(self, message: Message) -> None:
-        """Check that nothing is visible before it is durable, and a version last of its commit."""
-        if self._running is None or message.topic not in _EVENTS:
-            return
-        event = json.loads(message.value or b"")
-        on_disk = self.disk.synced.version(event["model_id"])
-        said = event["version"] if event["version"] is not None else -1
-        assert said <= on_disk, f"version {said} is published, and on disk is {on_disk}"
-        if message.topic == topics.VERSIONS:
-            unseen = {event["digest"], *event["request_ids"]} - self._visible
-            assert not unseen, f"version {said} is visible before {unseen}"
-        else:
-            self._visible.add(event["digest" if message.topic == topics.MODELS else "request_id"])
+        """Check that nothing is visible before its commit is."""
+        if message.topic in _EVENTS:
+            self.truth.check_visible(message)
+
+    def appended(self, record: Record) -> None:
+        """Judge a commit as it lands."""
+        if record.partition.topic == topics.COMMITS:
+            judged = self.truth.take(record)
+            self.note(f"  {judged}")
+            if judged.endswith("void"):
+                self.count_event("commit in vain")
+
+    def broken(self, messages: Sequence[Message]) -> None:
+        """Let messages that were cut off land later, or never.
+
+        But for parameters: those that come behind newer ones are made up for after a time of the
+        wall's clock (`consumers.commits.follower.LATE_SECONDS`).
+        """
+        if self._running is not None and self.rng.random() < 0.5:
+            self.in_flight += [one for one in messages if one.topic != topics.MODELS]
 
     def joined(self, consumer: MemoryConsumer) -> None:
         """Remember whose consumer this is."""
@@ -206,10 +242,19 @@ class World:
         self._made += 1
         return f"{what}-{self._made}"
 
-    def rows_of(self, receipt: Receipt) -> Sequence[str]:
-        """Return the rows that the request of a receipt names."""
-        body = self.producers.bodies_of(receipt)[0]
-        return rows_named(self.platform, receipt.model_id, body)
+    @staticmethod
+    def keys(model: str) -> ModelKeys:
+        """Return a model's keys."""
+        return ModelKeys(model)
+
+    @staticmethod
+    def partition_keys(index: int) -> PartitionKeys:
+        """Return the keys of a commits partition."""
+        return PartitionKeys(index)
+
+    def undecided(self) -> list[str]:
+        """Return the requests that have no final outcome yet."""
+        return undecided(self.platform, self.producers, self.truth)
 
     # -- the run ------------------------------------------------------------------------------
 
@@ -224,8 +269,7 @@ class World:
         try:
             for model in self.models:
                 self.people.register(model)
-            self.disk.sync()
-            self.replicate()
+            self.people.keep_image()
             for _ in range(2):
                 self._start_worker()
             self._start_refresher()
@@ -239,6 +283,7 @@ class World:
                 if not actor.done:
                     self._turn(actor, kill=True)
             self.report.requests = self.producers.sent
+            self.report.versions = sum(len(m.versions) for m in self.truth.models.values())
             self.platform.close()
             self.disk.close()
         return self.report
@@ -247,12 +292,12 @@ class World:
         people = self.people
         actions: dict[Callable[[], object], float] = {
             self._send: 18, self._step: 50, self._fail: 10, self._kill: 4, self._evict: 4,
-            self._start_worker: 3, self._start_refresher: 2, self._start_registrar: 0.4,
-            self._crash_store: 2, self.replicate: 2, self.fail_over: 2,
-            self._overtake: 3, self._order: 3,
-            self.producers.deliver: 4, self._leap: 0.3, people.fork: 0.3, people.restore: 0.8,
-            people.cut_off: 0.5, people.unite: 2,
-            people.add_partitions: 0.4, people.make_again: 0.5, people.retain: 1,
+            self._start_worker: 3, self._start_stranger: 0.3, self._start_refresher: 2,
+            self._start_registrar: 1, self._restart_store: 1, people.keep_image: 4,
+            self.go_back: 4, self._wipe: 0.15, self._overtake: 3, self._order: 3, self._land: 4,
+            self.producers.deliver: 4, self._leap: 0.3, people.drop_results: 0.5,
+            people.rotate: 0.3, people.add_partitions: 0.4, people.make_again: 0.5,
+            people.retain: 0.7,
         }  # fmt: skip
         self.rng.choices(list(actions), list(actions.values()))[0]()
 
@@ -260,9 +305,12 @@ class World:
         self.note(self.producers.send())
 
     def _order(self) -> None:
-        size = self.rng.choice(list(Size))
-        self.platform.order(self.rng.choice(self.models), size)
-        self.note(f"order {size}")
+        size, model = self.rng.choice(list(Size)), self.rng.choice(self.models)
+        try:
+            self.platform.order(model, size)
+        except UnknownModel:
+            return  # the store has lost it
+        self.note(f"order {size} of {model}")
 
     def _leap(self) -> None:
         self._elapsed += 7 * 3600.0
@@ -278,9 +326,12 @@ class World:
         return [*self._workers, *self._refreshers, *self._registrars]
 
     def _start_registrar(self) -> None:
-        actor = self.people.start_registrar()
-        if actor is not None:
-            self._registrars.append(actor)
+        if sum(not actor.done for actor in self._registrars) < 2:
+            self._registrars.append(self.people.start_registrar())
+
+    def busy(self) -> bool:
+        """Return whether somebody is amid something."""
+        return any(actor.at not in BETWEEN for actor in self._living())
 
     def stop_everybody(self) -> None:
         """Stop all processes, as before maintenance."""
@@ -291,22 +342,31 @@ class World:
 
     def _start_worker(self) -> None:
         if sum(not actor.done for actor in self._workers) < 3:
-            self._workers.append(Actor(self.name("worker"), self._delete))
+            seals = self.people.seals
+            self._workers.append(Actor(self.name("worker"), lambda: self._delete(seals)))
+
+    def _start_stranger(self) -> None:
+        """Start a worker with a secret that nobody else has: it may halt for itself alone."""
+        if sum(not actor.done for actor in self._workers) < 3:
+            self.count("worker with a wrong secret")
+            seals = SealKeys([secret_of("wrong")])
+            self._workers.append(Actor(self.name("stranger"), lambda: self._delete(seals)))
+            self.note("start a worker with a wrong secret")
 
     def _start_refresher(self) -> None:
         if sum(not actor.done for actor in self._refreshers) < 2:
             self._refreshers.append(Actor(self.name("refresher"), self._refresh))
 
-    def _delete(self) -> None:
+    def _delete(self, seals: SealKeys) -> None:
         worker = DeletionWorker(
             self.log,
-            self.disk.store(self.point),
+            self.disk.store(self.point, self.cut),
+            seals,
             limits=BatchLimits(records=self.rng.choice([1, 4, 256]), poll_seconds=0.0),
             batching=self._batching,
             metrics=self._metrics,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
-            mark_seconds=self._mark_seconds,
         )
         while not self._stopping:
             self.point("turn")
@@ -319,7 +379,7 @@ class World:
     def _refresh(self) -> None:
         worker = RefreshWorker(
             self.log,
-            self.disk.store(self.point),
+            self.disk.store(self.point, self.cut),
             metrics=self._metrics,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
@@ -366,7 +426,7 @@ class World:
         living = self._living()
         if living:
             actor = self.rng.choice(living)
-            points = self.rng.choice([1, 3, 10, 30, 100])
+            points = self.rng.choice([1, 3, 10, 30, 100, 400])
             self._turn(actor, points, until=self._where())
             self.note(f"{actor.name} +{points}: {actor.at}")
             self._profit(actor)
@@ -374,35 +434,37 @@ class World:
     def _profit(self, actor: Actor) -> None:
         """Do what hurts most where an actor is held now, some of the time."""
         chance = self.rng.random()
-        if actor.at == "barrier" and chance < 0.2:
-            self._crash_store()
-        elif actor.at == "step: publish_versions" and chance < 0.3:
-            self.fail_over()
-        elif actor.at == "step: publish" and chance < 0.6:
-            self.people.cut_off()
-        elif actor.at == "step: commit" and chance < 0.5:
-            self._overtake(actor)
+        if actor.at in _HURTS and chance < 0.3:
+            if chance < 0.1:
+                self.go_back()
+            elif chance < 0.2:
+                self.people.keep_image()
+            else:
+                self._overtake(actor)
         elif actor.at == "step: refresh_write" and chance < 0.5:
-            self.replicate()  # a failover from here loses the swap, and not the result
+            self.people.keep_image()  # going back to it loses the swap, and not the result
 
     def _overtake(self, held_at: Actor | None = None) -> None:
         """Let another worker take over from one that is held amid its steps, and go first."""
         held = [a for a in self._workers if not a.done and a.at not in BETWEEN]
-        others = [a for a in self._workers if not a.done and a.at in BETWEEN]
-        if held and others:
-            actor = held_at or self.rng.choice(held)
+        actor = held_at or (self.rng.choice(held) if held else None)
+        others = [a for a in self._workers if not a.done and a is not actor]
+        if actor is not None and others:
             self._expel(actor)
             self.count("zombie")
-            self._turn(self.rng.choice(others), 300)
+            self._turn(self.rng.choice(others), 800)
             self.note(f"overtake {actor.name} at {actor.at}")
 
     # -- faults -------------------------------------------------------------------------------
 
     def _fail(self) -> None:
         living = self._living()
+        registering = [actor for actor in self._registrars if not actor.done]
+        if registering and self.rng.random() < 0.3:
+            living = registering  # they are few, and live short
         if living:
             actor = self.rng.choice(living)
-            self._turn(actor, self.rng.choice([5, 20, 60, 200]), fault=True)
+            self._turn(actor, self.rng.choice([20, 60, 200, 800]), fault=True)
             self.note(f"{actor.name} failed once: now at {actor.at}")
 
     def _raise(self, name: str) -> None:
@@ -441,37 +503,38 @@ class World:
         if actor.name in self._consumers:
             self.log.evict(self._consumers[actor.name])
 
-    def _crash_store(self) -> None:
-        if self.disk.crash():
-            self.count_event("store crash that lost commits")
-        self.replicate()  # replicas follow the server that restarted
-        self.count("store crash")
-        self.note("store crash")
+    def _restart_store(self) -> None:
+        """Break every connection; nothing is lost."""
+        self.people.go_back(self.disk.image(), "store restarts")
 
-    def replicate(self) -> None:
-        """Let a replica catch up."""
-        self.replica = self.disk.image()
-
-    def fail_over(self) -> None:
-        """Go back to the replica, which may lag."""
-        self.end_senders()
-        if self.disk.fail_over(self.replica):
-            self.count_event("failover that lost commits")
-        self.count("failover to a lagging replica")
-        self.note("failover")
+    def go_back(self) -> None:
+        """Let an earlier state of the store come back, or one of a past that never was."""
+        image = self.rng.choice(self.people.images)
         if self.rng.random() < 0.3:
+            self.people.go_back(image, "a cluster's shard goes back", self._tag())
+        else:
+            self.people.go_back(image, "store goes back")
+        if self.rng.random() < 0.1:
             self.people.drop_results()
-        if self.rng.random() < 0.25:
-            self.people.erase_lost()
 
-    def end_senders(self) -> None:
-        """End workers that are stopped in a publication, after their last look at the store.
+    def _tag(self) -> str:
+        return self.rng.choice(["", *(PartitionKeys(commit_partition(m)).tag for m in self.models)])
 
-        They could send what is lost by then: docs/commit.md says what closes that.
-        """
-        for actor in self._living():
-            if actor.at in _SENDING:
-                self._turn(actor, kill=True)
+    def _wipe(self) -> None:
+        """Lose the store, or a part of it."""
+        if not self.trimmed:  # else nothing has what it was
+            tag = self.rng.choice([None, self._tag()])
+            self.people.go_back(Image({}, {}) if tag else NOTHING, "store wiped", tag)
+
+    def _land(self) -> None:
+        """Let a message land whose sender was cut off, or has ended."""
+        if self.in_flight:
+            message = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
+            commits = message.topic == topics.COMMITS
+            self.count("commit lands late" if commits else "append lands late")
+            self.note(f"late: {message.topic} {message.key!r}")
+            with self.log.changed:
+                self.log.append(message)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -488,27 +551,27 @@ class World:
             assert actor.done, f"{actor.name} does not end: it is at {actor.at!r}"
         for actor in self._everybody():
             self._expel(actor)
-        self.people.restore()
-        halted = self.drain()
-        if halted:
-            self.people.release(halted)
-            still = self.drain()
-            assert not still, f"not released: {still}"
-        check_answers(self.platform, self.producers)
-        people = self.people
-        people.released |= {m for m in people.excused if registered_over_loss(self.platform, m)}
-        people.released |= {m for m in people.excused if registered_over_answers(self.platform, m)}
-        for model in sorted(people.released):
-            self.producers.send_again_as(forgotten(self.platform, model))
-        self.producers.deliver(everything=True)
+        while self.in_flight:
+            if self.rng.random() < 0.5:
+                self._land()
+            else:
+                self.in_flight.pop()
+        self.platform.seals = self.people.seals
         self.drain()
+        self.people.release()
+        for _ in range(3):
+            if not self.undecided():
+                break
+            self._elapsed += 7200.0  # what has failed lately is ordered again
+            self.drain()
 
-    def drain(self) -> set[str]:
-        """Let fresh workers finish, without faults; return the models that are halted."""
+    def drain(self) -> None:
+        """Let fresh workers finish, without faults; no model may be halted for them."""
         self._elapsed += self._batching.seconds  # nothing has to wait for company any longer
         fresh = DeletionWorker(
             self.log,
             self.disk.store(lambda _: None),
+            self.people.seals,
             batching=self._batching,
             metrics=self._metrics,
             now=self.now,
@@ -522,34 +585,30 @@ class World:
         )
         try:
             self.platform.drain(fresh, helper)
-            return {keys.tag.removeprefix("m.") for keys in fresh._halted}
+            assert not len(fresh._halts), f"halted: {fresh._halts._reasons}"
         finally:
             fresh.close()
             helper.close()
 
     def _check(self) -> None:
-        check_answers(self.platform, self.producers)
-        people = self.people
-        whole = not self.report.faults["retention removes old receipts"]
-        for model in (*self.models, LATE):
-            released = model in people.released
-            numbers, contradicted = contradictions(self.platform, model)
-            self.report.versions += numbers
-            self.report.contradicted += contradicted
-            if numbers or model in self.models:
-                check_simulated(self.platform, model, released=released)
-                if not released and model not in people.forked:  # else two have decided
-                    check_company(self.platform, model, self._batching)
-                if whole and model not in people.excused:
-                    self._audit(model)
-        letters = {record.value for record in self.platform.records(topics.DEAD_LETTERS)}
+        missing = self.undecided()
+        assert not missing, f"no final outcome of {missing}"
+        platform, models = self.platform, self.truth.models
+        receipts = answers_of_commits(platform)
+        versions = {record.value or b"" for record in platform.records(topics.VERSIONS)}
+        check_published(models, receipts, versions)
+        for partition in every_partition():
+            behind = platform.store.cursors.read(partition).behind
+            assert not behind, f"cursors of {sorted(behind)} lag behind"
+        for model, fold in models.items():
+            if not fold.commits:
+                continue
+            check_stored(platform, model, fold)
+            check_rows(platform, model, fold)
+            check_outcomes(platform, model, fold, self.producers.answered_by)
+            check_company(platform, model, self._batching)
+            if self.truth.registered(model):
+                check_newest(platform, model, fold)
+                check_answer(platform, model)
+        letters = {record.value for record in platform.records(topics.DEAD_LETTERS)}
         assert letters == self.producers.garbage, "dead letters are not the garbage that was sent"
-
-    def _audit(self, model: str) -> None:
-        """Let `lethe audit` judge the history and the state, as a stranger would."""
-        reader, store = self.log.reader(), self.disk.store(lambda _: None)
-        found = audit_model(store, reader, model, bound=False).findings
-        wrong = [f"{one.check}: {one.detail}" for one in found if one.result is Result.FAILED]
-        open_ = [one.check for one in found if one.result is Result.NOT_CHECKED]
-        assert not wrong, f"{model}: the audit refuses {wrong}"
-        assert open_ == ["signatures"], f"{model}: the audit could not check {open_}"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -17,16 +18,18 @@ import numpy as np
 from consumers.log.base import Log
 from consumers.log.streams import StreamsLog
 from engine.policy import Size
-from engine.store.connection import connect
+from engine.store.connection import connect, text
 from tests.families import Data, make
-from tests.support.invariants import check_model, ledger_of
+from tests.support.invariants import check_model, ledger_of, live_rows
+from tests.support.kafka_clients import kafka_log
 from tests.support.names import use_prefix
 from tests.support.platform import Platform
-from tests.support.worker_process import WorkerProcess
+from tests.support.worker_process import REGISTERING, WorkerProcess, registering
 
 SECONDS = 600.0
 _AHEAD = 6  # requests sent and not decided: there is always something to decide, never much
 _ROWS = 3000
+REGISTERED = "registered"
 
 
 def feed(
@@ -36,8 +39,12 @@ def feed(
     pause: float = 0.05,
     seconds: float = 200.0,
     garbage: bool = False,
+    others: Sequence[str] = (),
 ) -> int:
-    """Send requests, repeats and refresh orders while ``true``; return how many requests."""
+    """Send requests, repeats and refresh orders while ``true``; return how many requests.
+
+    ``others`` are models that come to be meanwhile, or do not.
+    """
     deadline = time.monotonic() + seconds
     sent = 0
     total = len(platform.data["m"].X) - 5
@@ -49,6 +56,9 @@ def feed(
         platform.send_index("m", sent % total, request_id=f"feed-{sent % total}")
         if sent % 6 == 1:  # a model that is not registered is loaded anew each time
             platform.send("nobody", "row", request_id=f"nobody-{sent}")
+        if others and sent % 6 == 5:
+            other = others[sent // 6 % len(others)]
+            platform.send(other, f"row-{sent % 40}", request_id=f"{other}-{sent}")
         if sent % 6 == 3:
             platform.order("m", [Size.REBUILD, Size.COMPACT, Size.COMPLETE][sent // 6 % 3])
         if garbage and sent % 3 == 0:
@@ -66,6 +76,25 @@ def finish(platform: Platform) -> None:
     assert all(r.code == "UNKNOWN_MODEL" for r in platform.finals("nobody").values())
     assert len(platform.finals("nobody")) == sum(model == "nobody" for model, _ in platform.asked)
     check_model(platform)
+    check_row_keys(platform)
+
+
+def check_row_keys(platform: Platform, model_id: str = "m") -> None:
+    """Every live row has its key, no deleted row has one, and other generations' keys expire."""
+    if not platform.keys_url:
+        return
+    state = platform.load(model_id)
+    prefix = state.keys.head.removesuffix("head")
+    kept: set[str] = set()
+    with closing(connect(platform.keys_url)) as raw:
+        for name in map(text, raw.scan_iter(f"{prefix}*", count=1000)):
+            rows = set(map(text, raw.hkeys(name)))
+            if f":gen:{state.rows}:" in name:
+                assert raw.ttl(name) == -1, f"{name} would expire"
+                kept |= rows
+            else:
+                assert raw.ttl(name) > 0, f"{name} stays for ever"
+    assert kept == live_rows(platform, model_id), "keys are not those of the live rows"
 
 
 def many_rows() -> Data:
@@ -82,35 +111,37 @@ def main(orders: dict[str, object]) -> None:
     url, bootstrap = str(orders["url"]), str(orders["bootstrap"])
     log: Log
     if bootstrap:
-        from consumers.log.kafka import KafkaLog
-
-        log = KafkaLog(bootstrap, client_id="lane", session_seconds=1.5)
+        log = kafka_log(bootstrap, "lane", 1.5)
     else:
         log = StreamsLog(connect(url), lease_seconds=0.5)
-    platform = Platform(log, url, 1, bootstrap)
+    platform = Platform(log, url, 1, bootstrap, keys_url=str(orders["keys_url"]))
     platform.register("m", many_rows(), budget=10.0)
     deaths = orders["deaths"]
     assert isinstance(deaths, list)
+    others = sorted({registering(REGISTERED, s, w) for s, _, w in deaths if s in REGISTERING})
     process = WorkerProcess(
         platform,
         str(orders["prefix"]),
         [tuple(death) for death in deaths],
         session_seconds=float(str(orders["session_seconds"])),
-        model="registered",
+        model=REGISTERED,
     )
     try:
-        sent = feed(platform, process.running, seconds=SECONDS, garbage=True, pause=0.02)
+        sent = feed(
+            platform, process.running, seconds=SECONDS, garbage=True, pause=0.02, others=others
+        )
         process.check()
     finally:
         process.stop()
     finish(platform)
     letters = [record.value for record in platform.dead_letters()]
     assert set(letters) == {b"garbage %d" % i for i in range(0, sent, 3)}
-    if "registered" in platform.store.model_ids():
-        platform.register("registered", replace_model=True)
-        platform.send_index("registered", 1, 2)
+    for model in others:
+        platform.register(model, replace_model=True)
+        platform.send_index(model, 1, 2)
         platform.drain()
-        check_model(platform, "registered")
+        check_model(platform, model)
+        check_row_keys(platform, model)
     platform.close()
 
 

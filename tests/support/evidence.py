@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
+from consumers.commits.packed import unpack
 from engine.merkle import Frontier, leaf_hash
-from engine.store.receipt_log import LogHead, read_leaves
+from engine.store.connection import text
+from engine.store.receipt_log import LogHead
 from tests.support.platform import Platform
 
 
@@ -24,12 +26,21 @@ def published_entries(platform: Platform, model_id: str) -> dict[str, bytes]:
     return {request_id: leaf_hash(value) for request_id, value in known.items()}
 
 
+def stored_leaves(platform: Platform, model_id: str = "m") -> list[bytes]:
+    """Return the leaf hashes that follow from the request index: final receipts by place."""
+    stored: Any = platform.raw().hgetall(platform.load(model_id).keys.requests)
+    known = [unpack(value, model_id, text(name)) for name, value in stored.items()]
+    finals = sorted((one for one in known if one.final), key=lambda one: one.place)
+    assert [one.place for one in finals] == list(range(len(finals))), "places are not dense"
+    return [leaf_hash(one.receipt.value()) for one in finals]
+
+
 def check_receipt_log(platform: Platform, model_id: str) -> None:
     """Every version names the log of the receipts that were published up to it, none left out."""
     state = platform.load(model_id)
     entries = published_entries(platform, model_id)
     leaves = list(entries.values())
-    stored = read_leaves(platform.raw(), state.keys)
+    stored = stored_leaves(platform, model_id)
     log = state.meta.receipt_log
     assert log is not None
     assert stored == leaves, "the stored log is not the published receipts"
@@ -44,13 +55,3 @@ def check_receipt_log(platform: Platform, model_id: str) -> None:
         assert head == LogHead(size=size, root=root), f"version {version.version}: another log"
         own = {entries[request_id] for request_id in version.request_ids}
         assert own <= set(leaves[:size]), f"version {version.version} lacks its own receipts"
-
-
-def without_evidence(platform: Platform, model_id: str) -> None:
-    """Make a stored model what it was before there were receipt logs and commitments."""
-    state, raw = platform.load(model_id), platform.raw()
-    meta = json.loads(raw.hget(state.keys.head, "meta") or b"")
-    del meta["receipt_log"]
-    raw.hset(state.keys.head, "meta", json.dumps(meta))
-    raw.hdel(state.keys.head, "secret")
-    raw.delete(state.keys.receipt_log)

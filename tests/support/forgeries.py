@@ -65,9 +65,12 @@ def swap_lines(bundle: Bundle, one: Line, other: Line) -> None:
 
 
 def applied(bundle: Bundle, place: int = 0) -> Line:
-    """Return the receipt of one of the applied requests."""
-    found = [line for line in bundle.receipts if content_of(line)["status"] == "APPLIED"]
-    return found[place]
+    """Return the receipt of one of the applied requests, where it stands first."""
+    found: dict[bytes, Line] = {}
+    for line in bundle.receipts:
+        if content_of(line)["status"] == "APPLIED":
+            found.setdefault(value_of(line), line)
+    return list(found.values())[place]
 
 
 def forked(bundle: Bundle) -> None:
@@ -219,6 +222,8 @@ SIGNED_OR_NOT: tuple[Forgery, ...] = (
             then(member(last_version, receipt_log={"size": -1, "root": "x"}), Bundle.relink),
             "records"),
     Forgery("no tree head any more", headless, "receipt log"),
+    Forgery("an earlier commit in a version, made anew",
+            then(member(last_version, commit=0), Bundle.relink), "chain"),
     Forgery("parameters of an older version", lambda b: change(
         b.parameters, version=content_of(b.versions[-1])["version"] + 1), "parameters"),
     Forgery("a record of a foreign topic",

@@ -6,6 +6,7 @@ from consumers import deletion_worker, refresh_worker, topics
 
 _TOPICS = (
     "DELETIONS",
+    "COMMITS",
     "RECEIPTS",
     "VERSIONS",
     "MODELS",

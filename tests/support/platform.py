@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import redis
 
 from consumers import topics
 from consumers.cloudevents import headers as event_headers
+from consumers.commits.publish import job_message
+from consumers.commits.sealing import SealKeys
 from consumers.deletion_worker import DeletionWorker
 from consumers.events import (
     REFRESH_COMPLETED,
@@ -21,19 +25,19 @@ from consumers.events import (
     Receipt,
     RefreshCompleted,
     RefreshRequested,
+    Source,
     Version,
 )
 from consumers.log.base import Headers, Log, Message, Record
 from consumers.loop import TRANSIENT
 from consumers.refresh_job import run_job
 from consumers.refresh_worker import RefreshWorker
-from consumers.registration import Registered, TrainingData, register
+from consumers.registration import Registered, Registrar, TrainingData
 from consumers.steps import AtStep, unwatched
-from consumers.transition import job_entry
 from engine.certified import Terms
 from engine.objective import Kind
 from engine.policy import Size
-from engine.store.connection import Barrier, connect
+from engine.store.connection import Barrier, NoBarrier, connect
 from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.jobs import JobResult
 from engine.store.row_keys import RowKeys
@@ -42,15 +46,39 @@ from engine.store.store import ModelStore
 from tests.families import Data, make
 
 DRAIN_SECONDS = 120.0
+SECRET = bytes(range(32))
 
-__all__ = ["Clock", "Platform", "config_of", "row_ids", "store_at", "training_data"]
+__all__ = [
+    "SECRET",
+    "Clock",
+    "Platform",
+    "config_of",
+    "row_ids",
+    "seals",
+    "store_at",
+    "training_data",
+]
 
 
 def store_at(url: str, *, relaxed: bool = False, keys_url: str = "") -> ModelStore:
     """Return a store with connections of its own."""
     client = connect(url)
     row_keys = RowKeys(connect(keys_url)) if keys_url else None
-    return ModelStore(client, Barrier(client, relaxed=relaxed), row_keys)
+    barrier = NoBarrier() if relaxed else Barrier(client, required=False)
+    return ModelStore(client, barrier, row_keys)
+
+
+def seals() -> SealKeys:
+    """Return what all commits of a platform are sealed with."""
+    return SealKeys([SECRET])
+
+
+def seal_file(directory: Path) -> Path:
+    """Return a file with what all commits of a platform are sealed with, for the command."""
+    path = directory / "seal.keys"
+    path.write_bytes(base64.b64encode(SECRET))
+    path.chmod(0o600)
+    return path
 
 
 def row_ids(data: Data) -> tuple[str, ...]:
@@ -159,6 +187,7 @@ class Platform:
         self.log.ensure_topics(topics.specs(self.partitions))
         self._raw = connect(self.url)
         self.producer, self.reader = self.log.producer(), self.log.reader()
+        self.seals = seals()
         self._count = Clock()
         self._workers: list[DeletionWorker | RefreshWorker] = []
         self._pair: tuple[DeletionWorker, RefreshWorker] | None = None
@@ -166,6 +195,10 @@ class Platform:
     def new_store(self) -> ModelStore:
         """Return a store with connections of its own."""
         return store_at(self.url, relaxed=self.relaxed, keys_url=self.keys_url)
+
+    def registrar(self, store: ModelStore | None = None, **options: Any) -> Registrar:
+        """Return what registers and unregisters models of this platform."""
+        return Registrar(store or self.store, self.producer, self.reader, self.seals, **options)
 
     # -- doing --------------------------------------------------------------------------------
 
@@ -183,17 +216,14 @@ class Platform:
         store: ModelStore | None = None,
         certify: Terms | None = None,
         at_step: AtStep = unwatched,
+        **options: Any,
     ) -> Registered:
         """Register a model of a family (or of data) with this process."""
         data = make(family, kind) if isinstance(family, str) else family
-        done = register(
-            store or self.store,
-            self.producer,
-            self.reader,
+        done = self.registrar(store, at_step=at_step, **options).register(
             config_of(data, model_id, method, budget, limits or LimitsRecord(), certify),
             training_data(data, keep),
             replace_model=replace_model,
-            at_step=at_step,
         )
         self.data[model_id] = data
         return done
@@ -218,8 +248,7 @@ class Platform:
     def order(self, model_id: str, size: Size) -> RefreshRequested:
         """Send a person's order of a refresh."""
         event = self.ordered(model_id, size)
-        entry = job_entry(event, self.load(model_id).meta.refreshed_at)
-        self.producer.publish([Message(entry.topic, entry.key, entry.value, entry.headers)])
+        self.producer.publish([job_message(event, self.load(model_id).meta.refreshed_at)])
         return event
 
     def ordered(self, model_id: str, size: Size | None) -> RefreshRequested:
@@ -250,7 +279,7 @@ class Platform:
     def deletion_worker(self, store: ModelStore | None = None, **options: Any) -> DeletionWorker:
         """Return a new worker of the group, closed with the platform."""
         store = store or self.new_store()
-        worker = DeletionWorker(self.log, store, **options)
+        worker = DeletionWorker(self.log, store, self.seals, **options)
         self._workers.append(worker)
         return worker
 
@@ -348,13 +377,22 @@ class Platform:
         return [(receipt, value) for receipt, value in found if receipt.model_id == model_id]
 
     def finals(self, model_id: str = "m") -> dict[str, Receipt]:
-        """Return the final receipt of each request; repeats must be byte-identical."""
+        """Return the final receipt of each request; repeats must be byte-identical.
+
+        UNKNOWN_MODEL is not remembered: it answers one record, and the request may be sent again.
+        """
         found: dict[str, Receipt] = {}
+        unknown: dict[tuple[str, Source], Receipt] = {}
         for receipt in self.receipts(model_id):
-            if receipt.final and receipt.code != "REQUEST_ID_CONFLICT":
-                first = found.setdefault(receipt.request_id, receipt)
-                assert receipt.value() == first.value(), f"{receipt.request_id}: two final receipts"
-        return found
+            name = receipt.request_id
+            if receipt.code == "UNKNOWN_MODEL":
+                first = unknown.setdefault((name, receipt.source), receipt)
+            elif receipt.final and receipt.code != "REQUEST_ID_CONFLICT":
+                first = found.setdefault(name, receipt)
+            else:
+                continue
+            assert receipt.value() == first.value(), f"{name}: two final receipts"
+        return {name: receipt for (name, _), receipt in unknown.items()} | found
 
     def final(self, request_id: str, model_id: str = "m") -> Receipt:
         """Return the one final receipt of a request."""

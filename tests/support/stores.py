@@ -1,55 +1,53 @@
-"""The whole store, kept and put back: servers that lag, or were cut off and went on alone."""
+"""A store that goes back: all of it, or all that lies in one slot, kept and put back."""
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
-from consumers import topics
-from consumers.deletion_worker import BatchLimits
-from consumers.log.memory import MemoryLog, Moment
-from engine.errors import LogUnavailable
+from engine.store.keys import ModelKeys
+from engine.store.partition import commit_partition
 from tests.support.platform import Platform
 
-
-def whole(platform: Platform) -> dict[bytes, bytes]:
-    """Return all that the store holds, but for the log."""
-    client: Any = platform.store.client
-    names = [name for name in client.scan_iter("lethe:*") if not name.startswith(b"lethe:log:")]
-    return {name: client.dump(name) for name in names}
+Backup = Mapping[bytes, tuple[bytes, int]]
+"""By key: its dump, and when it expires (Unix ms; 0: never)."""
 
 
-def put_back(platform: Platform, kept: dict[bytes, bytes]) -> None:
-    """Bring the whole store back to where it was."""
-    client: Any = platform.store.client
-    for name in whole(platform):
-        client.delete(name)
-    for name, dumped in kept.items():
-        client.restore(name, 0, dumped)
+def backup(platform: Platform, model_id: str | None = None) -> Backup:
+    """Return all that the store holds but for the log, or what lies in one model's slot."""
+    client: Any = platform.raw()
+    kept: dict[bytes, tuple[bytes, int]] = {}
+    for name in _names(client, model_id):
+        dumped = client.dump(name)
+        if dumped is not None:
+            kept[name] = dumped, max(0, client.pexpiretime(name))
+    return kept
 
 
-def cut_off(memory: Platform, limits: BatchLimits) -> dict[bytes, bytes]:
-    """Let a worker that cannot publish decide what there is; return its store.
+def restore(platform: Platform, kept: Backup, model_id: str | None = None) -> None:
+    """Bring the store (or one slot of it) back to where it was, in one transaction."""
+    client: Any = platform.raw()
+    pipeline = client.pipeline(transaction=True)
+    for name in _names(client, model_id):
+        pipeline.delete(name)
+    for name, (dumped, expires) in kept.items():
+        pipeline.restore(name, expires, dumped, absttl=True)
+    pipeline.execute()
 
-    The other store is there again, as it was before.
-    """
-    assert isinstance(memory.log, MemoryLog)
-    before = whole(memory)
 
-    def cut(moment: Moment) -> None:
-        if moment.call == "publish" and any(m.topic != topics.DELETIONS for m in moment.messages):
-            raise LogUnavailable("cut")
+def wipe(platform: Platform, model_id: str | None = None) -> None:
+    """Remove all that the store holds but for the log, or what lies in one model's slot."""
+    restore(platform, {}, model_id)
 
-    memory.log.hook = cut
-    memory.pair[0].close()
-    isolated = memory.deletion_worker(limits=limits)
-    for _ in range(3):
-        with suppress(LogUnavailable):
-            isolated.run_once(0.0)
-    isolated.close()
-    branch = whole(memory)
-    memory.log.hook = lambda _: None
-    put_back(memory, before)
-    time.sleep(0.01)  # others decide later: at the same moment the two would agree
-    return branch
+
+def neighbour_of(model_id: str) -> str:
+    """Return the name of a model that lies in the same partitions, of requests and of commits."""
+    index = commit_partition(model_id)
+    names = (f"neighbour-{number}" for number in range(1000))
+    return next(name for name in names if commit_partition(name) == index)
+
+
+def _names(client: Any, model_id: str | None) -> list[bytes]:
+    tag = "" if model_id is None else f"{{{ModelKeys(model_id).partition.tag}}}:"
+    found = client.scan_iter(f"lethe:{tag}*", count=1000)
+    return [name for name in found if not name.startswith(b"lethe:log:")]

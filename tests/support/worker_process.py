@@ -10,7 +10,11 @@ that the worker is closed and leaves its group on the way out, as with `lethe wo
 raises a lost connection instead, and the process goes on: the child has that at every step of
 ``FAULTS`` once, and then ends.
 
-A step of a registration is reached by a child that registers, or replaces, ``orders["model"]``.
+A step of a registration is reached by a child that registers, or replaces, a model of that step's
+and way's own (`registering`).
+
+A fold applies and publishes only what another process left behind: before a death in one comes one
+at `Step.APPLY` (`after_a_death`).
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -38,14 +43,17 @@ from consumers.refresh_worker import RefreshWorker
 from consumers.steps import AtStep, Step, unwatched
 from engine.errors import StoreUnavailable
 from engine.store.connection import connect
+from engine.store.store import ModelStore
+from tests.support.kafka_clients import chosen_client, kafka_log
 from tests.support.names import use_prefix
-from tests.support.platform import Platform, store_at
+from tests.support.platform import Platform, seals, store_at
 
 Way = Literal["kill", "exit", "raise", "fault"]
 Death = tuple[str, int] | tuple[str, int, Way] | None
 WAYS: tuple[Way, ...] = ("kill", "exit", "raise")
 REGISTERING = [step for step in Step if step.startswith("register_")]
 FAULTS = [step for step in Step if step not in REGISTERING]
+FOLDING = [Step.FOLD_APPLY, Step.FOLD_PUBLISH]
 EVERY = "every step"
 _EXIT, _RAISED = 7, 8
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +79,7 @@ class WorkerProcess:
             "roles": roles,
             "session_seconds": session_seconds,
             "model": model,
+            "keys_url": platform.keys_url,
         }
         self._process = subprocess.Popen(
             [
@@ -138,7 +147,10 @@ def main(orders: dict[str, object]) -> int:
     deaths = orders["deaths"]
     assert isinstance(deaths, list)
     if orders["bootstrap"]:
-        import consumers.log.kafka  # noqa: F401  # loaded once, before the children
+        if chosen_client() == "confluent":  # loaded once, before the children
+            import consumers.log.confluent.log
+        else:
+            import consumers.log.kafka  # noqa: F401
     for death in deaths:
         child = os.fork()
         if child == 0:
@@ -207,27 +219,29 @@ def live(orders: dict[str, object], doom: Doom | None) -> None:
     at_step = unwatched if doom is None else doom.at_step
     use_prefix(str(orders["prefix"]))
     url, bootstrap = str(orders["url"]), str(orders["bootstrap"])
+    keys_url = str(orders["keys_url"])
     session = float(str(orders["session_seconds"]))
     log: Log
     if bootstrap:
-        from consumers.log.kafka import KafkaLog
-
-        log = KafkaLog(bootstrap, client_id=f"worker-{os.getpid()}", session_seconds=session)
+        log = kafka_log(bootstrap, f"worker-{os.getpid()}", session)
     else:
         log = StreamsLog(connect(url), lease_seconds=session)
     if doom is not None and doom.step == EVERY:
         # Pauses between tries grow to 5 s, and here every turn fails at another step.
         stamina.set_testing(True, attempts=1_000_000)
     if doom is not None and doom.step in REGISTERING:
-        do_register(Platform(log, url, 1, bootstrap), str(orders["model"]), at_step)
-    work(str(orders["roles"]), log, url, at_step)
+        platform = Platform(log, url, 1, bootstrap, keys_url=keys_url)
+        do_register(platform, registering(str(orders["model"]), doom.step, doom.way), at_step)
+    work(str(orders["roles"]), log, partial(store_at, url, keys_url=keys_url), at_step)
 
 
 def do_register(platform: Platform, model: str, at_step: AtStep) -> None:
-    """Register a model, or replace it where it is registered."""
-    there = model in platform.store.model_ids()
+    """Register a model, or replace it where it is registered.
+
+    The log may know of it already when the store does not: one that died left a commit behind.
+    """
     try:
-        platform.register(model, replace_model=there, at_step=at_step)
+        platform.register(model, replace_model=True, at_step=at_step)
     except Interrupted:
         platform.close()
         os._exit(_RAISED)
@@ -235,15 +249,20 @@ def do_register(platform: Platform, model: str, at_step: AtStep) -> None:
         os._exit(3)  # it should not have come to its end, nor have failed
 
 
-def work(roles: str, log: Log, url: str, at_step: AtStep) -> None:
+def registering(prefix: str, step: str, way: str) -> str:
+    """Return the name of the model that is registered by those that die so."""
+    return f"{prefix}-{step}-{way}"
+
+
+def work(roles: str, log: Log, store: Callable[[], ModelStore], at_step: AtStep) -> None:
     """Run the workers."""
     stop = threading.Event()
     limits = BatchLimits(records=3, poll_seconds=0.05)
     workers: list[DeletionWorker | RefreshWorker] = []
     if "deletions" in roles:
-        workers.append(DeletionWorker(log, store_at(url), limits=limits, at_step=at_step))
+        workers.append(DeletionWorker(log, store(), seals(), limits=limits, at_step=at_step))
     if "refresh" in roles:
-        workers.append(RefreshWorker(log, store_at(url), at_step=at_step))
+        workers.append(RefreshWorker(log, store(), at_step=at_step))
 
     def run(worker: DeletionWorker | RefreshWorker) -> None:
         try:

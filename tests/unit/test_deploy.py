@@ -268,6 +268,6 @@ def test_only_the_worker_and_the_operator_may_write_what_subscribers_believe() -
             if {"Write", "All"} & set(operations.split()):
                 assert not name.endswith("*"), line
                 writers.setdefault(name, set()).add(role)
-    for topic in ("lethe.versions", "lethe.models", "lethe.receipts"):
+    for topic in ("lethe.commits", "lethe.versions", "lethe.models", "lethe.receipts"):
         assert writers[topic] == {"worker", "operator"}
     assert "subscriber" not in set().union(*writers.values())

@@ -10,7 +10,8 @@ import pytest
 
 from consumers.log.base import Message, Partition, TopicSpec
 from consumers.log.membership import Membership
-from consumers.log.memory import MemoryLog, Moment
+from consumers.log.memory import MemoryLog
+from consumers.log.moment import Moment
 from consumers.log.partitioner import murmur2, partition_index
 from engine.errors import LogUnavailable
 

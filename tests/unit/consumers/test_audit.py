@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -43,8 +44,7 @@ BEGAN = release(None, [1.0, 0.0]).version.created_at
 class Life:
     """A model's history as it would lie in the log, one version a request."""
 
-    def __init__(self, *, receipt_log_from: int = 0) -> None:
-        self.log_from = receipt_log_from
+    def __init__(self) -> None:
         self.versions: list[Version] = []
         self.receipts: list[Receipt] = []
         self.leaves: list[bytes] = []
@@ -57,13 +57,14 @@ class Life:
         before = self.versions[-1] if self.versions else None
         applied = [one for one in receipts if one.version == number]
         gone = sum(one.rows_deleted for one in applied)
-        if number >= self.log_from:
-            self.leaves += [leaf_hash(one.value()) for one in receipts if one.final]
+        self.leaves += [leaf_hash(one.value()) for one in receipts if one.final]
         self.receipts += receipts
         root = Frontier().appended(self.leaves).root.hex()
         made = release(None, [1.0, 0.0]).version.model_copy(
             update={
                 "version": number,
+                "commit": number,
+                "commit_prev": "" if before is None else f"{number - 1:064x}",
                 "prev_digest": "" if before is None else before.digest,
                 "created_at": BEGAN + timedelta(seconds=10 * number),
                 "request_ids": tuple(one.request_id for one in applied),
@@ -72,9 +73,7 @@ class Life:
                 "source": None
                 if before is None
                 else SourceRange(topic="t", partition=0, first_offset=1, last_offset=1),
-                "receipt_log": LogHead(size=len(self.leaves), root=root)
-                if number >= self.log_from
-                else None,
+                "receipt_log": LogHead(size=len(self.leaves), root=root),
                 **changes,
             }
         )
@@ -146,15 +145,14 @@ def test_a_history_made_by_hand_is_sound_and_repeats_change_nothing() -> None:
         assert found["receipts"][1].startswith("3 requests")
 
 
-def test_leaves_that_nobody_gave_are_found_behind_receipts_that_are_older_than_the_log() -> None:
-    life = Life(receipt_log_from=2)
+def test_leaves_that_nobody_gave_follow_from_the_receipts() -> None:
+    life = Life()
     life.version(life.receipt("a"))
     life.version(life.receipt("b"), life.receipt("c"))
-    life.version(life.receipt("d"))
 
     found = judged(life.records())
     assert failed(found) == {}
-    assert found["receipt log"] == (Result.OK, "3 receipts; every tree head from version 2 on")
+    assert found["receipt log"] == (Result.OK, "3 receipts; the tree head of every version")
     del life.receipts[2]
     assert "receipt log" in failed(judged(life.records()))
 
@@ -202,15 +200,27 @@ def test_a_store_that_forgot_deletions_is_seen_where_it_was_registered_anew() ->
     assert found == {"rows deleted": "version 2 deleted -1 rows, its receipts say 0"}
 
 
-def test_parameters_that_no_version_came_to_name_are_no_fault() -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_other_parameters_of_the_newest_version_are_a_fault(*, first: bool) -> None:
     life = Life()
     life.version(life.receipt("a"))
-    lost = life.newest.parameters.model_copy(update={"digest": "0" * 64})
-    records = [record(topics.MODELS, 0, lost.value()), *life.records()[:-1]]
-    newest = record(topics.MODELS, 99, life.newest.parameters.value())
+    forged = life.newest.parameters.model_copy(update={"digest": "0" * 64})
+    records = life.records()
+    made_up = record(topics.MODELS, 0 if first else 99, forged.value())
+    records = [made_up, *records] if first else [*records, made_up]
+    records = [r if r is made_up else replace(r, offset=r.offset + 1) for r in records]
 
-    assert failed(judged([*records, newest], leaves=life.leaves)) == {}
-    assert failed(judged(records, leaves=life.leaves)).keys() == {"parameters"}
+    found = failed(judged(records, leaves=life.leaves))
+    assert found == {"parameters": "there are others of version 1, which no version names"}
+
+
+def test_parameters_of_a_version_that_is_not_there_are_a_fault() -> None:
+    life = Life()
+    life.version(life.receipt("a"))
+    records = [one for one in life.records() if b'"version":1' not in (one.value or b"")]
+    parameters = record(topics.MODELS, 99, life.newest.parameters.value())
+
+    assert "it was cut" in failed(judged([*records, parameters]))["parameters"]
 
 
 def test_a_log_of_receipts_that_shrinks_or_ends_is_refused() -> None:
@@ -226,15 +236,20 @@ def test_a_log_of_receipts_that_shrinks_or_ends_is_refused() -> None:
     assert "has no tree head" in failed(judged(life.records(), leaves=life.leaves))["receipt log"]
 
 
-def test_an_answer_may_stand_behind_the_receipts_of_a_version_that_was_lost() -> None:
-    """Version 2 was made again; meanwhile a request was answered that made none, in version 1."""
+@pytest.mark.parametrize("status", ["APPLIED", "ALREADY_APPLIED"])
+def test_no_receipt_stands_behind_one_of_a_later_version(status: str) -> None:
     life = Life()
     life.version(life.receipt("a"))
-    behind = life.receipt("c", "ALREADY_APPLIED", version=1)
-    life.version(life.receipt("b"), behind)
-    assert failed(judged(life.records(), leaves=life.leaves)) == {}
-    # But no deletion of an earlier version does
-    life.version(life.receipt("d"))
-    life.receipts[0], life.receipts[-1] = life.receipts[-1], life.receipts[0]
+    life.version(life.receipt("b"))
+    life.receipts.append(life.receipt("c", status, version=1))
+
     wrong = failed(judged(life.records(), leaves=life.leaves))
-    assert "stands behind one of version 3" in wrong["receipts"]
+    assert "stands behind one of version 2" in wrong["receipts"]
+
+
+def test_a_version_of_an_earlier_commit_breaks_the_chain() -> None:
+    life = Life()
+    life.version(life.receipt("a"))
+    life.version(commit=1)
+    found = failed(judged(life.records(), leaves=life.leaves))
+    assert "commit 1 made it, and commit 1 the version before" in found["chain"]

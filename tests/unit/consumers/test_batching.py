@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -32,6 +33,12 @@ def refreshed(offset: int) -> Record:
     return Record(HERE, offset, b"m", body, REFRESHED, int(NOW.timestamp() * 1000))
 
 
+def groups_of(records: Sequence[Record]) -> list[Group]:
+    groups, letters = group_records(records, None)
+    assert letters == []
+    return groups
+
+
 def offsets(groups: list[Group]) -> list[list[int]]:
     return [[item.record.offset for item in group.items] for group in groups]
 
@@ -39,7 +46,7 @@ def offsets(groups: list[Group]) -> list[list[int]]:
 def holding(rows: int, *records: Record, deletes: int = 1) -> HeldRequests:
     """Return what holds these records, whose first batch would delete so many rows."""
     held = HeldRequests(Batching(rows, 60.0))
-    [group] = held.join(group_records(records), NOW)
+    [group] = held.join(groups_of(records), NOW)
     held.keep(group, Rest(list(group.items), deletes))
     return held
 
@@ -61,37 +68,37 @@ def test_by_default_nothing_waits() -> None:
 def test_what_is_new_is_looked_at_once_and_then_waits() -> None:
     held = holding(3, request(0, "a"))
     assert offsets(held.join([], at(1))) == []
-    assert offsets(held.join(group_records([request(1, "b")]), at(2))) == []
+    assert offsets(held.join(groups_of([request(1, "b")]), at(2))) == []
     assert (len(held), held.first(HERE)) == (2, 0)
 
 
 def test_enough_rows_are_looked_at_together_and_in_order() -> None:
     held = holding(3, request(0, "a"))
-    assert offsets(held.join(group_records([request(1, "b"), request(2, "c")]), NOW)) == [[0, 1, 2]]
+    assert offsets(held.join(groups_of([request(1, "b"), request(2, "c")]), NOW)) == [[0, 1, 2]]
     assert len(held) == 0
 
 
 def test_the_same_row_again_is_no_company() -> None:
     held = holding(3, request(0, "a"))
-    assert offsets(held.join(group_records([request(1, "b"), request(2, "b")]), NOW)) == []
+    assert offsets(held.join(groups_of([request(1, "b"), request(2, "b")]), NOW)) == []
 
 
 def test_a_subject_may_have_any_number_of_rows_and_is_looked_at() -> None:
     held = holding(9, request(0, "a"))
     body = {"request_id": "s", "model_id": "m", "subject_id": "person"}
     record = Record(HERE, 1, b"m", json.dumps(body).encode())
-    assert offsets(held.join(group_records([record]), NOW)) == [[0, 1]]
+    assert offsets(held.join(groups_of([record]), NOW)) == [[0, 1]]
 
 
 def test_the_oldest_counts_and_takes_the_others_along() -> None:
     held = holding(9, request(0, "a", sent=-30))
-    assert offsets(held.join(group_records([request(1, "b")]), at(29.9))) == []
+    assert offsets(held.join(groups_of([request(1, "b")]), at(29.9))) == []
     assert offsets(held.join([], at(30))) == [[0, 1]]
 
 
 def test_a_refresh_waits_behind_what_came_before_it() -> None:
     held = holding(2, request(0, "a"))
-    later = group_records([refreshed(1), request(2, "b"), request(3, "c")])
+    later = groups_of([refreshed(1), request(2, "b"), request(3, "c")])
     assert offsets(held.join(later, NOW)) == [], "rows behind it are no company for the first batch"
     assert offsets(held.join([], at(60))) == [[0, 1, 2, 3]]
 
@@ -99,9 +106,9 @@ def test_a_refresh_waits_behind_what_came_before_it() -> None:
 def test_models_wait_apart_and_partitions_are_dropped_apart() -> None:
     held = HeldRequests(Batching(2, 60.0))
     records = [request(0, "a"), request(1, "a", model="n")]
-    for group in held.join(group_records(records), NOW):
+    for group in held.join(groups_of(records), NOW):
         held.keep(group, Rest(list(group.items), 1))
-    assert offsets(held.join(group_records([request(2, "b", model="n")]), NOW)) == [[1, 2]]
+    assert offsets(held.join(groups_of([request(2, "b", model="n")]), NOW)) == [[1, 2]]
     held.drop({THERE})
     assert held.first(HERE) == 0
     held.drop({HERE})
@@ -110,7 +117,7 @@ def test_models_wait_apart_and_partitions_are_dropped_apart() -> None:
 
 def test_only_what_was_left_undecided_is_kept() -> None:
     held = HeldRequests(Batching(2, 60.0))
-    [group] = held.join(group_records([request(0, "a"), request(1, "b")]), NOW)
+    [group] = held.join(groups_of([request(0, "a"), request(1, "b")]), NOW)
     held.keep(group, Rest(list(group.items[1:]), 1))
     assert (held.first(HERE), len(held)) == (1, 1)
 

@@ -85,6 +85,16 @@ def test_the_documented_versions_are_a_chain_and_own_their_parameters() -> None:
     chain.check_parameters(event, first, chain.theta_of(event))
 
 
+def test_a_version_of_an_earlier_commit_than_the_one_before_is_refused() -> None:
+    first, second = (Version.model_validate_json(documented(f"version-{n}")) for n in (0, 1))
+    late = first.model_copy(update={"commit": 2})
+    late = late.model_copy(update={"digest": chain.version_digest(late)})
+    follows = second.model_copy(update={"prev_digest": late.digest})
+    with pytest.raises(BrokenChain, match="commit 2 made it, and commit 2 the version before"):
+        chain.check_link(follows, late)
+    chain.check_link(follows.model_copy(update={"commit": 3}), late)
+
+
 def test_the_digest_of_several_targets_is_row_major_with_the_intercepts_last() -> None:
     theta = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     layout = (

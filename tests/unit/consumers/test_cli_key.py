@@ -39,3 +39,20 @@ def test_a_key_that_is_there_is_never_overwritten(
     assert main.run(["key", "new", str(path)]) == 2
     assert "never overwritten" in capsys.readouterr().err
     assert path.read_bytes() == before
+
+
+def test_secrets_that_seal_commits_are_made_and_rotated_and_never_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "seal.keys"
+    assert main.run(["key", "new", "--seal", str(path), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert main.run(["key", "rotate", "--seal", str(path), "--json"]) == 0
+    rotated = json.loads(capsys.readouterr().out)
+    assert rotated["opens"] == [rotated["seals"], made["seals"]]
+    assert main.run(["key", "rotate", "--seal", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "3 keys in all" in said
+    assert not any(line.partition(" ")[0] in said for line in path.read_text().splitlines())
+    assert main.run(["key", "rotate", str(path)]) == 2
+    assert "--seal" in capsys.readouterr().err

@@ -10,6 +10,11 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from consumers import topics
+from consumers.commits.apply import change_of
+from consumers.commits.commit import Sealed
+from consumers.commits.packed import pack
+from consumers.commits.publish import messages_of
 from consumers.decide import (
     Accepted,
     Again,
@@ -23,16 +28,16 @@ from consumers.decide import (
     deferred_record,
     rows_named,
 )
-from consumers.deletion_transition import deletion_transition, origin_of
+from consumers.deletion_transition import deletion_transition, origin_of, unknown_model
 from consumers.events import Receipt
 from consumers.log.base import Partition, Record
 from consumers.validate import Refused, Valid, validate
 from engine.error import Sentinels
+from engine.store.apply import Place
 from engine.store.codec import pack_row
 from engine.store.head import ErrorRecord, LimitsRecord, Meta
 from engine.store.keys import ModelKeys
-from engine.store.outbox import Stage, decode
-from engine.store.state import ModelState
+from engine.store.state import Head, ModelState
 from engine.store.store import Lookup
 from tests.families import Data, make
 from tests.states import Started, start
@@ -73,8 +78,8 @@ def state_of(started: Started) -> ModelState:
     )
     sentinels = Sentinels((), started.rows.take(slice(0, 0)), started.made.dual_rows[:0])
     return ModelState(
-        keys=ModelKeys.of_model("m"),
-        commit_seq=1,
+        keys=ModelKeys("m"),
+        head=Head(0, "c" * 64),
         version=0,
         digest="d" * 64,
         meta=meta,
@@ -83,6 +88,8 @@ def state_of(started: Started) -> ModelState:
         sentinels=sentinels,
         offsets={},
         deferred={},
+        arrays="a",
+        rows="g",
     )
 
 
@@ -93,7 +100,7 @@ class Bench:
         self.started = start(data)
         self.state = state_of(self.started)
         self.ledger: dict[str, int] = {}
-        self.receipts: dict[str, str] = {}
+        self.receipts: dict[str, bytes] = {}
         self.retired: frozenset[str] = frozenset()
         self.items: list[Valid | Refused] = []
 
@@ -115,7 +122,9 @@ class Bench:
             and name not in self.ledger
             and name not in self.retired
         }
-        return Lookup(1, self.receipts, self.ledger, records, self.retired)
+        return Lookup(
+            self.state.head, self.state.arrays, self.receipts, self.ledger, records, self.retired
+        )
 
     def sort(self, subjects: Mapping[str, Sequence[str]] | None = None) -> tuple[Decision, ...]:
         subjects = subjects or {}
@@ -126,16 +135,19 @@ class Bench:
         lookup = self.lookup({})
         batch = compute(self.state, decide(self.state, self.items, lookup, {}), lookup)
         origin = origin_of([item.record for item in self.items])
-        refused = [item for item in self.items if isinstance(item, Refused)]
-        self.transition = deletion_transition(self.state, batch, refused, origin, now=NOW)
-        entries = [decode(entry) for entry in self.transition.commit.outbox]
-        stages = [entry.stage for entry in entries]
-        assert stages == sorted(stages, key=list(Stage).index)
+        self.transition = deletion_transition(self.state, batch, origin, now=NOW)
+        sent = messages_of([self.transition.commit])
         return [
-            Receipt.model_validate_json(entry.value)
-            for entry in entries
-            if entry.stage is Stage.RECEIPTS
+            Receipt.model_validate_json(one.value or b"")
+            for one in sent
+            if one.topic == topics.RECEIPTS
         ]
+
+    @property
+    def kept(self) -> dict[str, bytes]:
+        """The receipts that the index keeps of the batch."""
+        answers = self.transition.commit.answers
+        return {answer.receipt.request_id: pack(answer) for answer in answers}
 
 
 @pytest.fixture
@@ -184,7 +196,7 @@ def test_requests_of_one_batch_share_rows_once(bench: Bench) -> None:
     first, second, third = bench.receipts_after()
     assert [r.rows_deleted for r in (first, second, third)] == [2, 1, 0]
     assert [r.status for r in (first, second, third)] == ["APPLIED", "APPLIED", "ALREADY_APPLIED"]
-    assert bench.transition.commit.deleted == ["row-0", "row-1", "row-2"]
+    assert bench.transition.commit.deleted == ("row-0", "row-1", "row-2")
     assert bench.transition.after.version == 1
 
 
@@ -196,24 +208,23 @@ def test_one_id_twice_in_a_batch(bench: Bench) -> None:
     assert first.value() == again.value()
     assert conflict.code == "REQUEST_ID_CONFLICT"
     assert conflict.conflicts_with == first.source
-    assert list(bench.transition.commit.requests) == ["a"]
-    assert bench.transition.commit.deleted == ["row-0", "row-1"]
+    assert list(bench.kept) == ["a"]
+    assert bench.transition.commit.deleted == ("row-0", "row-1")
 
 
 def test_a_stored_receipt_is_repeated_byte_for_byte(bench: Bench) -> None:
     bench.ask("a", "row-0")
     bench.receipts_after()
-    stored = bench.transition.commit.requests["a"]
-    bench.receipts = {"a": stored}
+    [first] = bench.transition.commit.answers
+    bench.receipts = bench.kept
     bench.items = []
     bench.ask("a", "row-0").ask("a", "row-9")
     repeated, conflict = bench.sort()
     assert isinstance(repeated, Repeated)
     assert isinstance(conflict, Conflicting)
     bench.receipts_after()
-    entries = [decode(entry) for entry in bench.transition.commit.outbox]
-    assert entries[0].value.decode() == json.loads(stored[1:])["receipt"]
-    assert bench.transition.commit.requests == {}
+    assert bench.transition.commit.repeats[0] == first.value
+    assert bench.kept == {}
 
 
 def test_a_refused_record_between_good_ones(bench: Bench) -> None:
@@ -241,9 +252,9 @@ def test_only_the_offender_waits_and_who_shares_its_rows() -> None:
         "ILL_CONDITIONED", "AWAITING_REBUILD", "AWAITING_REBUILD",
     ]  # fmt: skip
     commit, after = bench.transition.commit, bench.transition.after
-    assert commit.deleted == ["row-5", "row-6"]
-    assert {name: kept[0] for name, kept in commit.requests.items()} == {
-        "before": "F", "offender": "P", "shares": "P", "shares its": "P", "after": "F",
+    assert commit.deleted == ("row-5", "row-6")
+    assert {name: kept[:1] for name, kept in bench.kept.items()} == {
+        "before": b"F", "offender": b"P", "shares": b"P", "shares its": b"P", "after": b"F",
     }  # fmt: skip
     assert after.deferred_rows == {"row-0", "row-1", "row-2"}
     assert after.meta.pending_job is not None
@@ -256,15 +267,25 @@ def test_only_the_offender_waits_and_who_shares_its_rows() -> None:
     assert isinstance(fresh, Accepted)
 
 
-def test_who_was_told_to_wait_waits_and_so_does_who_was_told_so_for_its_rows(bench: Bench) -> None:
-    """Not who names one of its rows and was never told: that one had it, and has it again."""
-    bench.ask("told", "row-0", "row-1").ask("shares", "row-1").ask("never told", "row-0")
-    bench.ask("told as well", "row-2")
-    lookup = bench.lookup({})
-    told, *others = decide(bench.state, bench.items, lookup, {}, {"told", "told as well", "shares"})
-    assert isinstance(told, Deferral)
-    assert (told.accepted.rows, told.code) == (("row-0", "row-1"), "AWAITING_REBUILD")
-    assert [type(one) for one in others] == [Deferral, Accepted, Deferral]
+def test_a_model_whose_rows_are_missing_defers_whatever_may_name_one(bench: Bench) -> None:
+    """Nobody knows which rows are missing; what was deleted before is known all the same."""
+    bench.ledger = {"row-1": 4}
+    bench.ask("may be one", "nobody knows").ask("there", "row-0").ask("done", "row-1")
+    decisions = decide(bench.state, bench.items, bench.lookup({}), {}, lost=True)
+    one, there, done = decisions
+    assert isinstance(one, Deferral)
+    assert isinstance(there, Deferral)
+    assert (one.code, there.code) == ("DATA_LOST", "DATA_LOST")
+    assert isinstance(done, Accepted)
+
+
+def test_a_model_without_its_arrays_defers_what_deletes_rows(bench: Bench) -> None:
+    bench.state = replace(bench.state, arrays="")
+    bench.ledger = {"row-1": 4}
+    waits, done = bench.ask("waits", "row-0").ask("done", "row-1").sort()
+    assert isinstance(waits, Deferral)
+    assert waits.code == "AWAITING_REBUILD"
+    assert isinstance(done, Accepted)
 
 
 def test_a_full_generation_defers(bench: Bench) -> None:
@@ -285,7 +306,7 @@ def test_a_step_that_overflows_is_deferred_and_never_committed(bench: Bench) -> 
     with np.errstate(all="ignore"):
         [receipt] = bench.ask("a", "row-0").receipts_after()
     assert (receipt.status, receipt.code) == ("DEFERRED", "ILL_CONDITIONED")
-    assert bench.transition.commit.deleted == []
+    assert bench.transition.commit.deleted == ()
 
 
 def test_a_number_that_is_not_finite_is_stopped_before_the_commit(bench: Bench) -> None:
@@ -295,7 +316,7 @@ def test_a_number_that_is_not_finite_is_stopped_before_the_commit(bench: Bench) 
     spoilt = replace(batch, stream=spoilt_stream)
     origin = origin_of([item.record for item in bench.items])
     with pytest.raises(AssertionError, match="a step is not finite"):
-        deletion_transition(bench.state, spoilt, [], origin, now=NOW)
+        deletion_transition(bench.state, spoilt, origin, now=NOW)
 
 
 def test_the_last_row_empties_the_model(bench: Bench) -> None:
@@ -305,7 +326,15 @@ def test_the_last_row_empties_the_model(bench: Bench) -> None:
     after = bench.transition.after
     assert (after.meta.status, after.meta.rows_live, after.meta.K) == ("EMPTY", 0, 0)
     assert not after.stream.published.any()
-    assert list(bench.transition.commit.discarded) == [f"gen:{bench.state.meta.generation_key}"]
+    assert bench.transition.commit.empties
+    change = change_of(
+        Sealed(bench.transition.commit, "", "", Place(0)),
+        bench.state,
+        arrays=bench.transition.arrays,
+        live=bench.transition.live,
+    )
+    assert change.swap is not None
+    assert set(bench.state.generation_keys.everything()) <= set(change.swap.unlink)
 
 
 def test_the_last_of_a_class_waits_for_a_penalised_intercept() -> None:
@@ -318,10 +347,23 @@ def test_the_last_of_a_class_waits_for_a_penalised_intercept() -> None:
     assert bench.transition.after.meta.class_counts == bench.state.meta.class_counts
 
 
-def test_an_unregistered_model_is_told_so(bench: Bench) -> None:
-    bench.ask("a", "row-0").ask("a", "row-0").ask("b", subject_id="s")
-    first, again, other = decide(None, bench.items, Lookup(0, {}, {}, {}, frozenset()), {})
+def test_a_model_that_was_unregistered_refuses(bench: Bench) -> None:
+    meta = bench.state.meta.model_copy(update={"status": "UNREGISTERED"})
+    bench.state = replace(bench.state, meta=meta)
+    first, again = bench.ask("a", "row-0").ask("a", "row-0").sort()
     assert isinstance(first, Rejected)
-    assert first.code == "UNKNOWN_MODEL"
+    assert first.code == "MODEL_UNREGISTERED"
     assert isinstance(again, Again)
-    assert isinstance(other, Rejected)
+
+
+def test_the_answer_of_a_model_that_was_never_registered_follows_from_the_record() -> None:
+    body = json.dumps({"request_id": "a", "model_id": "m", "row_ids": ["x"]}).encode()
+    record = Record(HERE, 7, b"m", body, timestamp_ms=1_767_225_600_123)
+    item = validate(record)
+    assert isinstance(item, Valid)
+    first, second = unknown_model(item), unknown_model(item)
+    assert first is not None
+    assert second is not None
+    assert first.value() == second.value()
+    assert (first.code, first.source.offset) == ("UNKNOWN_MODEL", 7)
+    assert first.completed_at == datetime(2026, 1, 1, 0, 0, 0, 123000, tzinfo=UTC)

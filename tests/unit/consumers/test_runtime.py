@@ -1,15 +1,18 @@
-"""A store belongs to one log, and odd addresses are one clear line."""
+"""A store belongs to one log and has one set of keys, and odd addresses are one clear line."""
 
+import base64
 from pathlib import Path
 
 import pytest
 from threadpoolctl import threadpool_info
 
+from consumers.commits.sealing import KeyUnknown, new_seal_file, rotate_seal_file
 from consumers.runtime import open_runtime
 from consumers.settings import Settings
-from engine.errors import InvalidData
+from engine.errors import FormatTooOld, InvalidData
 from engine.store.connection import connect
-from engine.store.keys import BOUND_LOG
+from engine.store.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys
+from engine.store.store import ModelStore
 
 
 @pytest.mark.redis
@@ -25,6 +28,81 @@ def test_a_store_whose_models_are_on_another_log_is_refused(tmp_path: Path) -> N
             runtime.store()
         with pytest.raises(InvalidData, match="--data-dir"):
             runtime.ensure_topics()
+
+
+@pytest.mark.redis
+def test_a_store_of_an_older_lethe_is_refused(tmp_path: Path) -> None:
+    with open_runtime(Settings(data_dir=tmp_path)) as runtime:
+        runtime.store().client.sadd(FORMER_MODELS, "churn")
+
+        with pytest.raises(FormatTooOld, match=r"older Lethe, before format 5.*an empty store"):
+            runtime.store()
+        with pytest.raises(FormatTooOld):
+            runtime.ensure_topics()
+
+
+@pytest.mark.redis
+def test_keys_that_do_not_open_the_newest_commits_are_refused(tmp_path: Path) -> None:
+    first, other = tmp_path / "first.keys", tmp_path / "other.keys"
+    new_seal_file(first)
+    new_seal_file(other)
+    with open_runtime(Settings(data_dir=tmp_path, seal_key_file=first)) as runtime:
+        store = runtime.store()
+        used = runtime.seals(store)
+        assert not store.client.exists(SEALS)  # a file, and no other secret in the store
+        _commit_with(store, "churn", used.current)
+        _commit_with(store, "spend", used.current)
+        assert rotate_seal_file(first).current != used.current
+        rotated = runtime.seals(store)
+        assert used.current in rotated
+        assert rotated.current != used.current
+    with open_runtime(Settings(data_dir=tmp_path, seal_key_file=other)) as runtime:
+        store = runtime.store()
+        with pytest.raises(KeyUnknown, match=r"'churn' and 1 other models .*LETHE_SEAL_KEY_FILE"):
+            runtime.seals(store)
+        # Of a head that is no hash, whoever works on that model says what is wrong.
+        for model in ("churn", "spend"):
+            store.client.delete(ModelKeys(model).head)
+            store.client.set(ModelKeys(model).head, "no hash")
+        runtime.seals(store)
+
+
+@pytest.mark.redis
+def test_a_file_of_keys_opens_what_the_store_s_own_secret_has_sealed(tmp_path: Path) -> None:
+    with open_runtime(Settings(data_dir=tmp_path)) as runtime:
+        store = runtime.store()
+        own = runtime.seals(store).current
+        _commit_with(store, "churn", own)
+    file = tmp_path / "seal.keys"
+    new = new_seal_file(file).current
+    with open_runtime(Settings(data_dir=tmp_path, seal_key_file=file)) as runtime:
+        assert list(runtime.seals(runtime.store())) == [new, own]
+
+
+def _commit_with(store: ModelStore, model: str, key: str) -> None:
+    """Leave of a model what says which key sealed its newest commit."""
+    keys = ModelKeys(model)
+    store.client.sadd(keys.partition.models, model)
+    store.client.hset(keys.head, "seal", key)
+
+
+def test_a_file_of_secrets_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "seal.keys"
+    made = new_seal_file(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(InvalidData, match="never overwritten"):
+        new_seal_file(file)
+    rotated = rotate_seal_file(file)
+    assert list(rotated) == [rotated.current, made.current]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["seal.keys"]
+    file.chmod(0o644)
+    with pytest.raises(InvalidData, match="others can read"):
+        rotate_seal_file(file)
+    file.chmod(0o600)
+    file.write_bytes(base64.b64encode(bytes(31)) + b"\n")
+    with pytest.raises(InvalidData, match="line 1: no secret of 32 bytes"):
+        rotate_seal_file(file)
 
 
 @pytest.mark.redis

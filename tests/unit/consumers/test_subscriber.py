@@ -350,14 +350,11 @@ def test_a_subscriber_that_starts_again_sees_a_rollback(log: MemoryLog) -> None:
 # -- parameters in the store ----------------------------------------------------------------------
 
 
-def put(client: redis.Redis, one: Release, event: bytes | None = None) -> None:
+def put(client: redis.Redis, one: Release, **other: bytes) -> None:
     """Leave a release in the store as a commit would."""
-    head, fields, parameters, value = stored(one)
-    with client.pipeline(transaction=True) as commit:
-        for name, field in fields.items():
-            commit.hset(head, name, field)
-        commit.set(parameters, value if event is None else event)
-        commit.execute()
+    head, fields = stored(one)
+    mapping: Any = fields | other
+    client.hset(head, mapping=mapping)
 
 
 def test_large_parameters_without_a_store_say_what_to_do(log: MemoryLog) -> None:
@@ -385,17 +382,29 @@ def test_large_parameters_are_fetched_from_the_store(
 
 
 @pytest.mark.redis
+def test_no_bytes_of_the_published_theta_mean_the_exact_one(
+    log: MemoryLog, redis_client: redis.Redis
+) -> None:
+    [one] = releases(1)
+    put(redis_client, one, published=b"")
+    publish(log, version_message(one.version))
+    assert numbers(log, redis_client) == [0]  # the topic has none
+    publish(log, parameters_message(by_uri(one)))
+    assert numbers(log, redis_client, from_version=0) == [0]
+
+
+@pytest.mark.redis
 @pytest.mark.parametrize("field", ["published", "digest", "short"])
 def test_a_store_that_was_altered_is_refused(
     log: MemoryLog, redis_client: redis.Redis, field: str
 ) -> None:
     [one] = releases(1)
     put(redis_client, one)
-    head, fields, _, _ = stored(one)
-    flipped = bytearray(fields["digest" if field == "digest" else "published"])
+    head, fields = stored(one)
+    name = "version_digest" if field == "digest" else "published"
+    flipped = bytearray(fields[name])
     flipped[3] ^= 1
-    value = bytes(flipped[:-1] if field == "short" else flipped)
-    redis_client.hset(head, "digest" if field == "digest" else "published", value)
+    redis_client.hset(head, name, bytes(flipped[:-1] if field == "short" else flipped))
     publish(log, parameters_message(by_uri(one)), version_message(one.version))
     with pytest.raises(BrokenChain, match="model 'churn', version 0"):
         numbers(log, redis_client)
@@ -407,7 +416,7 @@ def test_a_store_that_is_behind_is_waited_for_and_then_refused(
 ) -> None:
     made = releases(2)
     publish(log, parameters_message(by_uri(made[0])), version_message(made[0].version))
-    threading.Timer(0.4, put, [redis_client, made[0], by_uri(made[0]).value()]).start()
+    threading.Timer(0.4, put, [redis_client, made[0]]).start()
     with closing(ModelSubscriber(log, redis_client).follow("churn", timeout=60.0)) as versions:
         assert next(versions).version == 0
         monkeypatch.setattr("consumers.subscriber.STORE_SECONDS", 0.6)

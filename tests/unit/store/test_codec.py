@@ -7,8 +7,9 @@ import pytest
 
 from engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from engine.store import codec
-from engine.store.head import FORMAT, check_format, parse_meta
-from engine.store.outbox import decode
+from engine.store.head import FORMAT, LimitsRecord, check_format, parse_config, parse_meta
+from tests.families import make
+from tests.support.platform import config_of
 
 D, M = 5, 2
 
@@ -86,8 +87,9 @@ def test_another_format_is_refused_and_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[", b"\xff", b'{"error": NaN}'])
-def test_a_head_or_an_outbox_entry_that_does_not_parse_is_corrupt(data: bytes) -> None:
+def test_a_head_that_does_not_parse_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptState):
-        parse_meta(data, "m")
+        parse_config(data, "m")
+    data_of_the_model = config_of(make("benign", "linear"), "m", "pru", 0.1, LimitsRecord())
     with pytest.raises(CorruptState):
-        decode(data)
+        parse_meta(data, data_of_the_model)

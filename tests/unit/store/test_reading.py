@@ -19,7 +19,7 @@ from consumers.parameters import ParametersReader
 from consumers.validate import Refused, validate
 from engine.errors import BrokenChain, CorruptState, InvalidRequest
 from engine.store import codec
-from engine.store.head import parse_meta
+from engine.store.head import meta_json, parse_config, parse_meta
 from engine.store.reading import document, integer, names, parse_json, words
 from tests.fuzz.stored import meta
 from tests.published import release
@@ -80,13 +80,13 @@ def test_a_shape_whose_size_overflows_is_no_shape_of_nothing() -> None:
 
 def test_the_head_of_another_model_is_corrupt() -> None:
     with pytest.raises(CorruptState, match="is that of model 'm'"):
-        parse_meta(meta().model_dump_json().encode(), "n")
+        parse_config(meta().config.model_dump_json().encode(), "n")
 
 
 def test_a_head_that_describes_what_no_value_can_hold_is_corrupt() -> None:
     config = meta().config.model_copy(update={"feature_names": tuple(map(str, range(9000)))})
     with pytest.raises(CorruptState, match="are no model"):
-        parse_meta(meta(config=config).model_dump_json().encode(), "m")
+        parse_meta(meta_json(meta(config=config)), config)
 
 
 # -- what arrives -------------------------------------------------------------------------------

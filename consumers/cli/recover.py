@@ -1,0 +1,73 @@
+"""``lethe recover``."""
+
+from __future__ import annotations
+
+import click
+
+from consumers.cli.options import global_options
+from consumers.cli.output import prepare
+from consumers.cli.registrar import recovery
+from consumers.recovery import Plan
+from consumers.runtime import open_runtime
+
+
+@click.command(short_help="Last resort: go on from the store when the log lost commits.")
+@click.argument("model")
+@click.option("--yes", is_flag=True, help="Do not ask first.")
+@global_options
+@click.pass_context
+def recover(ctx: click.Context, /, *, model: str, yes: bool) -> int:
+    """Have the log of MODEL go on from what the store holds, after it lost acknowledged commits.
+
+    For LOG_RESET and LOG_GAP, when the log cannot be restored. Stop all workers before. Where a
+    whole partition of lethe.commits has lost its end or was made again, all of its models that need
+    it are recovered with MODEL. Refused when published versions or receipts know more than the
+    store. Asks first.
+
+    \b
+    Example:
+      lethe recover churn
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    with (
+        open_runtime(settings) as runtime,
+        out.progress() as report,
+        recovery(runtime, runtime.store(), report) as recovering,
+    ):
+        plan = recovering.plan(model)
+        for line in _lines(plan):
+            click.echo(f"lethe: {line}", err=True)
+        if not yes and not click.confirm(
+            "Go on from the store, with all workers stopped?", err=True
+        ):
+            out.document({"model_id": model, "recovered": []})
+            out.line("nothing was changed")
+            return 1
+        sealed = recovering.run(plan)
+    recovered = [
+        {
+            "model_id": one.commit.model_id,
+            "commit": one.commit.number,
+            "digest": one.digest,
+        }
+        for one in sealed
+    ]
+    out.document({"model_id": model, "recovered": recovered})
+    for one in recovered:
+        out.line(f"recovered {one['model_id']}: commit {one['commit']} goes on from the store")
+    if not recovered:
+        out.line("no model has lost commits; the partition is read anew")
+    return 0
+
+
+def _lines(plan: Plan) -> list[str]:
+    """Return what is about to happen, a line a model."""
+    where = f"partition {plan.index} of {plan.tail.partition.topic}"
+    lines = [] if plan.restart is None else [f"{where} lost commits, or was made again"]
+    for state, tip in plan.models:
+        last = "none of its commits" if tip.head.commit < 0 else f"commit {tip.head.commit} as last"
+        lines.append(
+            f"model {state.model_id}: the store holds commit {state.head.commit}, version "
+            f"{state.version}, {state.meta.rows_live} rows; the log has {last}"
+        )
+    return lines

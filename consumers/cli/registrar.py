@@ -1,0 +1,56 @@
+"""What `lethe register`, `unregister` and `recover` have in common: who commits from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+from consumers.progress import Progress
+from consumers.recovery import Recovery
+from consumers.registration import Registrar
+from consumers.runtime import Runtime
+from engine.store.store import ModelStore
+
+Committing = TypeVar("Committing")
+
+
+@contextmanager
+def registrar(runtime: Runtime, store: ModelStore, progress: Progress) -> Iterator[Registrar]:
+    """Return a registrar on the servers of a runtime; missing topics are created.
+
+    Raises
+    ------
+    KeyUnknown
+        The keys here do not open what models are at.
+    """
+    with _committing(Registrar, runtime, store, progress) as made:
+        yield made
+
+
+@contextmanager
+def recovery(runtime: Runtime, store: ModelStore, progress: Progress) -> Iterator[Recovery]:
+    """Return what recovers models, as `registrar`."""
+    with _committing(Recovery, runtime, store, progress) as made:
+        yield made
+
+
+@contextmanager
+def _committing(
+    make: Callable[..., Committing], runtime: Runtime, store: ModelStore, progress: Progress
+) -> Iterator[Committing]:
+    runtime.ensure_topics()
+    seals = runtime.seals(store)
+    with ExitStack() as stack:
+        producer, reader = runtime.log.producer(), runtime.log.reader()
+        stack.callback(producer.close)
+        stack.callback(reader.close)
+        yield make(
+            store,
+            producer,
+            reader,
+            seals,
+            signer=runtime.signer(),
+            trusted=runtime.trusted(),
+            progress=progress,
+        )

@@ -1,0 +1,47 @@
+"""``lethe unregister``."""
+
+from __future__ import annotations
+
+import click
+
+from consumers.cli.options import global_options
+from consumers.cli.output import counted, prepare
+from consumers.cli.registrar import registrar
+from consumers.runtime import open_runtime
+
+
+@click.command(short_help="Delete a model's rows and state; its history stays.")
+@click.argument("model")
+@click.option("--yes", is_flag=True, help="Do not ask first.")
+@global_options
+@click.pass_context
+def unregister(ctx: click.Context, /, *, model: str, yes: bool) -> int:
+    """Delete every row of MODEL from the store, and its state.
+
+    Its published versions stay, and which rows were deleted: `lethe register` goes on from there.
+    Requests that wait for a rebuild get their final receipts, later ones are rejected. Asks first.
+
+    \b
+    Example:
+      lethe unregister churn
+    """  # noqa: D301 - click looks for the character
+    settings, out = prepare(ctx)
+    with open_runtime(settings) as runtime:
+        store = runtime.store()
+        state = store.load_model(model)
+        rows, waiting = state.meta.rows_live, len(state.deferred)
+        if not yes:
+            also = f"; {counted(waiting, 'deferred request')} will be rejected" if waiting else ""
+            question = (
+                f"Unregister {model}, version {state.version}: delete its "
+                f"{counted(rows, 'live row')} and its state{also}?"
+            )
+            if not click.confirm(question, err=True):
+                out.document({"model_id": model, "commit": None})
+                out.line("nothing was changed")
+                return 1
+        with out.progress() as report, registrar(runtime, store, report) as registering:
+            head = registering.unregister(model)
+    out.document({"model_id": model, "commit": head.commit, "rows": rows, "rejected": waiting})
+    out.line(f"unregistered {model}: {counted(rows, 'row')} deleted; its history stays")
+    return 0

@@ -1,0 +1,277 @@
+"""From a commit of the log to a change of the store (step 7), and to the state after it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from consumers.commits.commit import Commit, CommitKind, Sealed
+from consumers.commits.packed import pack
+from engine.errors import CorruptState
+from engine.objective import Array
+from engine.store import codec, staging
+from engine.store.apply import ArraysChange, Change, Swap
+from engine.store.generation import theta_of
+from engine.store.head import FORMAT, Meta, meta_json
+from engine.store.keys import GenerationKeys, ModelKeys
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+from engine.stream import Stream
+
+THETAS = ("theta_exact", "theta_r", "anchor", "published")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """What a commit does to V and Q: rows to append, shapes r x (h d) and r x d.
+
+    ``V_before`` and ``Q_before`` are how many there are; ``expected`` is the id of the arrays that
+    the rows were computed from, None for a generation that becomes live.
+    """
+
+    V_rows: Array
+    Q_rows: Array
+    V_before: int
+    Q_before: int
+    expected: str | None
+
+
+NOTHING = Arrays(np.empty((0, 0)), np.empty((0, 0)), 0, 0, None)
+"""Of a generation without rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A staged generation as it becomes live: its keys that are there."""
+
+    keys: GenerationKeys
+    persist: tuple[str, ...]
+
+
+def arrays_of(before: ModelState, after: Stream) -> Arrays:
+    """Return what a step within a generation appended, from the streams before and after."""
+    v, q = len(before.stream.V), len(before.stream.Q)
+    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, before.arrays)
+
+
+def no_rows(before: ModelState) -> Arrays:
+    """Return what a commit does to V and Q that appends nothing, and renews their id."""
+    return arrays_of(before, before.stream)
+
+
+def staged_keys(store: ModelStore, commit: Commit) -> Live | None:
+    """Return the keys of what a commit makes live; None: some of it has gone."""
+    keys = ModelKeys(commit.model_id)
+    if commit.kind is CommitKind.UNREGISTRATION:
+        return Live(keys.generation("none"), ())
+    if commit.empties:
+        return Live(keys.generation(commit.meta.generation_key), ())
+    if commit.staged is None:
+        raise CorruptState(f"model {commit.model_id!r}: commit {commit.number} swaps nothing in")
+    live = keys.generation(commit.staged.generation)
+    required, optional = live.required(), live.optional()
+    if commit.staged.dataset is not None:
+        if not staging.is_complete(store.client, live, commit.staged.digest):
+            return None
+        dataset = keys.dataset(commit.staged.dataset)
+        required, optional = [*required, dataset.ids], [*optional, dataset.subjects]
+    found = staging.to_persist(store.client, required, optional)
+    return None if found is None else Live(live, tuple(found))
+
+
+def change_of(
+    sealed: Sealed,
+    before: ModelState | None,
+    *,
+    arrays: Arrays | None = None,
+    live: Live | None = None,
+    lost: bool = False,
+    meta: Meta | None = None,
+) -> Change:
+    """Return what a commit changes in the store.
+
+    Parameters
+    ----------
+    sealed
+        The commit.
+    before
+        The state before it; None where there is none, or it is already beyond it.
+    arrays
+        What it does to V and Q; None: nothing.
+    live
+        What it makes live; None: nothing.
+    lost
+        Whether V and Q cease to be usable: rows or a refresh's result have gone.
+    meta
+        What the head says afterwards, where a fold knows a worse scalar than the commit.
+    """
+    commit, keys = sealed.commit, ModelKeys(sealed.commit.model_id)
+    rows = "" if before is None else before.rows
+    target = keys.generation(rows) if live is None else live.keys
+    head = _head(sealed, meta or commit.meta)
+    if lost:
+        head["arrays"] = b""
+        head["rows"] = target.name.encode()
+    erases = bool(commit.erased) and live is None and before is not None
+    caught_up = () if live is None or commit.staged is None else commit.staged.caught_up
+    return Change(
+        keys=keys,
+        commit=commit.number,
+        prev=commit.prev,
+        digest=sealed.digest,
+        place=sealed.place,
+        live=target,
+        rows=rows if erases else None,
+        head=head,
+        offsets=commit.offsets,
+        lowers=commit.kind is CommitKind.CHECKPOINT,
+        deleted=commit.deleted,
+        deleted_version=commit.newest,
+        retired=commit.left_out,
+        erase=commit.erased if erases else caught_up,
+        requests={answer.receipt.request_id: pack(answer) for answer in commit.answers},
+        deferred={name: one.model_dump_json() for name, one in commit.deferred.items()},
+        undeferred=commit.undeferred,
+        resets_deferred=commit.jumps or commit.kind is CommitKind.UNREGISTRATION,
+        arrays=None if arrays is None else _arrays(arrays, clears_Q=commit.clears_Q),
+        swap=None if live is None else _swap(commit, before, live),
+        jump=commit.jumps,
+    )
+
+
+def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | None) -> Change:
+    """Return what a checkpoint changes: in the store that it was made from, next to nothing.
+
+    A store that lies elsewhere takes all but V and Q, which a rebuild makes anew. Rows that are in
+    the ledger already stay as they are.
+    """
+    commit = sealed.commit
+    at_base = before is not None and before.head == commit.base
+    change = change_of(sealed, before, lost=not at_base)
+    known = store.ledgered(change.keys, commit.deleted)
+    return replace(change, deleted=[row for row in commit.deleted if row not in known])
+
+
+def already(sealed: Sealed) -> Change:
+    """Return the change of a commit that the head has: what of it can be repeated."""
+    return replace(change_of(sealed, None), repeats=True)
+
+
+def after_requests(
+    before: ModelState, sealed: Sealed, stream: Stream, arrays: str, meta: Meta
+) -> ModelState:
+    """Return the state after a batch of requests that was read from the log.
+
+    ``stream`` has V and Q as they are now; its thetas are the commit's.
+    """
+    commit = sealed.commit
+    thetas = {name: getattr(before.stream, name) for name in THETAS} | thetas_in(commit)
+    gone = frozenset(commit.erased)
+    return replace(
+        before,
+        head=sealed.head,
+        seal=sealed.key,
+        version=commit.newest,
+        digest=before.digest if commit.version is None else commit.version.digest,
+        meta=meta,
+        stream=replace(
+            stream,
+            **thetas,
+            residual=meta.residual,
+            carried=meta.carried,
+            completions=meta.completions,
+            v_seconds=meta.v_seconds,
+            least_pivot=meta.least_pivot,
+            v_trace=meta.v_trace,
+        ),
+        sentinels=before.sentinels.without(gone),
+        offsets={**before.offsets, **commit.offsets},
+        deferred={
+            name: one
+            for name, one in {**before.deferred, **commit.deferred}.items()
+            if name not in commit.undeferred
+        },
+        opening=before.opening if commit.opening is None else commit.opening,
+        arrays=arrays,
+        newest=commit.version_value or before.newest,
+    )
+
+
+def thetas_in(commit: Commit) -> dict[str, Array]:
+    """Return the thetas that a commit sets, each d x m.
+
+    Raises
+    ------
+    CorruptState
+        One has another shape.
+    """
+    config = commit.meta.config
+    shape, what = (config.d, config.m), f"model {commit.model_id!r}, commit {commit.number}"
+    stored = dict(commit.thetas)
+    if "theta_exact" not in stored:
+        return {name: codec.unpack(data, shape, what) for name, data in stored.items()}
+    exact = codec.unpack(stored["theta_exact"], shape, f"{what}, theta_exact")
+    return {name: theta_of(data, exact, f"{what}, {name}") for name, data in stored.items()} | {
+        "theta_exact": exact
+    }
+
+
+def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
+    return ArraysChange(
+        arrays.expected,
+        new_arrays_id(),
+        [codec.pack_signed_row(row) for row in arrays.V_rows],
+        [codec.pack(row) for row in arrays.Q_rows],
+        arrays.V_before,
+        arrays.Q_before,
+        clears_Q,
+    )
+
+
+def new_arrays_id() -> str:
+    """Return a new id for V and Q: two writers of one commit get two, and notice each other."""
+    return secrets.token_hex(8)
+
+
+def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
+    """Return the fields of the head that a commit sets."""
+    commit = sealed.commit
+    fields = {
+        "seal": sealed.key.encode(),
+        "format": b"%d" % FORMAT,
+        "version": b"%d" % commit.newest,
+        "status": commit.meta.status.encode(),
+        "meta": meta_json(meta),
+        **commit.thetas,
+    }
+    if commit.configures:
+        fields["config"] = commit.meta.config.model_dump_json().encode()
+    if commit.tip is not None:
+        fields["version_digest"], fields["newest"] = commit.tip[0].encode(), commit.tip[1]
+    if commit.opening is not None:
+        fields["opening"] = json.dumps(dict(commit.opening)).encode()
+    if commit.secret is not None:
+        fields["secret"] = commit.secret
+    return fields
+
+
+def _swap(commit: Commit, before: ModelState | None, live: Live) -> Swap:
+    """Return what becomes live and what ceases to be: what the store has, and what the log says.
+
+    The two differ where the result of an earlier refresh was lost.
+    """
+    keys = ModelKeys(commit.model_id)
+    former = dict.fromkeys(() if commit.staged is None else commit.staged.former)
+    if before is not None:
+        former[f"gen:{before.rows}"] = None
+        if before.meta.dataset_key != commit.meta.dataset_key or not commit.meta.dataset_key:
+            former[f"data:{before.meta.dataset_key}"] = None
+    former.pop(f"gen:{live.keys.name}", None)
+    unlink: list[str] = []
+    for name in former:
+        kind, _, rest = name.partition(":")
+        unlink += (keys.generation(rest) if kind == "gen" else keys.dataset(rest)).everything()
+    return Swap(live.persist, unlink, commit.meta.deletions_logged - len(commit.deleted))

@@ -1,0 +1,96 @@
+"""V and Q of commits that are read from the log: the store computes them again from its own rows.
+
+The state is a function of the *set* of rows that were left out (`engine.stream`), so the steps come
+to the same arrays, up to rounding. What is published is never computed again: thetas, errors and
+receipts are the commit's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
+from consumers.commits.commit import Commit
+from consumers.transition import with_meta
+from engine.errors import IllConditioned
+from engine.methods import method_named
+from engine.objective import Rows
+from engine.store import codec
+from engine.store.head import Meta
+from engine.store.staged import read_live
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+from engine.stream import Generation, Stream, delete
+
+
+def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Stream | None:
+    """Return the stream without the rows that a commit deleted, by their stored records.
+
+    None: some record is not there any more, or a guard refuses this time. The model then waits for
+    a rebuild.
+    """
+    if state.awaiting_rebuild or not records.keys() >= set(commit.erased):
+        return None
+    found = [records[row] for row in commit.erased]
+    return _delete(state.generation, state.stream, state.meta, found)
+
+
+def _delete(
+    generation: Generation, stream: Stream, meta: Meta, records: list[bytes]
+) -> Stream | None:
+    config = meta.config
+    what = f"model {config.model_id!r}, rows that were deleted"
+    rows = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
+    try:
+        return delete(
+            generation,
+            stream,
+            Rows(rows.X, rows.y, rows.weight),
+            rows.W,
+            method_named(config.method),
+        ).stream
+    except IllConditioned:
+        return None
+
+
+def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
+    """Return what a commit appends to V and Q of the generation that it makes live.
+
+    That is what the swap left out of it: rows that were deleted while it was made. None: they are
+    not there, or a guard refuses.
+    """
+    if commit.empties:
+        return NOTHING
+    if commit.staged is None:
+        return None
+    before = read_live(store, live.keys, commit.meta, commit.thetas)
+    if before is None:
+        return None
+    generation, stream = before
+    rows = commit.staged.caught_up
+    v, q = len(stream.V), len(stream.Q)
+    if rows:
+        records = store.row_records(live.keys, rows)
+        if records.keys() != set(rows):
+            return None
+        after = _delete(generation, stream, commit.meta, [records[row] for row in rows])
+        if after is None:
+            return None
+        stream = after
+    return Arrays(stream.V.array[v:], stream.Q.array[q:], v, q, None)
+
+
+def larger_of_both(meta: Meta, stream: Stream) -> Meta:
+    """Return a commit's meta with the scalars that bound V as it is stored here."""
+    if stream.v_trace <= meta.v_trace and stream.least_pivot >= meta.least_pivot:
+        return meta
+    return with_meta(
+        meta,
+        v_trace=max(meta.v_trace, stream.v_trace),
+        least_pivot=min(meta.least_pivot, stream.least_pivot),
+    )
+
+
+def unchanged(state: ModelState) -> Arrays | None:
+    """Return what a refresh that keeps the generation does to V and Q: it renews their id."""
+    return None if state.awaiting_rebuild else arrays_of(state, state.stream)

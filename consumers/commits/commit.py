@@ -1,0 +1,191 @@
+"""A commit as a value: everything that one decision about a model changes.
+
+The deletion worker and `lethe register` make it, the log keeps it (`consumers.commits.record`), the
+store applies it (`consumers.commits.apply`), and what others read is made from it
+(`consumers.commits.publish`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from consumers.events import Receipt, RefreshRequested, Version
+from engine.store.apply import Place
+from engine.store.head import Meta
+from engine.store.state import Deferred, Head
+
+
+class CommitKind(StrEnum):
+    """What was decided."""
+
+    REGISTRATION = "registration"
+    """A model begins, or goes on from another file."""
+    OPENING = "opening"
+    """From which offsets on requests are the model's."""
+    REQUESTS = "requests"
+    """A batch of requests."""
+    REFRESH = "refresh"
+    """A refresh's result is swapped in, or dropped."""
+    UNREGISTRATION = "unregistration"
+    """The model ends; its numbers and its ledger stay."""
+    CHECKPOINT = "checkpoint"
+    """A log that lost commits goes on from what the store holds (`lethe recover`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A receipt of this commit, as it is kept in the request index.
+
+    Attributes
+    ----------
+    receipt, value
+        The receipt, and its published bytes.
+    body
+        Digest of the request's content (16 bytes): the same id with another one is a conflict.
+    place
+        Of a final one: its place in the log of receipts. -1 for one that waits.
+    """
+
+    receipt: Receipt
+    value: bytes
+    body: bytes
+    place: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A generation, and perhaps a data set, that becomes live with this commit.
+
+    Attributes
+    ----------
+    generation, dataset
+        Names of what was staged; ``dataset`` None: the rows stay those that were registered.
+    digest
+        Of the job's result, or of the registration's rows: what was staged is this and no other.
+    caught_up
+        Rows of it that were deleted while it was made, and that the swap leaves out of it.
+    former
+        Names of the generations and data sets that cease to be: ``gen:<name>``, ``data:<name>``.
+    """
+
+    generation: str
+    dataset: str | None
+    digest: str
+    caught_up: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a model.
+
+    Attributes
+    ----------
+    model_id, number, prev, kind
+        Whose it is; dense from 0; the digest of the commit before, empty for the first.
+    meta
+        What the head says afterwards; its configuration is sealed where ``configures``.
+    newest
+        Number of the newest version afterwards.
+    offsets
+        Next offsets that it moves, by partition of ``lethe.deletions``.
+    answers, repeats
+        Receipts that are kept, and bytes of receipts that are only sent (again).
+    deleted, erased
+        Row ids for the ledger; those of them whose records cease to be.
+    left_out
+        Row ids that a --replace leaves out.
+    deferred, undeferred
+        Requests that begin to wait for a rebuild, by id; ids of those that cease to.
+    thetas
+        Raw float64 of what the step sets: theta_exact, theta_r, anchor, published.
+    clears_Q
+        Whether the basis of the deleted span begins anew.
+    version, version_value
+        The version that it makes, and its published bytes.
+    job
+        The refresh that it orders.
+    staged
+        What it makes live.
+    empties
+        Whether no row is left: a generation without rows, of which nothing is stored.
+    opening
+        By partition, the offset from which requests are the model's.
+    skips
+        Whether its number may skip some: the log has lost the commits before it.
+    secret
+        Salts commitments of receipts; at a registration.
+    base, base_version
+        Of a checkpoint: the store's commit that it goes on from, and the newest version event.
+    """
+
+    model_id: str
+    number: int
+    prev: str
+    kind: CommitKind
+    meta: Meta
+    newest: int
+    configures: bool = False
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    answers: tuple[Answer, ...] = ()
+    repeats: tuple[bytes, ...] = ()
+    deleted: tuple[str, ...] = ()
+    erased: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    deferred: Mapping[str, Deferred] = field(default_factory=dict)
+    undeferred: tuple[str, ...] = ()
+    thetas: Mapping[str, bytes] = field(default_factory=dict)
+    clears_Q: bool = False
+    version: Version | None = None
+    version_value: bytes = b""
+    job: RefreshRequested | None = None
+    staged: Staged | None = None
+    empties: bool = False
+    opening: Mapping[str, int] | None = None
+    skips: bool = False
+    secret: bytes | None = field(default=None, repr=False)
+    base: Head | None = None
+    base_version: bytes = b""
+
+    @property
+    def ordered_at(self) -> datetime:
+        """When it orders its refresh."""
+        pending = self.meta.pending_job
+        return self.meta.refreshed_at if pending is None else pending.ordered_at
+
+    @property
+    def tip(self) -> tuple[str, bytes] | None:
+        """Digest and bytes of the newest version afterwards; None: it is the one before."""
+        if self.version is not None:
+            return self.version.digest, self.version_value
+        if self.base_version:
+            return Version.read(self.base_version).digest, self.base_version
+        return None
+
+    @property
+    def continues(self) -> Head:
+        """The commit before it."""
+        return Head(self.number - 1, self.prev)
+
+    @property
+    def jumps(self) -> bool:
+        """Whether it needs only a head that is not beyond it: it says all there is to say."""
+        return self.kind in (CommitKind.REGISTRATION, CommitKind.CHECKPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A commit that counts: as it was appended, its digest, its seal's key, and where it lies."""
+
+    commit: Commit
+    digest: str
+    key: str
+    place: Place
+
+    @property
+    def head(self) -> Head:
+        """The model's newest commit, once this is applied."""
+        return Head(self.commit.number, self.digest)

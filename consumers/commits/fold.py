@@ -1,0 +1,494 @@
+"""The one way back: the store is brought to what the log says, and what was not published is.
+
+After a crash, a failover, a restored backup, a lost answer, a refused apply, or another worker's
+append, the commits partition is read from the lower of its two cursors to its end, and every record
+that counts is applied and published again, as far as it can be repeated. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from consumers import topics
+from consumers.commits.commit import Commit, CommitKind, Sealed
+from consumers.commits.counted import OpenRecord, count, read_open
+from consumers.commits.journal import (
+    Followed,
+    Tail,
+    check_tail,
+    commit_partitions,
+    read_records,
+)
+from consumers.commits.publish import messages_of, newest_parameters
+from consumers.commits.record import Framed, open_commit
+from consumers.commits.replay import Replay, parts_of, too_old
+from consumers.commits.sealing import SealKeys
+from consumers.commits.shred import shred
+from consumers.log.base import Partition, Producer, Reader
+from consumers.progress import Progress, unseen
+from consumers.signing import TrustedKeys
+from consumers.state_cache import StateCache
+from consumers.steps import AtStep, Step, unwatched
+from engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
+from engine.store.apply import Applied, Change, Place
+from engine.store.cursors import PartitionCursors
+from engine.store.head import ModelConfig
+from engine.store.keys import PartitionKeys
+from engine.store.state import Head
+from engine.store.store import Answer, ModelStore, corrupt
+
+_TRIES = 5  # while the store goes back again and again
+_GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)
+_RUN = 64
+"""Commits whose rows are read, and that are applied, in one round trip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a fold came to.
+
+    Attributes
+    ----------
+    followed
+        The partition, for appending to it.
+    halted
+        By model: why a person must look.
+    lost
+        Models with fewer row records than live rows (DATA_LOST).
+    applied, published
+        How many commits were.
+    """
+
+    followed: Followed
+    halted: Mapping[str, LetheError] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
+    applied: int = 0
+    published: int = 0
+
+
+class _Moved(Exception):
+    """The store went back while it was folded, or a model halted amid it: begin anew.
+
+    ``halted`` are models whose commits are left out from the start.
+    """
+
+    def __init__(self, halted: Mapping[str, LetheError]) -> None:
+        super().__init__()
+        self.halted = halted
+
+
+def reset(model_id: str, head: Head) -> LogReset:
+    """Return the error of a model whose newest commit the log does not have any more."""
+    return LogReset(
+        f"model {model_id!r}: the store holds commit {head.commit}, and another record, or none, "
+        f"lies at its offset {head.offset} of {topics.COMMITS}: the log lost commits. Restore it, "
+        "or run `lethe recover`"
+    )
+
+
+class Fold:
+    """Folds commits partitions into a store; one thread uses it.
+
+    Parameters
+    ----------
+    store, reader, producer
+        What is brought up to date, where commits are read, and what publishes.
+    seals, trusted
+        What opens commits, and who must have signed them; None: it is not asked.
+    progress
+        Told how far it has come.
+    at_step
+        Called between two writes, for tests of crashes.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        reader: Reader,
+        producer: Producer,
+        seals: SealKeys,
+        *,
+        trusted: TrustedKeys | None = None,
+        progress: Progress = unseen,
+        at_step: AtStep = unwatched,
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._producer = producer
+        self._seals = seals
+        self._trusted = trusted
+        self.states = StateCache()
+        """States of the models that were met, as they are after the fold.
+
+        None is from before it: what is folded is the store, which may have gone back.
+        """
+        self._progress = progress
+        self._at_step = at_step
+
+    def run(self, index: int) -> Folded:
+        """Fold one commits partition.
+
+        Raises
+        ------
+        LogReset
+            The log has lost commits that the store holds.
+        StoreUnavailable, LogUnavailable
+            A server is away: try again.
+        """
+        known: Mapping[str, LetheError] = {}
+        for tries in range(_TRIES, 0, -1):
+            self.states.clear()
+            keys = PartitionKeys(index)
+            partition = commit_partitions(self._reader)[index]
+            cursors = self._cursors(keys, partition)
+            end = self._reader.ends([partition])[partition]
+            low = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
+            check_tail(self._reader, low, end)
+            one = _One(self, keys, partition, cursors, end, known, last=tries == 1)
+            try:
+                return one.run()
+            except _Moved as moved:
+                known = moved.halted
+        raise CommitConflict(
+            f"{topics.COMMITS}/{index}: the store went back {_TRIES} times while it was folded"
+        )
+
+    def _cursors(self, keys: PartitionKeys, partition: Partition) -> PartitionCursors:
+        """Return the cursors of a partition, and begin them where there are none."""
+        cursors = self._store.cursors.read(keys)
+        if cursors.topic_id == "":
+            self._store.cursors.begin(
+                keys, partition.topic_id, self._reader.bounds(partition).begin
+            )
+            return self._store.cursors.read(keys)
+        if cursors.topic_id != partition.topic_id:
+            raise LogReset(
+                f"{partition.topic} was made again: the store holds commits of another one of that "
+                "name. Restore the log, or run `lethe recover` for each model"
+            )
+        return cursors
+
+
+class _One:
+    """The fold of one partition."""
+
+    def __init__(
+        self,
+        fold: Fold,
+        keys: PartitionKeys,
+        partition: Partition,
+        cursors: PartitionCursors,
+        end: int,
+        halted: Mapping[str, LetheError],
+        *,
+        last: bool,
+    ) -> None:
+        self._store = fold._store
+        self._reader = fold._reader
+        self._producer = fold._producer
+        self._seals = fold._seals
+        self._trusted = fold._trusted
+        self._replay = Replay(fold._store, fold.states)
+        self._progress = fold._progress
+        self._at_step = fold._at_step
+        self._keys = keys
+        self._partition = partition
+        self._cursors = cursors
+        self._end = end
+        self._last = last
+        self._halted = dict(halted)
+        self._configs: dict[str, ModelConfig] = {}
+        self._applied = self._published = 0
+        tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
+        self._followed = Followed(tail, low=cursors.cursors.apply)
+
+    def run(self) -> Folded:
+        start = min(self._cursors.lowest, self._end)
+        begin = self._reader.bounds(self._partition).begin
+        first = max(start, begin)
+        read = self._read_open(first)
+        heads = self._heads(read, first)
+        if start < begin:
+            self._too_old(begin, heads)
+        counted = count(read, heads, self._keys.index)
+        for model, error in counted.gaps.items():
+            self._halt(model, error)
+        self._followed.heads = counted.newest
+        run: list[Sealed] = []
+        publish: list[Sealed] = []
+        for sealed in self._opened(counted.valid):
+            behind = self._cursors.of_model(sealed.commit.model_id)
+            if sealed.place.offset >= behind.apply:
+                run.append(sealed)
+            if sealed.place.offset >= behind.published:
+                publish.append(sealed)
+            # Row records are read for a whole run: it ends where another generation becomes live.
+            swaps = sealed.commit.kind is not CommitKind.REQUESTS
+            if swaps or len(run) == _RUN or len(publish) == _RUN:
+                self._apply(run)
+                self._publish(publish)
+                run, publish = [], []
+                self._progress("reading commits", sealed.place.offset, self._end)
+        self._apply(run)
+        self._publish(publish)
+        self._finish(read)
+        lost = frozenset(self._store.without_all_rows(self._keys))
+        return Folded(self._followed, self._halted, lost, self._applied, self._published)
+
+    # -- reading and judging --------------------------------------------------------------------
+
+    def _heads(self, read: list[OpenRecord], first: int) -> dict[str, Head]:
+        """Return the stored newest commits; records from ``first`` on were read.
+
+        Another worker may have applied commits beyond the end: it is read on, so that what leads
+        to them is known to count. One whose commit is not where it was halts: the log has lost it.
+
+        Raises
+        ------
+        _Moved
+            The store has gone back since its cursors were read.
+        """
+        while True:
+            models = {one.open.model_id for one in read} | set(self._store.models_in(self._keys))
+            stored, cursors = self._store.heads(sorted(models), self._keys)
+            if cursors.lowest < self._cursors.lowest:
+                raise _Moved({})
+            heads: dict[str, Head] = {}
+            for model, head in stored.items():
+                if isinstance(head, Head):
+                    heads[model] = head
+                else:
+                    self._halt(model, head)
+            digests = {one.digest for one in read}
+            beyond = {
+                model: head
+                for model, head in heads.items()
+                if head.digest not in digests and head.offset >= first
+            }
+            if not beyond:
+                return heads
+            begin, self._end = self._end, self._reader.ends([self._partition])[self._partition]
+            if begin == self._end:
+                for model, head in beyond.items():
+                    self._halt(model, reset(model, head))
+                return heads
+            read += self._read_open(begin)
+
+    def _read_open(self, start: int) -> list[OpenRecord]:
+        return read_open(self._reader, self._partition, start, self._end, self._progress)
+
+    def _too_old(self, begin: int, heads: Mapping[str, Head]) -> None:
+        """Halt the models that lie before what the log retains, unless they were replaced since."""
+        for model in self._store.models_in(self._keys):
+            pair = self._cursors.of_model(model)
+            if pair.lower >= begin:
+                continue
+            if model in heads and heads[model].offset >= begin:
+                move = self._store.cursors.move_behind
+                move(self._keys, model, pair.apply, begin, published=False)
+                move(self._keys, model, pair.published, begin, published=True)
+            else:
+                self._halt(model, too_old(model, pair.lower, self._partition, begin))
+
+    def _opened(self, valid: Mapping[int, OpenRecord]) -> Iterable[Sealed]:
+        """Yield the commits that count, in order; one that cannot be opened halts its model."""
+        if not valid:
+            return
+        first, last = min(valid), max(valid)
+        for record, framed in read_records(self._reader, self._partition, first, last + 1):
+            one = valid.get(record.offset)
+            if one is None or framed is None or one.open.model_id in self._halted:
+                continue
+            commit = self._open(framed)
+            if commit is not None:
+                place = self._place(one)
+                yield Sealed(commit, one.digest, one.open.key, place)
+
+    def _open(self, framed: Framed) -> Commit | None:
+        model = framed.open.model_id
+        try:
+            config = self._configs.get(model)
+            if config is None:
+                state = self._replay.state(model)
+                config = None if state is None else state.meta.config
+            commit = open_commit(framed, self._seals, self._trusted, config)
+        except Unavailable:
+            raise
+        except LetheError as error:
+            self._halt(model, error)
+            return None
+        self._configs[model] = commit.meta.config
+        return commit
+
+    def _halt(self, model_id: str, error: LetheError) -> None:
+        """Let a model wait for a person; from now on the partition's cursors may pass it."""
+        if model_id not in self._halted:
+            self._halted[model_id] = error
+            self._store.cursors.note_behind(self._keys, model_id)
+
+    def _place(self, one: OpenRecord) -> Place:
+        """Return where a record lies; below the apply cursor nothing of it moves a cursor."""
+        if one.offset < self._cursors.cursors.apply:
+            low = self._cursors.of_model(one.open.model_id).apply
+            followed = self._followed.lows
+            place = Place(
+                one.offset, one.epoch, one.offset + 1, followed.get(one.open.model_id, low)
+            )
+            followed[one.open.model_id] = one.offset + 1
+            return place
+        return self._followed.place(one.open.model_id, one.offset, one.epoch)
+
+    # -- applying -------------------------------------------------------------------------------
+
+    def _apply(self, run: Sequence[Sealed]) -> None:
+        for part in parts_of(run):
+            self._apply_part(part)
+
+    def _apply_part(self, part: Sequence[Sealed]) -> None:
+        """Apply commits whose rows lie in one generation for each model."""
+        records = self._records(part)
+        waiting: list[tuple[Sealed, Change]] = []
+        for sealed in part:
+            if sealed.commit.model_id in self._halted:
+                continue
+            try:
+                change = self._replay.change(sealed, records)
+            except Unavailable:
+                raise
+            except LetheError as error:
+                self._leave_out(sealed.commit.model_id, error)
+                continue
+            waiting.append((sealed, change))
+        self._send(waiting)
+
+    def _records(self, run: Sequence[Sealed]) -> dict[str, dict[str, bytes]]:
+        """Return the row records that a run of commits needs, by model."""
+        rows: dict[str, list[str]] = {}
+        for sealed in run:
+            if sealed.commit.kind is CommitKind.REQUESTS:
+                rows.setdefault(sealed.commit.model_id, []).extend(sealed.commit.erased)
+        found = {}
+        for model, named in rows.items():
+            if model in self._halted:
+                continue
+            try:
+                state = self._replay.state(model)
+                if state is not None and named and not state.awaiting_rebuild:
+                    found[model] = self._store.records_if_there(state.generation_keys, named)
+            except Unavailable:
+                raise
+            except LetheError as error:
+                self._halt(model, error)
+        return found
+
+    def _send(self, waiting: list[tuple[Sealed, Change]]) -> None:
+        """Apply changes in one round trip, and look at what came of them."""
+        if not waiting:
+            return
+        self._at_step(Step.FOLD_APPLY)
+        answers, _ = self._store.apply([self._over_halted(change) for _, change in waiting])
+        for (sealed, change), answer in zip(waiting, answers, strict=True):
+            if answer.done:
+                self._done(sealed, change)
+            elif sealed.commit.model_id not in self._halted:
+                self._again(sealed, change, answer)
+        waiting.clear()
+
+    def _over_halted(self, change: Change) -> Change:
+        """Return a change that notes halted models before the cursor passes their commits.
+
+        That they were noted before may have been lost with the store's last writes.
+        """
+        if not self._halted:
+            return change
+        return replace(change, place=replace(change.place, halted=tuple(sorted(self._halted))))
+
+    def _again(self, sealed: Sealed, change: Change, answer: Answer) -> None:
+        """Apply once more what was refused, from what is stored by now; or halt its model."""
+        model = sealed.commit.model_id
+        self._replay.forget(model)
+        try:
+            change = self._replay.change(sealed, self._records([sealed]))
+            [answer], _ = self._store.apply([self._over_halted(change)])
+        except Unavailable:
+            raise
+        except LetheError as error:
+            self._leave_out(model, error)
+            return
+        if answer.done:
+            self._done(sealed, change)
+            return
+        self._replay.forget(model)
+        if not self._last and answer.applied in _GONE_BACK:
+            raise _Moved({})
+        self._leave_out(model, corrupt(change, f"{answer.applied}: {answer.found}"))
+
+    def _leave_out(self, model_id: str, error: LetheError) -> None:
+        """Halt a model some of whose commits are behind others by now: the cursor waits for it."""
+        self._halt(model_id, error)
+        if not self._last:
+            raise _Moved(self._halted)
+
+    def _done(self, sealed: Sealed, change: Change) -> None:
+        """Count a commit that is applied, and drop the keys of the rows that it erased."""
+        self._applied += 1
+        self._shred(sealed.commit, change.live.name)
+
+    def _shred(self, commit: Commit, former: str) -> None:
+        if self._store.row_keys is not None:
+            state = self._replay.state(commit.model_id)
+            live = "" if state is None else state.rows
+            shred(self._store, commit, former, live, self._at_step)
+
+    # -- publishing -----------------------------------------------------------------------------
+
+    def _publish(self, sealed: Sequence[Sealed]) -> None:
+        told = [one for one in sealed if one.commit.model_id not in self._halted]
+        if not told:
+            return
+        for one in told:  # whoever applied it may have died before it dropped the keys
+            self._shred(one.commit, "")
+        self._at_step(Step.FOLD_PUBLISH)
+        self._producer.publish(messages_of([one.commit for one in told]))
+        self._published += len(told)
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _finish(self, read: Sequence[OpenRecord]) -> None:
+        """Move both cursors to the end, past void records and those of halted models."""
+        last = read[-1] if read and read[-1].offset == self._end - 1 else None
+        below, epoch = ("", -1) if last is None else (last.digest, last.epoch)
+        if self._end == self._cursors.cursors.apply:
+            below, epoch = self._cursors.below, self._cursors.epoch
+        self._at_step(Step.FOLD_ADVANCE)
+        low, published = self._followed.low, self._cursors.cursors.published
+        halted, cursors = sorted(self._halted), self._store.cursors
+        cursors.move_apply(self._keys, low, self._end, below=below, epoch=epoch, halted=halted)
+        before = cursors.move_published(self._keys, published, self._end, halted=halted)
+        if before.published > self._end:
+            self._newest_once_more(read)
+        for model in self._cursors.behind:
+            if model in self._halted:
+                continue
+            pair = self._cursors.behind[model]
+            low_of_model = self._followed.lows.get(model, pair.apply)
+            self._store.cursors.move_behind(
+                self._keys, model, low_of_model, self._end, published=False
+            )
+            self._store.cursors.move_behind(
+                self._keys, model, pair.published, self._end, published=True
+            )
+        self._followed.low = self._end
+        self._followed.tail = Tail(self._partition, self._end, below, epoch)
+
+    def _newest_once_more(self, read: Sequence[OpenRecord]) -> None:
+        """Send the newest parameters again: compaction may have kept older ones of ours."""
+        again = []
+        for model in sorted({one.open.model_id for one in read} - self._halted.keys()):
+            with suppress(CorruptState):  # it halts when it is needed
+                state = self._store.load(model)
+                if state is not None and state.shown:
+                    again.append(newest_parameters(state))
+        self._producer.publish(again)

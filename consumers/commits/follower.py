@@ -1,0 +1,191 @@
+"""Which commits partitions a worker has read to their ends, and when they are folded again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from consumers import topics
+from consumers.commits.fold import Fold
+from consumers.commits.journal import Followed, Journal
+from consumers.log.base import Consumer, Reader
+from consumers.metrics import Metrics
+from consumers.state_cache import StateCache
+from consumers.telemetry import Logger
+from engine.errors import LogReset
+from engine.store.keys import PartitionKeys
+from engine.store.partition import COMMIT_PARTITIONS, commit_partition
+from engine.store.store import ModelStore
+
+Halt = Callable[[str, Exception], None]
+
+LATE_SECONDS = 45.0
+"""After this nothing arrives any more of a producer that died: brokers and clients give up after
+30 s."""
+
+
+class Follower:
+    """Folds commits partitions as they are needed; one thread uses it.
+
+    Parameters
+    ----------
+    journal, fold
+        What appends, and what reads again.
+    store, reader, consumer
+        Whose cursors and ends are looked at, and whose partitions are assigned.
+    states
+        States in memory; all are forgotten where the store has gone back.
+    metrics, logger
+        What is measured and said.
+    halt
+        Called for each model that a fold halts.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        fold: Fold,
+        *,
+        store: ModelStore,
+        reader: Reader,
+        consumer: Consumer,
+        states: StateCache,
+        metrics: Metrics,
+        logger: Logger,
+        halt: Halt,
+    ) -> None:
+        self._journal = journal
+        self._fold = fold
+        self._store = store
+        self._reader = reader
+        self._consumer = consumer
+        self._states = states
+        self._metrics = metrics
+        self._logger = logger
+        self._halt = halt
+        self._lost: dict[int, frozenset[str]] = {}
+        self._reset: dict[int, LogReset] = {}
+        self._again: dict[int, float] = {}
+        self._read_on: set[int] = set()
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Models that have fewer row records than live rows (DATA_LOST)."""
+        return frozenset[str]().union(*self._lost.values())
+
+    def homes(self) -> list[int]:
+        """Return the commits partitions of the models whose requests lie in what is assigned.
+
+        With as many partitions of requests they have the same numbers; else they may be any.
+        """
+        if len(self._reader.partitions(topics.DELETIONS)) != COMMIT_PARTITIONS:
+            return list(range(COMMIT_PARTITIONS))
+        return sorted(partition.index for partition in self._consumer.assignment())
+
+    def follow(self, indexes: Iterable[int]) -> None:
+        """Fold those of these partitions that were not read to their ends already.
+
+        The models of one that has lost commits halt; it is not followed.
+        """
+        for index in indexes:
+            if self._journal.followed(index) is None:
+                self._follow(index)
+
+    def _follow(self, index: int) -> None:
+        begin = time.perf_counter()
+        self._reset.pop(index, None)
+        try:
+            folded = self._fold.run(index)
+        except LogReset as error:
+            self._reset[index] = error
+            for model_id in self._store.models_in(PartitionKeys(index)):
+                self._halt(model_id, error)
+            return
+        self._journal.follow(index, folded.followed)
+        self._states.renew(index, self._fold.states, folded.followed.heads)
+        self._lost[index] = folded.lost
+        self._again[index] = time.monotonic() + LATE_SECONDS
+        self._metrics.folds.inc()
+        for model_id, error in folded.halted.items():
+            self._halt(model_id, error)
+        if folded.applied or folded.published or folded.lost:
+            self._logger.info(
+                "commits folded",
+                action="fold",
+                partition=index,
+                applied=folded.applied,
+                published=folded.published,
+                data_lost=sorted(folded.lost),
+                seconds=round(time.perf_counter() - begin, 3),
+            )
+
+    def followed(self, model_id: str) -> Followed | None:
+        """Return a model's commits partition as it is followed now; None: it is not."""
+        return self._journal.followed(commit_partition(model_id))
+
+    def reaches(self, model_id: str, applied: int) -> bool:
+        """Return whether what was read of a model at an apply cursor is all that is known of it.
+
+        It is not where the store has gone back since the partition was folded.
+        """
+        followed = self.followed(model_id)
+        return followed is not None and applied >= followed.tail.offset
+
+    def forget(self, model_id: str) -> None:
+        """Forget a model's state and its partition: they are read again when they are needed."""
+        self._states.drop(model_id)
+        self._journal.forget(commit_partition(model_id))
+
+    def new_poll(self) -> None:
+        """Say that records were polled: what is read from now on is read after that."""
+        self._read_on.clear()
+
+    def read_on(self, model_id: str) -> None:
+        """Read the commits partition of an unknown model to an end asked for after the poll.
+
+        Only then may its requests be answered UNKNOWN_MODEL: it may have been registered meanwhile.
+
+        Raises
+        ------
+        LogReset
+            The partition has lost commits: nobody knows which models there are.
+        """
+        index = commit_partition(model_id)
+        self.follow([index])
+        if index in self._reset:
+            raise self._reset[index]
+        if index not in self._read_on:
+            self._read_on.add(index)
+            self._catch_up([index])
+
+    def to_send_again(self) -> list[int]:
+        """Return the partitions whose newest parameters are due once more.
+
+        A publisher that died may have had older ones on their way, which arrive behind the newest
+        and are what compaction keeps. They arrive within `LATE_SECONDS`, or not at all.
+        """
+        now = time.monotonic()
+        due = [index for index, at in self._again.items() if at <= now]
+        for index in due:
+            del self._again[index]
+        return due
+
+    def look(self) -> None:
+        """See whether others have written, or the store has gone back, and fold where they have."""
+        self._catch_up(list(self._journal.tails()))
+        tails = dict(self._journal.tails())
+        stored = self._store.cursors.read_all([PartitionKeys(index) for index in tails])
+        for (index, tail), found in zip(tails.items(), stored, strict=True):
+            if found.cursors.apply < tail.offset:
+                self._journal.forget(index)
+                self._states.clear()
+            self._consumer.release(tail.partition, found.lowest)
+        self.follow(self.homes())
+
+    def _catch_up(self, indexes: Iterable[int]) -> None:
+        tails = {index: self._journal.tails()[index] for index in indexes}
+        ends = self._reader.ends([tail.partition for tail in tails.values()])
+        for index, tail in tails.items():
+            if ends[tail.partition] != tail.offset:
+                self._journal.forget(index)
+                self._follow(index)

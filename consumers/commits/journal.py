@@ -1,0 +1,360 @@
+"""Appending commits, and judging which records of ``lethe.commits`` count.
+
+Every reader judges alike, on the open part alone. A record counts if it lies in its model's
+partition and continues the model's newest commit: (number, digest). One whose number is not above
+it is *void*: whoever came second lost, and the record is skipped. One that is ahead, or next with
+another predecessor, says that the log has lost something: the model halts.
+
+So an append needs no lock, lease or epoch. Who appends knows the *tail* of the partition, and wins
+if what the log acknowledges continues it. Else somebody else wrote as well: the partition is read
+again (`consumers.commits.fold`), and what did not win is decided anew.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from consumers import topics
+from consumers.commits.commit import Commit, Sealed
+from consumers.commits.record import (
+    MAX_RECORD_BYTES,
+    Framed,
+    OpenPart,
+    decode_frame,
+    encode,
+)
+from consumers.commits.sealing import SealKeys
+from consumers.log.base import Appended, Message, Partition, Producer, Reader, Record
+from consumers.signing import Signer
+from engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
+from engine.store.apply import Place
+from engine.store.partition import COMMIT_PARTITIONS, commit_partition
+from engine.store.state import Head
+
+_READ_RECORDS = 500
+_READ_SECONDS = 5.0
+ROOM_BYTES = 16 << 10
+"""Of a message, for its key and what the log puts around it."""
+
+YIELD_SECONDS = 0.05
+"""A winner who saw a rival's void record waits up to so long before its next append of that model:
+else the slower of two owners never wins (docs/model.md)."""
+
+
+class LogGap(CorruptState):
+    """A commit is missing in the log: it lost records, or somebody else wrote to it."""
+
+    code = "LOG_GAP"
+
+
+class CommitTooLarge(CorruptState):
+    """A commit does not fit into a message."""
+
+    code = "COMMIT_TOO_LARGE"
+
+    def __init__(self, model_id: str, message: str) -> None:
+        super().__init__(message)
+        self.model_id = model_id
+
+
+class Verdict(Enum):
+    """What a record is to a model whose newest commit is known."""
+
+    VALID = "valid"
+    VOID = "void"
+    GAP = "gap"
+
+
+def judge(opened: OpenPart, head: Head, index: int) -> Verdict:
+    """Judge a record of commits partition ``index`` against its model's newest commit."""
+    if commit_partition(opened.model_id) != index or opened.number <= head.commit:
+        return Verdict.VOID
+    follows = opened.number == head.commit + 1 or opened.checkpoint
+    return Verdict.VALID if follows and opened.prev == head.digest else Verdict.GAP
+
+
+def gap(opened: OpenPart, head: Head, offset: int) -> LogGap:
+    """Return the error of a model whose next commit is missing."""
+    return LogGap(
+        f"model {opened.model_id!r}: commit {opened.number} at offset {offset} of {topics.COMMITS} "
+        f"does not continue commit {head.commit}, the newest that is known: the log lost records, "
+        "or somebody else writes to it. Restore it, or run `lethe recover`"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a commits partition, as far as somebody has read or written it.
+
+    Attributes
+    ----------
+    partition
+        With the id of its topic: one that is made again is another one.
+    offset
+        Where the next record will lie.
+    below, epoch
+        Digest of the record below it, empty where it is no commit, and its leader epoch.
+    """
+
+    partition: Partition
+    offset: int
+    below: str = ""
+    epoch: int = -1
+
+
+@dataclass(slots=True)
+class Followed:
+    """A commits partition that was read to its end: what there is to know for appending to it.
+
+    Attributes
+    ----------
+    tail
+        Its end.
+    heads
+        Newest commit of each model; one that is not there has none.
+    low
+        End of the last valid record.
+    lows
+        By model, the end of its own last valid record.
+    """
+
+    tail: Tail
+    heads: dict[str, Head] = field(default_factory=dict)
+    low: int = 0
+    lows: dict[str, int] = field(default_factory=dict)
+
+    def place(self, model_id: str, offset: int, epoch: int = -1) -> Place:
+        """Return where a valid record lies, and count it as the last one."""
+        place = Place(offset, epoch, self.low, self.lows.get(model_id, self.low))
+        self.low = self.lows[model_id] = offset + 1
+        return place
+
+
+def commit_partitions(reader: Reader) -> Sequence[Partition]:
+    """Return the partitions of ``lethe.commits`` that count.
+
+    Raises
+    ------
+    LogUnavailable
+        The topic does not exist.
+    FormatTooOld
+        It has fewer partitions than the format says.
+    """
+    found = reader.partitions(topics.COMMITS)
+    if not found:
+        raise LogUnavailable(f"topic {topics.COMMITS} does not exist: `lethe work` creates it")
+    if len(found) < COMMIT_PARTITIONS:
+        raise FormatTooOld(
+            f"topic {topics.COMMITS} has {len(found)} partitions and needs {COMMIT_PARTITIONS}: "
+            "create it anew before the first model is registered, or add partitions to it"
+        )
+    return found[:COMMIT_PARTITIONS]
+
+
+def read_opening(reader: Reader) -> dict[str, int]:
+    """Return where each partition of ``lethe.deletions`` ends now.
+
+    Read after a registration's first commit was acknowledged: what lies below was a request for a
+    model that was not registered, for everybody and for ever.
+    """
+    partitions = reader.partitions(topics.DELETIONS)
+    return {str(partition): end for partition, end in reader.ends(partitions).items()}
+
+
+def read_records(
+    reader: Reader, partition: Partition, start: int, end: int
+) -> Iterator[tuple[Record, Framed | None]]:
+    """Yield the records from ``start`` up to ``end``, taken apart; None: a record is no commit.
+
+    Raises
+    ------
+    LogUnavailable
+        The log does not hand them out.
+    """
+    offset, deadline = start, time.monotonic() + _READ_SECONDS
+    while offset < end:
+        records, after = reader.read(partition, offset, _READ_SECONDS, _READ_RECORDS)
+        if after == offset:
+            if time.monotonic() > deadline:
+                raise LogUnavailable(
+                    f"{partition.topic}/{partition.index} ends at {end}, and nothing of it from "
+                    f"{offset} on was read in {_READ_SECONDS:g} s"
+                )
+            continue
+        deadline = time.monotonic() + _READ_SECONDS
+        for record in records:
+            if record.offset < end:
+                yield record, decode_frame(record.value)
+        offset = after
+
+
+class Journal:
+    """Appends commits to the partitions that it follows; one thread uses it.
+
+    Parameters
+    ----------
+    producer
+        What it appends with.
+    seals, signer
+        What commits are sealed and signed with.
+    sleep
+        Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        seals: SealKeys,
+        signer: Callable[[], Signer | None],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._producer = producer
+        self._seals = seals
+        self._signer = signer
+        self._sleep = sleep
+        self._followed: dict[int, Followed] = {}
+        self._contested: set[str] = set()
+        self._sent: dict[str, str] = {}
+
+    def follow(self, index: int, followed: Followed) -> None:
+        """Take a partition that was read to its end."""
+        self._followed[index] = followed
+
+    def followed(self, index: int) -> Followed | None:
+        """Return a partition that is followed."""
+        return self._followed.get(index)
+
+    def tails(self) -> Mapping[int, Tail]:
+        """Return the ends of all partitions that are followed."""
+        return {index: one.tail for index, one in self._followed.items()}
+
+    def forget(self, index: int | None = None) -> None:
+        """Forget a partition, or all: they must be read again before anything is appended."""
+        if index is None:
+            self._followed.clear()
+        else:
+            self._followed.pop(index, None)
+
+    def append(self, commits: Sequence[Commit]) -> list[Sealed]:
+        """Append (step 6) commits of different models, all at once, and return those that won.
+
+        Partitions of the others are forgotten: fold them, and decide again. A commit that does not
+        continue what is known by now is not sent at all.
+
+        Raises
+        ------
+        CommitTooLarge
+            One does not fit into a message; nothing was sent.
+        LogUnavailable
+            Nobody knows what became of it: fold everything.
+        """
+        continuing = [commit for commit in commits if self._continues(commit)]
+        won = self._append(continuing) if continuing else []
+        for commit in commits:
+            if not any(commit is one for one in continuing):
+                self.forget(commit_partition(commit.model_id))
+        return won
+
+    def _append(self, commits: Sequence[Commit]) -> list[Sealed]:
+        contested = self._contested.intersection(commit.model_id for commit in commits)
+        if contested:
+            self._contested -= contested
+            self._sleep(random.uniform(0.0, YIELD_SECONDS))  # noqa: S311 - not a secret
+        signer = self._signer()
+        encoded = [encode(commit, self._seals, signer) for commit in commits]
+        messages = [
+            _message(commit, value) for commit, (value, _) in zip(commits, encoded, strict=True)
+        ]
+        appended = self._producer.append(messages)
+        by_partition: dict[int, list[tuple[Appended, Commit, str]]] = {}
+        for place, commit, (_, digest) in zip(appended, commits, encoded, strict=True):
+            index = commit_partition(commit.model_id)
+            by_partition.setdefault(index, []).append((place, commit, digest))
+            self._sent[commit.model_id] = digest
+        won: list[Sealed] = []
+        for index, mine in by_partition.items():
+            won += self._won(index, mine)
+        return won
+
+    def settle(self, model_id: str) -> bool:
+        """Return whether a commit that was not told to have won is the model's newest all the same.
+
+        Its partition was folded since; one that could not be says nothing. A rival's void record
+        lies beside it then: the next append of the model waits a little.
+        """
+        followed = self._followed.get(commit_partition(model_id))
+        head = None if followed is None else followed.heads.get(model_id)
+        won = head is not None and head.digest == self._sent.get(model_id)
+        if won:
+            self._contested.add(model_id)
+        return won
+
+    def _continues(self, commit: Commit) -> bool:
+        """Return whether a commit continues the newest one that is known."""
+        followed = self._followed.get(commit_partition(commit.model_id))
+        if followed is None:
+            return False
+        known = followed.heads.get(commit.model_id, Head())
+        return commit.skips or known == commit.continues
+
+    def _won(self, index: int, mine: list[tuple[Appended, Commit, str]]) -> list[Sealed]:
+        """Return commits of one partition as sealed, if they continue its tail; else none."""
+        followed = self._followed[index]
+        tail = followed.tail
+        offsets = [place.offset for place, _, _ in mine]
+        topic_ids = {place.partition.topic_id for place, _, _ in mine}
+        epochs = {-1 if place.leader_epoch is None else place.leader_epoch for place, _, _ in mine}
+        epoch = max(epochs)
+        expected = range(tail.offset, tail.offset + len(mine))
+        same_leader = -1 in (epoch, tail.epoch) or epochs == {tail.epoch}
+        same_topic = topic_ids == {tail.partition.topic_id}
+        if not (same_leader and same_topic and set(offsets) == set(expected)):
+            del self._followed[index]
+            return []
+        sealed: list[Sealed] = []
+        for _, commit, digest in sorted(mine, key=lambda one: one[0].offset or 0):
+            offset = tail.offset + len(sealed)
+            where = followed.place(commit.model_id, offset, epoch)
+            followed.heads[commit.model_id] = Head(commit.number, digest)
+            followed.tail = replace(
+                followed.tail, offset=offset + 1, below=digest, epoch=max(epoch, tail.epoch)
+            )
+            sealed.append(Sealed(commit, digest, self._seals.current, where))
+        return sealed
+
+
+def _message(commit: Commit, value: bytes) -> Message:
+    if len(value) > MAX_RECORD_BYTES - ROOM_BYTES:
+        raise CommitTooLarge(
+            commit.model_id,
+            f"model {commit.model_id!r}: a commit of {len(value):,} bytes does not fit into a "
+            f"message of {topics.COMMITS}; send fewer rows in one request, or register it again "
+            "with fewer features",
+        )
+    index = commit_partition(commit.model_id)
+    return Message(topics.COMMITS, commit.model_id.encode(), value, partition=index)
+
+
+def check_tail(reader: Reader, tail: Tail, end: int) -> None:
+    """Check that a partition still has what it had: that what lies below the tail is the same.
+
+    Raises
+    ------
+    LogReset
+        It ends before the tail, or another record lies there.
+    """
+    where = f"{tail.partition.topic}/{tail.partition.index}"
+    advice = "the log lost commits. Restore it, or run `lethe recover` for each of its models"
+    if end < tail.offset:
+        raise LogReset(f"{where} ends at offset {end}, and was known up to {tail.offset}: {advice}")
+    if not tail.below or tail.offset - 1 < reader.bounds(tail.partition).begin:
+        return  # nothing is known of the record below, or it has expired
+    for record, framed in read_records(reader, tail.partition, tail.offset - 1, tail.offset):
+        if framed is None or framed.digest != tail.below:
+            raise LogReset(
+                f"{where}: another record lies at offset {record.offset} than was there: {advice}"
+            )

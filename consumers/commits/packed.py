@@ -1,0 +1,261 @@
+"""A receipt in the request index: about 100 bytes, and the same bytes again when it is published.
+
+    F (final) or P (pending) | layout | digest of the request's content (16)
+    | place in the log of receipts, status, code, counts, version, generation (varints)
+    | error, source, time (ms), commitment (32), what else there is
+
+What the packed layout has no room for (a code of a later release, say) is kept as JSON.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, get_args
+
+from consumers import topics
+from consumers.commits.commit import Answer
+from consumers.events import Receipt, ReceiptStatus, Source
+from consumers.validate import BODY_BYTES
+from engine.errors import CorruptState
+from engine.store.head import CertificateRecord, ErrorRecord
+
+_JSON, _PACKED = 0, 1
+_STATUSES: tuple[ReceiptStatus, ...] = get_args(ReceiptStatus)
+_ErrorKind = Literal["exact", "estimate", "certificate", "unknown"]
+_KINDS: tuple[_ErrorKind, ...] = get_args(_ErrorKind)
+_CODES = (
+    None,
+    "UNKNOWN_ROWS",
+    "INVALID_REQUEST",
+    "TOO_MANY_ROWS",
+    "ILL_CONDITIONED",
+    "AWAITING_REBUILD",
+    "GENERATION_FULL",
+    "CERTIFICATE_SPENT",
+    "ONE_CLASS_LEFT",
+    "CLASS_EMPTIED",
+    "MODEL_UNREGISTERED",
+    "DATA_LOST",
+)
+"""Append only: their places are stored."""
+
+_HAS_ERROR, _HAS_COMMITMENT, _HAS_DETAIL, _HAS_CERTIFICATE = 1, 2, 4, 8
+_HAS_VALUE, _HAS_BOUND, _BOUND_IS_VALUE, _HAS_RELATIVE = 4, 8, 16, 32
+_DOUBLE = struct.Struct("<d")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What the index knows of a request."""
+
+    final: bool
+    body: bytes
+    place: int
+    receipt: Receipt
+
+
+def pack(answer: Answer) -> bytes:
+    """Return what the index keeps of an answer."""
+    receipt = answer.receipt
+    out = bytearray(b"F" if receipt.final else b"P")
+    fits = (
+        receipt.code in _CODES
+        and receipt.source.topic == topics.DELETIONS
+        and receipt.conflicts_with is None
+    )
+    out.append(_PACKED if fits else _JSON)
+    out += answer.body
+    _varint(out, answer.place + 1)
+    if fits:
+        _pack(out, receipt)
+    else:
+        out += answer.value
+    return bytes(out)
+
+
+def body_of(stored: bytes) -> bytes:
+    """Return the digest of the request's content, without a look at the rest."""
+    return stored[2 : 2 + BODY_BYTES]
+
+
+def unpack(stored: bytes, model_id: str, request_id: str) -> Indexed:
+    """Return what `pack` made.
+
+    Raises
+    ------
+    CorruptState
+        It made none of that.
+    """
+    what = f"model {model_id!r}, request {request_id!r}: its receipt in the store"
+    try:
+        reader = _Reader(stored, 2 + BODY_BYTES)
+        place = reader.varint() - 1
+        if stored[1] == _JSON:
+            receipt = Receipt.read(stored[reader.at :])
+        elif stored[1] == _PACKED:
+            receipt = _unpack(reader, model_id, request_id)
+        else:
+            raise CorruptState(f"{what} is of a later release; upgrade this worker")
+        reader.check(stored[:1] == (b"F" if receipt.final else b"P"))
+    except (ValueError, IndexError, struct.error, OverflowError):
+        raise CorruptState(f"{what} is damaged; run `lethe check`") from None
+    return Indexed(receipt.final, body_of(stored), place, receipt)
+
+
+# -- packing --------------------------------------------------------------------------------------
+
+
+def _pack(out: bytearray, receipt: Receipt) -> None:
+    error, commitment = receipt.error, receipt.rows_commitment
+    certificate, detail = receipt.certificate, receipt.detail
+    present = (
+        _HAS_ERROR * (error is not None)
+        + _HAS_COMMITMENT * (commitment is not None)
+        + _HAS_DETAIL * (detail is not None)
+        + _HAS_CERTIFICATE * (certificate is not None)
+    )
+    out.append(_STATUSES.index(receipt.status) << 4 | present)
+    out.append(_CODES.index(receipt.code))
+    milliseconds = (receipt.completed_at - _EPOCH) // _MILLISECOND
+    for number in (
+        receipt.rows_deleted,
+        receipt.rows_unknown,
+        -1 if receipt.version is None else receipt.version,
+        -1 if receipt.generation is None else receipt.generation,
+        receipt.source.partition,
+        receipt.source.offset,
+        milliseconds,
+    ):
+        _varint(out, number + 1)
+    if error is not None:
+        _pack_error(out, error)
+    if commitment is not None:
+        out += bytes.fromhex(commitment)
+    if detail is not None:
+        text = detail.encode()
+        _varint(out, len(text))
+        out += text
+    if certificate is not None:
+        _doubles(out, certificate.model_dump().values())
+
+
+def _pack_error(out: bytearray, error: ErrorRecord) -> None:
+    alike = error.bound is not None and error.bound == error.value
+    if not error.bound:  # zero and minus zero are other bytes in the published receipt
+        alike = alike and repr(error.bound) == repr(error.value)
+    out.append(
+        _KINDS.index(error.kind)
+        | _HAS_VALUE * (error.value is not None)
+        | _HAS_BOUND * (error.bound is not None and not alike)
+        | _BOUND_IS_VALUE * alike
+        | _HAS_RELATIVE * (error.relative is not None)
+    )
+    certified = error.certified_version
+    _varint(out, 0 if certified is None else certified + 1)
+    bound = None if alike else error.bound
+    _doubles(out, (x for x in (error.value, bound, error.relative, error.budget) if x is not None))
+
+
+def _doubles(out: bytearray, numbers: Iterable[float]) -> None:
+    for number in numbers:
+        out += _DOUBLE.pack(number)
+
+
+def _varint(out: bytearray, number: int) -> None:
+    """Append a number that is not negative: 7 bits a byte, the lowest first."""
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+
+
+# -- unpacking ------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Takes values off a packed receipt, from the front."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data = data
+        self.at = at
+
+    def check(self, sound: bool) -> None:
+        if not sound:
+            raise ValueError("it does not fit together")
+
+    def varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            number |= (byte & 127) << shift
+            if byte < 128:
+                return number
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number is too long")
+
+    def double(self) -> float:
+        [number] = _DOUBLE.unpack_from(self.data, self.at)
+        self.at += _DOUBLE.size
+        return float(number)
+
+    def bytes(self, length: int) -> bytes:
+        if self.at + length > len(self.data):
+            raise ValueError("it is cut short")
+        self.at += length
+        return self.data[self.at - length : self.at]
+
+
+def _unpack(reader: _Reader, model_id: str, request_id: str) -> Receipt:
+    first, code = reader.bytes(2)
+    numbers = [reader.varint() - 1 for _ in range(7)]
+    deleted, unknown, version, generation, partition, offset, milliseconds = numbers
+    error = _unpack_error(reader) if first & _HAS_ERROR else None
+    commitment = reader.bytes(32).hex() if first & _HAS_COMMITMENT else None
+    detail = reader.bytes(reader.varint()).decode() if first & _HAS_DETAIL else None
+    certificate = None
+    if first & _HAS_CERTIFICATE:
+        names = CertificateRecord.model_fields
+        certificate = CertificateRecord(**{name: reader.double() for name in names})
+    if reader.at != len(reader.data):
+        raise ValueError("something follows it")
+    return Receipt(
+        request_id=request_id,
+        model_id=model_id,
+        status=_STATUSES[first >> 4],
+        code=_CODES[code],
+        detail=detail,
+        rows_deleted=deleted,
+        rows_unknown=unknown,
+        version=None if version < 0 else version,
+        generation=None if generation < 0 else generation,
+        error=error,
+        source=Source(topic=topics.DELETIONS, partition=partition, offset=offset),
+        completed_at=_EPOCH + milliseconds * _MILLISECOND,
+        rows_commitment=commitment,
+        certificate=certificate,
+    )
+
+
+def _unpack_error(reader: _Reader) -> ErrorRecord:
+    [first] = reader.bytes(1)
+    certified = reader.varint() - 1
+    value = reader.double() if first & _HAS_VALUE else None
+    bound = reader.double() if first & _HAS_BOUND else None
+    if first & _BOUND_IS_VALUE:
+        bound = value
+    relative = reader.double() if first & _HAS_RELATIVE else None
+    return ErrorRecord(
+        value=value,
+        kind=_KINDS[first & 3],
+        bound=bound,
+        certified_version=None if certified < 0 else certified,
+        budget=reader.double(),
+        relative=relative,
+    )

@@ -1,0 +1,161 @@
+"""Step 8: what others read, made from commits alone.
+
+The same commit always comes to the same bytes, so a repetition changes nothing: readers drop it.
+The contract promises no order between the parameters, receipts and version of a commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from consumers import cloudevents, topics
+from consumers.commits.apply import thetas_in
+from consumers.commits.commit import Commit
+from consumers.events import (
+    DELETION_RECEIPT,
+    MODEL_PARAMETERS,
+    MODEL_VERSION,
+    REFRESH_REQUESTED,
+    Parameters,
+    Receipt,
+    RefreshRequested,
+    Version,
+)
+from consumers.log.base import Message
+from engine.objective import Array
+from engine.store.head import ModelConfig
+from engine.store.keys import ModelKeys
+from engine.store.state import ModelState
+
+PARAMETERS_LIMIT = 900_000
+"""Bytes of a parameters event; larger ones are left in the store and named by uri."""
+
+
+def messages_of(commits: Sequence[Commit]) -> list[Message]:
+    """Return all that is published of commits, in their order; of parameters the newest only."""
+    newest = {commit.model_id: commit for commit in commits if commit.version is not None}
+    found: list[Message] = []
+    for commit in commits:
+        if newest.get(commit.model_id) is commit:
+            found.append(parameters_of(commit))
+        found += [receipt_message(receipt, value) for receipt, value in _receipts(commit)]
+        if commit.version is not None:
+            found.append(version_message(commit.version, commit.version_value))
+        if commit.job is not None:
+            found.append(job_message(commit.job, commit.ordered_at))
+    return found
+
+
+def _receipts(commit: Commit) -> Iterable[tuple[Receipt, bytes]]:
+    """Yield a commit's receipts, conflicts too, in the order of their records."""
+    answers = [(answer.receipt, answer.value) for answer in commit.answers]
+    if not commit.repeats:
+        return answers
+    repeats = [(Receipt.read(value), value) for value in commit.repeats]
+    return heapq.merge(answers, repeats, key=lambda one: one[0].source.offset)
+
+
+def receipt_message(receipt: Receipt, value: bytes) -> Message:
+    """Return the message of a receipt; the same receipt gives the same bytes."""
+    named = f"{receipt.model_id}\n{receipt.request_id}\n{receipt.status}\n{receipt.code}"
+    event_id = hashlib.sha256(named.encode()).hexdigest()[:32]
+    return Message(
+        topics.RECEIPTS,
+        receipt.model_id.encode(),
+        value,
+        cloudevents.headers(DELETION_RECEIPT, event_id, receipt.completed_at, receipt.model_id),
+    )
+
+
+def version_message(version: Version, value: bytes) -> Message:
+    """Return the message of a version."""
+    return Message(
+        topics.VERSIONS,
+        version.model_id.encode(),
+        value,
+        cloudevents.headers(
+            MODEL_VERSION, version.digest[:32], version.created_at, version.model_id
+        ),
+    )
+
+
+def job_message(job: RefreshRequested, at: datetime) -> Message:
+    """Return the message that orders a refresh."""
+    return Message(
+        topics.REFRESH_JOBS,
+        job.model_id.encode(),
+        job.value(),
+        cloudevents.headers(REFRESH_REQUESTED, job.job_id, at, job.model_id),
+    )
+
+
+def parameters_of(commit: Commit) -> Message:
+    """Return the message of the parameters that a commit publishes."""
+    if commit.version is None:
+        raise AssertionError(f"commit {commit.number} makes no version")
+    return parameters_message(commit.version, commit.meta.config, thetas_in(commit)["published"])
+
+
+def newest_parameters(state: ModelState) -> Message:
+    """Return the message of a model's newest parameters once more."""
+    version = Version.read(state.newest)
+    return parameters_message(version, state.meta.config, state.stream.published)
+
+
+def parameters_message(version: Version, config: ModelConfig, theta: Array) -> Message:
+    """Return the message of a version's parameters, theta d x m with any intercept last."""
+    return Message(
+        topics.MODELS,
+        version.model_id.encode(),
+        parameters_value(version, config, theta),
+        cloudevents.headers(
+            MODEL_PARAMETERS, version.digest[:32], version.created_at, version.model_id
+        ),
+    )
+
+
+def parameters_value(version: Version, config: ModelConfig, theta: Array) -> bytes:
+    """Return the parameters event as JSON; too large a theta is named by uri and lies in the head.
+
+    It is serialised once: of 1,000 features, that is 36 KB.
+    """
+    event = parameters_event(version, config, theta)
+    value = event.value()
+    if len(value) <= PARAMETERS_LIMIT:
+        return value
+    uri = f"lethe-store:{ModelKeys(version.model_id).head}#published"
+    return event.model_copy(update={"theta": None, "intercept": None, "uri": uri}).value()
+
+
+def parameters_event(version: Version, config: ModelConfig, theta: Array) -> Parameters:
+    """Return the parameters event of a version, with its theta."""
+    p = len(config.feature_names)
+    flat = config.m == 1
+
+    def shaped(block: Array) -> tuple[float, ...] | tuple[tuple[float, ...], ...]:
+        if flat:
+            return tuple(block[:, 0].tolist())
+        return tuple(tuple(row) for row in block.tolist())
+
+    intercept = theta[p].tolist() if config.fit_intercept else None
+    return Parameters(
+        model_id=version.model_id,
+        generation=version.generation,
+        version=version.version,
+        prev_digest=version.prev_digest,
+        digest=version.digest,
+        parameters_digest=version.parameters_digest,
+        method=version.method,
+        kind=version.kind,
+        status=version.status,
+        created_at=version.created_at,
+        feature_names=config.feature_names,
+        target_names=config.target_names,
+        fit_intercept=config.fit_intercept,
+        intercept=None if intercept is None else intercept[0] if flat else tuple(intercept),
+        theta=shaped(theta[:p]),
+        classes=config.class_names,
+    )

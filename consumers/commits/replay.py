@@ -1,0 +1,153 @@
+"""From a commit that is read from the log to a change of the store, V and Q computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from consumers.commits.apply import (
+    Live,
+    after_requests,
+    already,
+    arrays_of,
+    change_of,
+    checkpoint_change,
+    staged_keys,
+)
+from consumers.commits.catch_up import larger_of_both, left_out, swapped, unchanged
+from consumers.commits.commit import CommitKind, Sealed
+from consumers.log.base import Partition
+from consumers.state_cache import StateCache
+from engine.errors import CorruptState
+from engine.store.apply import Change
+from engine.store.keys import ModelKeys
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+
+class StoreTooOld(CorruptState):
+    """The log does not reach back to what the store holds: commits have expired in between."""
+
+    code = "STORE_TOO_OLD"
+
+
+def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> StoreTooOld:
+    """Return the error of a model whose next commits have expired."""
+    return StoreTooOld(
+        f"model {model_id!r}: the store is at offset {offset} of {partition.topic}/"
+        f"{partition.index}, which begins at {begin} by now: commits have expired in between. "
+        "Restore a newer backup, or register it again with --replace"
+    )
+
+
+class Replay:
+    """Works out changes, in the order of the log, from the states that they lead to.
+
+    ``states`` are those after the changes so far; none is from before the fold.
+    """
+
+    def __init__(self, store: ModelStore, states: StateCache) -> None:
+        self._store = store
+        self._states = states
+
+    def forget(self, model_id: str) -> None:
+        """Forget a model's state: it is read again."""
+        self._states.drop(model_id)
+
+    def state(self, model_id: str) -> ModelState | None:
+        """Return a model's state, from memory or from the store; None: there never was one."""
+        state = self._states.get(model_id)
+        if state is None:
+            state = self._store.load(model_id)
+            if state is not None:
+                self._states.put(state)
+        return state
+
+    def change(self, sealed: Sealed, records: Mapping[str, Mapping[str, bytes]]) -> Change:
+        """Return what a commit changes in the store, from what is stored now.
+
+        ``records`` are by model the row records that it may need.
+
+        Raises
+        ------
+        CorruptState
+            It cannot be applied here.
+        """
+        commit = sealed.commit
+        state = self.state(commit.model_id)
+        if state is not None and state.head.commit >= commit.number:
+            return already(sealed)
+        if state is None and not commit.jumps:
+            raise StoreTooOld(
+                f"model {commit.model_id!r}: the store has nothing of it, and its commits in the "
+                f"log begin with number {commit.number}: earlier ones have expired. Restore a "
+                "backup, or register it again with --replace"
+            )
+        match commit.kind:
+            case CommitKind.REQUESTS if state is not None and not commit.empties:
+                return self._requests(sealed, state, records.get(commit.model_id, {}))
+            case CommitKind.REFRESH if commit.staged is None and not commit.empties:
+                self._states.drop(commit.model_id)
+                arrays = None
+                if commit.clears_Q and state is not None:
+                    arrays = unchanged(state)
+                return change_of(sealed, state, arrays=arrays)
+            case CommitKind.OPENING | CommitKind.CHECKPOINT:
+                self._states.drop(commit.model_id)
+                if commit.kind is CommitKind.OPENING:
+                    change = change_of(sealed, state)
+                else:
+                    change = checkpoint_change(self._store, sealed, state)
+                return change
+            case _:
+                self._states.drop(commit.model_id)
+                return self._swap(sealed, state)
+
+    def _requests(self, sealed: Sealed, state: ModelState, records: Mapping[str, bytes]) -> Change:
+        commit = sealed.commit
+        if not commit.erased:
+            self._states.put(after_requests(state, sealed, state.stream, state.arrays, commit.meta))
+            return change_of(sealed, state)
+        stream = left_out(state, commit, records)
+        if stream is None:
+            # Everything but V and Q is as the commit says; nothing more is computed from it.
+            self._states.put(after_requests(state, sealed, state.stream, "", commit.meta))
+            return change_of(sealed, state, lost=True)
+        meta = larger_of_both(commit.meta, stream)
+        change = change_of(sealed, state, arrays=arrays_of(state, stream), meta=meta)
+        renewed = "" if change.arrays is None else change.arrays.renewed
+        self._states.put(after_requests(state, sealed, stream, renewed, meta))
+        return change
+
+    def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:
+        commit = sealed.commit
+        live = staged_keys(self._store, commit)
+        arrays = None if live is None else swapped(self._store, commit, live)
+        if commit.kind is CommitKind.UNREGISTRATION:
+            return change_of(sealed, state, live=live, lost=True)
+        if live is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
+            # DATA_LOST. What it took the place of goes all the same: nobody would name it again.
+            # So does what is left of what it staged: half of it is as good as nothing.
+            keys, name = ModelKeys(commit.model_id), commit.staged.generation
+            change = change_of(sealed, state, live=Live(keys.generation(name), ()), lost=True)
+            left = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
+            if change.swap is None:
+                raise AssertionError("a registration swaps something in")
+            swap = replace(change.swap, unlink=[*change.swap.unlink, *left])
+            return replace(change, swap=swap)
+        if live is None or arrays is None:
+            return change_of(sealed, state, lost=True)
+        return change_of(sealed, state, live=live, arrays=arrays)
+
+
+def parts_of(run: Sequence[Sealed]) -> Iterable[Sequence[Sealed]]:
+    """Yield commits in parts: those that may make another generation live stand alone."""
+    part: list[Sealed] = []
+    for sealed in run:
+        if sealed.commit.kind is CommitKind.REQUESTS and not sealed.commit.empties:
+            part.append(sealed)
+            continue
+        yield part
+        yield [sealed]
+        part = []
+    yield part

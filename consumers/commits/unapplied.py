@@ -1,0 +1,137 @@
+"""What the log says of one model beyond what the store holds, for who replaces it.
+
+A fold stops at a model that it cannot apply, or whose beginning has expired. A replacement makes
+its rows anew, and needs from there only what must not be forgotten: where the chains stand, which
+rows were deleted, which requests wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from consumers.commits.commit import Commit
+from consumers.commits.journal import Followed, Verdict, judge, read_records
+from consumers.commits.record import Framed, open_commit, peek_deleted
+from consumers.commits.sealing import SealKeys
+from consumers.log.base import Reader
+from consumers.signing import TrustedKeys
+from engine.errors import CorruptState
+from engine.store.head import Meta
+from engine.store.predecessor import Predecessor
+from engine.store.state import Head
+
+
+def with_unapplied(
+    before: Predecessor,
+    reader: Reader,
+    followed: Followed,
+    seals: SealKeys,
+    trusted: TrustedKeys | None,
+) -> Predecessor:
+    """Return a predecessor with what the commits beyond its head say.
+
+    Raises
+    ------
+    CorruptState
+        A commit cannot be opened here: its deletions would be forgotten.
+    """
+    partition = followed.tail.partition
+    begin = reader.bounds(partition).begin
+    for framed in _continuing(reader, followed, before, begin):
+        if before.head.commit < 0 and framed.open.number > 0:
+            before = replace(before, expired=True)  # the commits before it, and their deletions
+        config = None if before.meta is None else before.meta.config
+        if config is None and not framed.open.checkpoint and framed.open.number > 0:
+            # Its configuration has expired with an earlier commit; its rows have not.
+            deleted = peek_deleted(framed, seals)
+            head = Head(framed.open.number, framed.digest)
+            version = before.version if framed.open.version is None else framed.open.version
+            before = replace(
+                before,
+                head=head,
+                version=version,
+                ledger=before.ledger | frozenset(deleted),
+                deletions=before.deletions + len(deleted),
+            )
+            continue
+        before = _after(before, open_commit(framed, seals, trusted, config), framed.digest)
+    return before
+
+
+def with_logged_meta(
+    before: Predecessor,
+    reader: Reader,
+    followed: Followed,
+    seals: SealKeys,
+    trusted: TrustedKeys | None,
+) -> Predecessor:
+    """Return a predecessor whose own meta cannot be read, with what its newest commit says.
+
+    Unchanged where the log does not reach back to a commit that says the configuration.
+    """
+    tail, model_id = followed.tail, before.keys.model_id
+    begin = reader.bounds(tail.partition).begin
+    mine = {
+        framed.digest: framed
+        for _, framed in read_records(reader, tail.partition, begin, tail.offset)
+        if framed is not None and framed.open.model_id == model_id
+    }
+    chain: list[Framed] = []
+    digest = before.head.digest
+    while digest in mine:
+        chain.append(mine.pop(digest))
+        digest = chain[-1].open.prev
+    meta: Meta | None = None
+    for framed in reversed(chain):
+        try:
+            config = None if meta is None else meta.config
+            meta = open_commit(framed, seals, trusted, config).meta
+        except CorruptState:
+            meta = None
+    if meta is None:
+        return before
+    datasets = (meta.dataset_key,) if meta.dataset_key else ()
+    return replace(before, meta=meta, deletions=meta.deletions_logged, datasets=datasets)
+
+
+def _continuing(
+    reader: Reader, followed: Followed, before: Predecessor, begin: int
+) -> Iterator[Framed]:
+    """Yield the records that continue a head, or the first that another one continues."""
+    tail, keys, head = followed.tail, before.keys, before.head
+    if before.applied >= tail.offset and followed.heads.get(keys.model_id, head) == head:
+        return
+    mine = [
+        framed
+        for _, framed in read_records(reader, tail.partition, begin, tail.offset)
+        if framed is not None and framed.open.model_id == keys.model_id
+    ]
+    if head.commit < 0 or before.expired:
+        later = [framed for framed in mine if framed.open.number > head.commit]
+        continued = {framed.open.prev for framed in later}
+        first = next((f for f in later if f.open.number == 0 or f.digest in continued), None)
+        if first is not None:
+            head = Head(first.open.number - 1, first.open.prev)
+    for framed in mine:
+        if judge(framed.open, head, keys.partition.index) is Verdict.VALID:
+            head = Head(framed.open.number, framed.digest)
+            yield framed
+
+
+def _after(before: Predecessor, commit: Commit, digest: str) -> Predecessor:
+    waiting = {**before.deferred, **commit.deferred}
+    if commit.jumps:
+        waiting = dict(commit.deferred)
+    return replace(
+        before,
+        head=Head(commit.number, digest),
+        version=commit.newest,
+        digest=before.digest if commit.tip is None else commit.tip[0],
+        meta=commit.meta,
+        offsets={**before.offsets, **commit.offsets},
+        deferred={n: one for n, one in waiting.items() if n not in commit.undeferred},
+        deletions=commit.meta.deletions_logged,
+        ledger=before.ledger | frozenset(commit.deleted),
+        secret=commit.secret or before.secret,
+    )

@@ -1,0 +1,372 @@
+"""A member of a Kafka consumer group, with confluent-kafka.
+
+librdkafka calls back within its own ``poll``, so everything here runs on the worker's thread;
+its heartbeats do not need us. Three things it does not do are done here:
+
+- A topic that was made again: it goes on at the old offset in the new topic. No record is given
+  out before the cluster was asked, after it was fetched, whether its topic is still the same.
+- A partition that nobody sought: it starts to read at once. New ones begin at their end, and what
+  comes from there is dropped. They are not paused: a client whose partitions are all paused sleeps
+  for up to a second, and to resume one does not wake it.
+- A seek of a partition that it has not begun to read, or has stopped to read, is an error. The
+  first is tried again, the second is assigned anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Thread
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from consumers.log.base import Bounds, Partition, Position, Record
+from consumers.log.confluent.questions import Questions
+from consumers.log.confluent.records import OUT_OF_RANGE, reading_settings, to_record
+from consumers.log.confluent.server import CLOSE_SECONDS, SLICE_SECONDS, Heard, opened
+from consumers.log.confluent.watch import Watch
+from consumers.log.membership import Membership
+from consumers.log.reset import PartitionReset
+
+log = logging.getLogger(__name__)
+
+# A worker that computes for longer without a poll loses its partitions.
+MAX_POLL_SECONDS = 300.0
+_HINT_SECONDS = 0.5
+# Records that are kept while there is no room; then the client is told to pause.
+HELD_BACK = 64
+# Until a seek is tried again.
+BEHIND_SECONDS = 0.005
+
+_Place = tuple[str, int]
+"""The client's name of a partition, which has no topic id."""
+
+_HARMLESS = (  # told among the records; what is to be done about them is done elsewhere
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._MAX_POLL_EXCEEDED,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+)
+
+
+class ConfluentGroupConsumer:
+    """A member of a consumer group, with the cooperative protocol: what stays is not disturbed."""
+
+    def __init__(
+        self, questions: Questions, group: str, topics: Sequence[str], session_seconds: float
+    ) -> None:
+        self._questions = questions
+        self._server = questions.server
+        self._group = group
+        self._topics = list(topics)
+        self._session_seconds = session_seconds
+        self._membership = Membership()
+        self._watch = Watch(questions, self._topics)
+        self._positions: dict[Partition, int] = {}
+        self._outside: list[Partition] = []  # whose position is not in the log
+        self._hints: dict[Partition, Position] = {}
+        self._next_hint = 0.0
+        self._closed = False
+        self._questions.partitions(self._topics)  # is there a broker?
+        self._join()
+
+    def poll(self, timeout: float, limit: int) -> Sequence[Record]:
+        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
+        if self._closed:
+            raise RuntimeError("poll of a closed consumer")
+        deadline = time.monotonic() + timeout
+        news = self._membership.changes
+        with self._server.reaching(self._heard):
+            while True:
+                self._raise_reset()
+                left = max(deadline - time.monotonic(), 0.0)
+                self._fetch(min(left, SLICE_SECONDS), limit)
+                self._name_new_partitions()
+                if (present := self._watch.look(self._heard)) is not None:
+                    self._compare(present)
+                records = self._deliver(limit)
+                self._send_hints()
+                if not records:
+                    self._watch.check(self._heard)
+                if records or news != self._membership.changes or time.monotonic() >= deadline:
+                    return records
+
+    def take_assigned(self) -> frozenset[Partition]:
+        """Return the partitions assigned since the last call."""
+        return self._membership.take_assigned()
+
+    def take_lost(self) -> frozenset[Partition]:
+        """Return the partitions revoked or lost since the last call."""
+        return self._membership.take_lost()
+
+    def assignment(self) -> frozenset[Partition]:
+        """Return the partitions held now."""
+        return self._membership.held()
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at ``offset``; a partition that was lost meanwhile is ignored."""
+        if not self._membership.seek(partition):
+            return
+        self._positions[partition] = offset
+        self._drop(partition)
+        self._go_on(partition)
+
+    def bounds(self, partition: Partition) -> Bounds:
+        """Return what the partition holds."""
+        return self._questions.bounds(partition)
+
+    def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
+        """Keep the positions; the newest are committed twice a second, without waiting."""
+        self._hints.update(positions)
+
+    def release(self, partition: Partition, below_offset: int) -> None:
+        """Do nothing: the brokers remove records when their retention is over."""
+
+    def close(self) -> None:
+        """Commit the last hints and leave the group, both within two seconds."""
+        if self._closed:
+            return
+        self._closed = True
+        self._next_hint = 0.0
+        self._send_hints()
+        self._leave()
+
+    def _join(self) -> None:
+        self._heard = Heard(self._server.signing_on, reached=True)
+        self._new: set[_Place] = set()
+        self._behind: set[Partition] = set()  # sought, but the client was not ready
+        self._stopped: set[Partition] = set()  # by the client, at a position that it did not find
+        self._paused: set[Partition] = set()  # sought, but there was no room
+        self._fetched: deque[Message] = deque()
+        heartbeat = min(1.0, self._session_seconds / 4)
+        settings = reading_settings(self._server, self._heard) | {
+            "group.id": self._group,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": int(self._session_seconds * 1000),
+            "heartbeat.interval.ms": int(heartbeat * 1000),
+            "max.poll.interval.ms": int(max(MAX_POLL_SECONDS, self._session_seconds) * 1000),
+            "on_commit": _hint_answered,
+        }
+        self._consumer: Consumer = opened(Consumer, settings)
+        self._consumer.subscribe(
+            self._topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_revoke,
+        )
+
+    def _leave(self) -> None:
+        """Close the client. It can take long when no broker answers: then it ends by itself."""
+        closing = Thread(target=self._consumer.close, name="leave-group", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
+        self._membership.lose(self._membership.held())
+
+    # Called back by librdkafka, within its poll or close.
+
+    def _on_assign(self, consumer: Consumer, assigned: Sequence[TopicPartition]) -> None:
+        """Note new partitions."""
+        places = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in assigned]
+        consumer.incremental_assign(places)
+        self._new |= {_place(one) for one in assigned}
+
+    def _on_revoke(self, consumer: Consumer, revoked: Sequence[TopicPartition]) -> None:
+        gone = {_place(one) for one in revoked}
+        if consumer is self._consumer:  # else it is one that we left, on its own thread
+            self._new -= gone
+            lost = [p for p in self._membership.held() if (p.topic, p.index) in gone]
+            self._membership.lose(lost)
+            for partition in lost:
+                self._drop(partition)
+                self._stopped.discard(partition)
+        with contextlib.suppress(KafkaException):
+            consumer.incremental_unassign(list(revoked))
+
+    # What is read.
+
+    def _fetch(self, timeout: float, limit: int) -> None:
+        """Poll: this also calls back. With no room, one record at most is read, and kept."""
+        if limit > 0:
+            self._resume()
+        elif len(self._fetched) >= HELD_BACK:
+            self._pause()
+        for partition in list(self._behind):
+            self._go_on(partition)
+        # The client's `consume` waits until it has as many as it was asked for.
+        wait = min(timeout, BEHIND_SECONDS) if self._behind else timeout
+        found = self._consumer.poll(0.0 if self._fetched and limit else wait)
+        if found is not None:
+            self._fetched.append(found)
+        if len(self._fetched) < limit and self._fetched:
+            self._fetched.extend(self._consumer.consume(limit - len(self._fetched), 0.0))
+
+    def _deliver(self, limit: int) -> list[Record]:
+        """Take records from what was fetched, once it is certain whose they are."""
+        sought = {(p.topic, p.index): p for p in self._membership.sought()}
+        if limit == 0 or not self._fetched:
+            return []
+        present = self._questions.leaders(self._topics)
+        self._compare(present)
+        records: list[Record] = []
+        after = dict(self._positions)
+        while self._fetched and len(records) < limit:
+            found = self._fetched[0]
+            partition = sought.get((str(found.topic()), found.partition() or 0))
+            if (error := found.error()) is not None:
+                if records:
+                    break  # what it raises must not lose them
+                self._fetched.popleft()
+                self._note(error, partition if partition in present else None)
+                continue
+            if partition is not None and partition not in self._behind:
+                record = to_record(partition, found)
+                if record.offset >= after[partition]:
+                    records.append(record)
+                    after[partition] = record.offset + 1
+            self._fetched.popleft()
+        self._positions = after
+        return records
+
+    def _note(self, error: KafkaError, partition: Partition | None) -> None:
+        """Keep what came instead of a record."""
+        if error.code() in OUT_OF_RANGE:
+            if partition is not None and partition not in self._behind:
+                self._membership.silence(partition)
+                self._stopped.add(partition)
+                self._outside.append(partition)
+        elif error.code() not in _HARMLESS:
+            raise self._server.failed(error, self._heard)
+
+    def _raise_reset(self) -> None:
+        """Raise the first reset of a partition that is still held; the others stay."""
+        while self._outside:
+            partition = self._outside[-1]
+            if partition in self._membership.held():
+                bounds = self._questions.bounds(partition)
+                self._outside.pop()
+                raise PartitionReset(partition, self._positions[partition], bounds)
+            self._outside.pop()
+
+    def _compare(self, present: Iterable[Partition]) -> None:
+        """Rejoin when a topic was deleted and made again; only a new client forgets its offsets.
+
+        A topic that is gone is left to the client, which gives its partitions up.
+        """
+        ids = {partition.topic: partition.topic_id for partition in present}
+        for partition in self._membership.held():
+            if ids.get(partition.topic, partition.topic_id) != partition.topic_id:
+                self._leave()
+                self._join()
+                return
+
+    def _name_new_partitions(self) -> None:
+        """Give the partitions that were assigned the id of their topic."""
+        if not self._new:
+            return
+        found = self._questions.leaders(sorted({topic for topic, _ in self._new}))
+        named = [
+            partition for partition in found if (partition.topic, partition.index) in self._new
+        ]
+        self._new.clear()
+        self._membership.gain(named)
+
+    # Where the client stands.
+
+    def _go_on(self, partition: Partition) -> None:
+        """Have the client read from our position on; later, when it has not begun to read."""
+        where = TopicPartition(partition.topic, partition.index, self._positions[partition])
+        self._behind.discard(partition)
+        if partition not in self._membership.sought():
+            return
+        try:
+            if partition in self._stopped:
+                with contextlib.suppress(KafkaException):  # when that was done the last time
+                    self._consumer.incremental_unassign([where])
+                self._consumer.incremental_assign([where])
+                self._stopped.discard(partition)
+            else:
+                self._consumer.resume([where])
+                self._consumer.seek(where)
+        except KafkaException:
+            self._behind.add(partition)
+
+    def _silence(self, partition: Partition) -> None:
+        with contextlib.suppress(KafkaException):
+            self._consumer.pause([TopicPartition(partition.topic, partition.index)])
+
+    def _pause(self) -> None:
+        for partition in self._membership.sought() - self._paused:
+            self._silence(partition)
+            self._paused.add(partition)
+
+    def _resume(self) -> None:
+        paused, self._paused = self._paused, set()
+        for partition in paused & self._membership.sought():
+            self._drop(partition)
+            self._go_on(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        """Forget what was fetched of a partition."""
+        place = (partition.topic, partition.index)
+        kept = [one for one in self._fetched if (one.topic(), one.partition()) != place]
+        self._fetched = deque(kept)
+        self._paused.discard(partition)
+        self._behind.discard(partition)
+
+    # Hints.
+
+    def _send_hints(self) -> None:
+        now = time.monotonic()
+        if not self._hints or now < self._next_hint:
+            return
+        self._next_hint = now + _HINT_SECONDS
+        hints, self._hints = self._hints, {}
+        held = self._membership.held()
+        offsets = [
+            TopicPartition(
+                partition.topic,
+                partition.index,
+                position.next_offset,
+                leader_epoch=-1 if position.leader_epoch is None else position.leader_epoch,
+            )
+            for partition, position in hints.items()
+            if partition in held
+        ]
+        try:
+            if offsets:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except Exception as error:
+            _hint_failed(offsets, error)
+
+
+def _place(where: TopicPartition) -> _Place:
+    return where.topic, where.partition
+
+
+def _hint_answered(error: KafkaError | None, offsets: object) -> None:
+    if error is not None:
+        _hint_failed(offsets, error)
+
+
+def _hint_failed(offsets: object, error: Any) -> None:
+    log.debug(
+        "offsets %s were not committed (a hint, nothing depends on it): %s",
+        offsets,
+        error,
+        extra={"action": "commit_hint"},
+    )

@@ -1,0 +1,69 @@
+"""The receipts that the store keeps of a model, and the log that the final ones are.
+
+The head has only the frontier of the log of receipts. Every receipt knows its place in it, so the
+hashes of all leaves follow from the request index: for proofs, and for who audits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from consumers.commits.packed import Indexed, unpack
+from engine.errors import CorruptState
+from engine.merkle import leaf_hash
+from engine.store.connection import reachable, text
+from engine.store.keys import ModelKeys
+from engine.store.store import ModelStore
+
+_SCAN = 1000
+
+
+def kept_receipts(store: ModelStore, keys: ModelKeys) -> Iterator[tuple[str, Indexed]]:
+    """Yield the requests of a model's index with what it knows of them; each once.
+
+    Raises
+    ------
+    CorruptState
+        What is stored is no receipt.
+    """
+    seen: set[str] = set()
+    cursor: int = 0
+    while True:
+        found: Any
+        with reachable(store.client):
+            cursor, found = store.client.hscan(keys.requests, cursor, count=_SCAN)
+        for name, stored in found.items():
+            request = text(name)
+            if request not in seen:  # a scan may hand out an entry twice
+                seen.add(request)
+                yield request, unpack(stored, keys.model_id, request)
+        if cursor == 0:
+            return
+
+
+def leaves_of(store: ModelStore, keys: ModelKeys, size: int) -> list[bytes]:
+    """Return the leaf hashes of a model's log of receipts, up to a size. Cost O(all requests).
+
+    Raises
+    ------
+    CorruptState
+        The index does not have each place once.
+    """
+    found: list[bytes | None] = [None] * size
+    for request, kept in kept_receipts(store, keys):
+        if not kept.final or kept.place >= size:
+            continue
+        if kept.place < 0 or found[kept.place] is not None:
+            raise CorruptState(
+                f"model {keys.model_id!r}: place {kept.place} of its log of receipts, that of "
+                f"request {request!r}, is none or is taken twice; run `lethe audit`"
+            )
+        found[kept.place] = leaf_hash(kept.receipt.value())
+    missing = found.count(None)
+    if missing:
+        raise CorruptState(
+            f"model {keys.model_id!r}: {missing} of the {size} receipts in its log are not in the "
+            "store; restore it, or let the workers fold what it lost"
+        )
+    return [leaf for leaf in found if leaf is not None]

@@ -1,0 +1,183 @@
+-- Applies one commit to the store's view of a model (step 7 of docs/commit.md), or changes nothing.
+--
+-- It compares the head with what the commit continues (7a), checks every key that it is about to
+-- write (7b), and only then writes (7c): a script that fails midway keeps its earlier writes, so
+-- nothing below the line "writes" may fail. engine/store/apply.py builds the arguments.
+--
+-- A commit that the head has already is applied again all the same, as far as that can be repeated:
+-- its rows join the ledger and its requests the index, because a registration may have jumped over
+-- it. Then its place in lethe.commits is noted, so that the next fold begins behind it.
+--
+-- KEYS  1 head  2 offsets  3 ledger  4 deletions  5 requests  6 deferred  7 retired  8 models
+--       9 cursors  10 erasures  11 V  12 Q, of the generation that is live afterwards
+--       13.. the shards of its row records (manifest.shards of them), then staged keys that become
+--       live (manifest.persist), then keys that cease to be (the rest)
+-- ARGV  1 manifest (JSON)  2.. binary values, in the order in which they are taken below
+--
+-- Returns APPLIED or ALREADY; or BEHIND, AHEAD, FORK, ARRAYS, ROWS, STAGED or CORRUPT with what was
+-- found, and then it has written nothing.
+
+local CHUNK = 1000 -- unpack fails near 8,000 elements
+
+local HEAD, OFFSETS, LEDGER, DELETIONS, REQUESTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local DEFERRED, RETIRED, MODELS, CURSORS, ERASURES = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local V, Q = KEYS[11], KEYS[12]
+local SHARDS = 12 -- the shard number s is KEYS[SHARDS + s], s from 1
+
+local manifest = cjson.decode(ARGV[1])
+local PERSIST = SHARDS + manifest.shards
+local UNLINK = PERSIST + manifest.persist
+
+local taken = 1
+
+local function take(n)
+  local values = {}
+  for i = 1, n do values[i] = ARGV[taken + i] end
+  taken = taken + n
+  return values
+end
+
+local function in_chunks(command, key, values)
+  for first = 1, #values, CHUNK do
+    redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+  end
+end
+
+-- A row that was deleted before keeps the version of then: a registration names once more what the
+-- store that it was made beside had forgotten.
+local function note_deleted()
+  for _, row in ipairs(manifest.deleted) do
+    local kept = tonumber(redis.call('HGET', LEDGER, row) or '')
+    if not kept or kept > tonumber(manifest.version) then
+      redis.call('HSET', LEDGER, row, manifest.version)
+    end
+  end
+end
+
+-- A final receipt begins with F, one of a request that waits with P. A final one never changes.
+local function index_requests(requests)
+  for i = 1, #requests, 2 do
+    local id, receipt = requests[i], requests[i + 1]
+    local kept = redis.call('HGET', REQUESTS, id)
+    local waits = kept and string.sub(kept, 1, 1) == 'P'
+    if not kept or (waits and string.sub(receipt, 1, 1) == 'F') then
+      redis.call('HSET', REQUESTS, id, receipt)
+    end
+  end
+end
+
+-- The cursor passes this record only from behind the valid one before it: between them lie voids.
+-- A model that was halted has a pair of its own while it catches up (engine/store/cursors.lua).
+local function move_cursors()
+  local offset, low = manifest.offset, manifest.low
+  local after = string.format('%.0f', offset + 1)
+  local cursor = tonumber(redis.call('HGET', CURSORS, 'apply') or '0')
+  if low <= cursor and cursor <= offset then
+    local published = redis.call('HGET', CURSORS, 'published') or '0'
+    for _, halted in ipairs(manifest.halted) do
+      redis.call('HSETNX', CURSORS, 'behind:' .. halted,
+        string.format('%.0f %.0f', cursor, tonumber(published)))
+    end
+    redis.call('HSET', CURSORS, 'apply', after, 'below', manifest.digest, 'epoch', manifest.epoch)
+    cursor = offset + 1
+  end
+  local behind = 'behind:' .. manifest.model
+  local pair = redis.call('HGET', CURSORS, behind)
+  if pair then
+    local applied, published = string.match(pair, '^(%d+) (%d+)$')
+    applied, published = tonumber(applied), tonumber(published)
+    if manifest.low_of_model <= applied and applied <= offset then
+      applied = offset + 1
+      local reached = tonumber(redis.call('HGET', CURSORS, 'published') or '0')
+      if applied >= cursor and published >= reached then
+        redis.call('HDEL', CURSORS, behind)
+      else
+        redis.call('HSET', CURSORS, behind, string.format('%.0f %.0f', applied, published))
+      end
+    end
+  end
+end
+
+-- 7a. compare ---------------------------------------------------------------------------------
+
+local held = redis.call('HMGET', HEAD, 'commit', 'digest', 'arrays', 'rows')
+local at = tonumber(held[1] or '-1')
+
+if at >= manifest.commit then
+  if at == manifest.commit and held[2] ~= manifest.digest then return {'FORK', held[2]} end
+  note_deleted()
+  index_requests(take(2 * manifest.requests))
+  move_cursors()
+  return {'ALREADY', tostring(at)}
+end
+if manifest.repeats then return {'BEHIND', tostring(at)} end
+if not manifest.jump then
+  if at < manifest.commit - 1 then return {'BEHIND', tostring(at)} end
+  if (held[2] or '') ~= manifest.prev then return {'FORK', held[2] or ''} end
+end
+if manifest.arrays and (held[3] or '') ~= manifest.arrays then return {'ARRAYS', held[3] or ''} end
+if manifest.rows and (held[4] or '') ~= manifest.rows then return {'ROWS', held[4] or ''} end
+
+-- 7b. check -----------------------------------------------------------------------------------
+
+for i = PERSIST + 1, PERSIST + manifest.persist do
+  if redis.call('EXISTS', KEYS[i]) == 0 then return {'STAGED', KEYS[i]} end
+end
+local types = {
+  [HEAD] = 'hash', [OFFSETS] = 'hash', [LEDGER] = 'hash', [DELETIONS] = 'list',
+  [REQUESTS] = 'hash', [DEFERRED] = 'hash', [RETIRED] = 'set', [MODELS] = 'set',
+  [CURSORS] = 'hash', [ERASURES] = 'hash', [V] = 'list', [Q] = 'list',
+}
+for s = 1, manifest.shards do types[KEYS[SHARDS + s]] = 'hash' end
+for key, wanted in pairs(types) do
+  local found = redis.call('TYPE', key)['ok']
+  if found ~= 'none' and found ~= wanted then return {'CORRUPT', key .. ' is a ' .. found} end
+end
+for _, row in ipairs(manifest.jump and {} or manifest.deleted) do
+  if redis.call('HEXISTS', LEDGER, row) == 1 then return {'CORRUPT', 'a row in the ledger'} end
+end
+if manifest.v_before then
+  if redis.call('LLEN', V) ~= manifest.v_before then return {'CORRUPT', 'rows of V'} end
+  if redis.call('LLEN', Q) ~= manifest.q_before then return {'CORRUPT', 'rows of Q'} end
+end
+local needed = 1 + 2 * manifest.requests + 2 * manifest.head + manifest.v + manifest.q
+if #ARGV ~= needed then return {'CORRUPT', 'arguments: ' .. #ARGV} end
+
+-- 7c. writes: nothing below may fail ------------------------------------------------------------
+
+index_requests(take(2 * manifest.requests))
+in_chunks('HSET', HEAD, take(2 * manifest.head))
+for i = 1, #manifest.offsets, 2 do
+  local partition, offset = manifest.offsets[i], manifest.offsets[i + 1]
+  local former = tonumber(redis.call('HGET', OFFSETS, partition) or '-1')
+  if offset > former or manifest.lowers then
+    redis.call('HSET', OFFSETS, partition, string.format('%.0f', offset))
+  end
+end
+
+for i = PERSIST + 1, PERSIST + manifest.persist do redis.call('PERSIST', KEYS[i]) end
+if manifest.deletions_from then
+  redis.call('DEL', DELETIONS)
+  redis.call('HSET', HEAD, 'deletions_from', string.format('%.0f', manifest.deletions_from))
+end
+in_chunks('RPUSH', V, take(manifest.v))
+if manifest.clear_q then redis.call('DEL', Q) end
+in_chunks('RPUSH', Q, take(manifest.q))
+
+note_deleted()
+in_chunks('RPUSH', DELETIONS, manifest.deleted)
+in_chunks('SREM', RETIRED, manifest.deleted)
+in_chunks('SADD', RETIRED, manifest.retired)
+if manifest.resets_deferred then redis.call('DEL', DEFERRED) end
+in_chunks('HSET', DEFERRED, manifest.deferred)
+in_chunks('HDEL', DEFERRED, manifest.undeferred)
+
+for s, rows in pairs(manifest.erase) do in_chunks('HDEL', KEYS[SHARDS + tonumber(s) + 1], rows) end
+for i = UNLINK + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
+if next(manifest.erase) ~= nil or #KEYS > UNLINK then
+  local time = redis.call('TIME')
+  redis.call('HSET', ERASURES, 'last', time[1] .. '.' .. string.format('%06d', time[2]))
+end
+redis.call('SADD', MODELS, manifest.model)
+move_cursors()
+return {'APPLIED', tostring(manifest.commit)}

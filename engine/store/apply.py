@@ -1,0 +1,236 @@
+"""Step 7 of a request's way to a version: what one commit changes in the store.
+
+A `Change` says it as values; `Change.call` lays it out for ``apply.lua``, which refuses with what
+it found instead if the head is not what the commit continues. How a commit of the log becomes a
+change: `consumers.commits.apply`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.resources import files
+from typing import Any
+
+from engine.store.keys import GenerationKeys, ModelKeys, shard_of
+from engine.store.scripts import Script
+
+
+class Applied(StrEnum):
+    """What the script answers; after all but the first two it has written nothing."""
+
+    APPLIED = "APPLIED"
+    ALREADY = "ALREADY"
+    """The head has this commit, or later ones; it was applied as far as that can be repeated."""
+    BEHIND = "BEHIND"
+    """Commits between the head and this one are missing: fold."""
+    FORK = "FORK"
+    """The head is another commit than the one that this continues."""
+    ARRAYS = "ARRAYS"
+    """V and Q are not those that the step was computed from: load, and compute it again."""
+    ROWS = "ROWS"
+    """Another generation is live: load again."""
+    STAGED = "STAGED"
+    """What should become live is not there any more."""
+    CORRUPT = "CORRUPT"
+    """What is stored does not fit together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a commit lies in its commits partition.
+
+    Attributes
+    ----------
+    offset, epoch
+        Of its record, and the leader epoch that it was read in (-1: unknown).
+    low
+        End of the valid record before it, of whatever model: between them lie only void ones.
+    low_of_model
+        End of the same model's valid record before it.
+    halted
+        Models that halt, and may have valid records below it that nobody has applied.
+    """
+
+    offset: int
+    epoch: int = -1
+    low: int = 0
+    low_of_model: int = 0
+    halted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArraysChange:
+    """Rows to append to V and Q of the live generation.
+
+    Attributes
+    ----------
+    expected, renewed
+        Ids of the arrays before and after: every write renews it. ``expected`` None: whatever it
+        is (of a generation that becomes live).
+    V_rows, Q_rows, v_before, q_before, clear_Q
+        Rows to append, the lengths before (paired assertion), whether Q is emptied first.
+    """
+
+    expected: str | None
+    renewed: str
+    V_rows: Sequence[bytes] = ()
+    Q_rows: Sequence[bytes] = ()
+    v_before: int = 0
+    q_before: int = 0
+    clear_Q: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A staged generation (or data set) that becomes live, and what it takes the place of.
+
+    Attributes
+    ----------
+    persist
+        Keys that lose their time to live; the script refuses if one is not there.
+    unlink
+        Keys that cease to be.
+    deletions_from
+        How many deletions were logged when the generation was sealed: the list of them begins anew.
+    """
+
+    persist: Sequence[str]
+    unlink: Sequence[str]
+    deletions_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit changes.
+
+    Attributes
+    ----------
+    keys, commit, prev, digest, place
+        Whose commit it is, its number, the digest of the one before, its own, and where it lies.
+    live
+        The generation whose row records there are afterwards; V and Q are appended to it.
+    rows
+        Name of that generation before, where records are erased from it.
+    head
+        Fields of the head to replace.
+    offsets, lowers
+        Next offsets to decide, by partition; ``lowers`` lets them go back (a checkpoint).
+    deleted, deleted_version
+        Row ids for the ledger.
+    retired
+        Row ids that a --replace leaves out.
+    erase
+        Row records that cease to be.
+    requests
+        Request id to packed receipt, ``F`` or ``P`` first.
+    deferred, undeferred, resets_deferred
+        Requests that begin or cease to wait for a rebuild; whether all others cease to.
+    arrays
+        None: V and Q stay as they are.
+    swap
+        None: the generation stays.
+    jump
+        The head need only not be beyond it: of a registration or a checkpoint.
+    repeats
+        The head had it when this was made: where the store has gone back since, it is refused.
+    """
+
+    keys: ModelKeys
+    commit: int
+    prev: str
+    digest: str
+    place: Place
+    live: GenerationKeys
+    rows: str | None = None
+    head: Mapping[str, bytes] = field(default_factory=dict)
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    lowers: bool = False
+    deleted: Sequence[str] = ()
+    deleted_version: int = -1
+    retired: Sequence[str] = ()
+    erase: Sequence[str] = ()
+    requests: Mapping[str, bytes] = field(default_factory=dict)
+    deferred: Mapping[str, str] = field(default_factory=dict)
+    undeferred: Sequence[str] = ()
+    resets_deferred: bool = False
+    arrays: ArraysChange | None = None
+    swap: Swap | None = None
+    jump: bool = False
+    repeats: bool = False
+
+    def call(self) -> tuple[list[str], list[Any]]:
+        """Return the script's KEYS and ARGV."""
+        k, live, shards = self.keys, self.live, self.live.every_rows()
+        partition = k.partition
+        keys = [k.head, k.offsets, k.ledger, k.deletions, k.requests, k.deferred, k.retired]
+        keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q, *shards]
+        head = dict(self.head)
+        head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
+        head["offset"] = b"%d" % self.place.offset
+        manifest: dict[str, Any] = {
+            "model": k.model_id,
+            "commit": self.commit,
+            "prev": self.prev,
+            "digest": self.digest,
+            "offset": self.place.offset,
+            "epoch": str(self.place.epoch),
+            "low": self.place.low,
+            "low_of_model": self.place.low_of_model,
+            "halted": list(self.place.halted),
+            "jump": self.jump,
+            "repeats": self.repeats,
+            "shards": len(shards),
+            "persist": 0,
+            "offsets": [part for pair in self.offsets.items() for part in pair],
+            "lowers": self.lowers,
+            "v": 0,
+            "q": 0,
+            "clear_q": False,
+            "deleted": list(self.deleted),
+            "version": str(self.deleted_version),
+            "retired": list(self.retired),
+            "erase": _by_shard(self.erase),
+            "requests": len(self.requests),
+            "deferred": [part for pair in self.deferred.items() for part in pair],
+            "undeferred": list(self.undeferred),
+            "resets_deferred": self.resets_deferred,
+        }
+        if self.rows is not None:
+            manifest["rows"] = self.rows
+        rows: list[bytes] = []
+        if self.arrays is not None:
+            arrays = self.arrays
+            if arrays.expected is not None:
+                manifest["arrays"] = arrays.expected
+            manifest |= {"v": len(arrays.V_rows), "q": len(arrays.Q_rows)}
+            manifest |= {"v_before": arrays.v_before, "q_before": arrays.q_before}
+            manifest["clear_q"] = arrays.clear_Q
+            head["arrays"] = arrays.renewed.encode()
+            rows = [*arrays.V_rows, *arrays.Q_rows]
+        if self.swap is not None:
+            manifest |= {"persist": len(self.swap.persist)}
+            manifest |= {"deletions_from": self.swap.deletions_from}
+            keys += [*self.swap.persist, *self.swap.unlink]
+            head["rows"] = live.name.encode()
+        manifest["head"] = len(head)
+        arguments: list[Any] = [json.dumps(manifest, ensure_ascii=False).encode()]
+        for request_id, receipt in self.requests.items():
+            arguments += (request_id, receipt)
+        for name, value in head.items():
+            arguments += (name, value)
+        return keys, arguments + rows
+
+
+def _by_shard(row_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return row ids by the number of the shard that holds their records."""
+    shards: dict[str, list[str]] = {}
+    for row in row_ids:
+        shards.setdefault(str(shard_of(row)), []).append(row)
+    return shards
+
+
+APPLY = Script(files("engine.store").joinpath("apply.lua").read_text(encoding="utf-8"))
+"""``apply.lua``."""

@@ -1,0 +1,250 @@
+"""How far the store has come: cursors of commits partitions, watermarks of ``lethe.deletions``.
+
+The *apply cursor* of a partition says below which offset the store holds what the commits say, the
+*published cursor* below which offset their receipts and versions are in the log. Both lie in the
+same slot as the models of the partition, so that a store that goes back takes them along. A model
+that was halted while others went on has a pair of cursors of its own (docs/commit.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import redis
+
+from engine.errors import CorruptState
+from engine.store import keys
+from engine.store.connection import reachable, text
+from engine.store.keys import ModelKeys, PartitionKeys
+from engine.store.reading import integer, words
+from engine.store.scripts import Script, run_pipeline
+
+_BEHIND = "behind:"
+
+RAISE = Script("""
+if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then
+  redis.call('SET', KEYS[1], ARGV[1])
+end
+""")
+"""Sets a watermark, unless it would go back."""
+
+MOVE = Script(files("engine.store").joinpath("cursors.lua").read_text(encoding="utf-8"))
+"""``cursors.lua``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two cursors: of a partition, or of one model that lags behind its partition."""
+
+    apply: int = 0
+    published: int = 0
+
+    @property
+    def lower(self) -> int:
+        """Where a fold begins."""
+        return min(self.apply, self.published)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCursors:
+    """What the store knows of one commits partition.
+
+    Attributes
+    ----------
+    topic_id
+        Of the topic that the offsets are of; empty where nothing was ever applied.
+    cursors
+        How far the partition is applied and published.
+    below, epoch
+        Digest and leader epoch of the record just below the apply cursor; empty and -1 where it
+        is not a commit, or not known.
+    behind
+        By model: cursors of those that were halted.
+    """
+
+    topic_id: str = ""
+    cursors: Pair = Pair()
+    below: str = ""
+    epoch: int = -1
+    behind: Mapping[str, Pair] = field(default_factory=dict)
+
+    def of_model(self, model_id: str) -> Pair:
+        """Return the cursors that count for a model."""
+        return self.behind.get(model_id, self.cursors)
+
+    @property
+    def lowest(self) -> int:
+        """Where a fold of all models begins."""
+        return min(self.cursors.lower, *(pair.lower for pair in self.behind.values()), 1 << 53)
+
+
+class Cursors:
+    """The cursors in one Redis or Valkey; one thread uses an instance."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    def read(self, partition: PartitionKeys) -> PartitionCursors:
+        """Return what is known of a commits partition."""
+        return self.read_all([partition])[0]
+
+    def read_all(self, partitions: Sequence[PartitionKeys]) -> list[PartitionCursors]:
+        """Return what is known of several commits partitions, in one round trip."""
+        stored = run_pipeline(
+            self._client, (), lambda pipe: [pipe.hgetall(one.cursors) for one in partitions]
+        )
+        return [self.parsed(one, found) for one, found in zip(partitions, stored, strict=True)]
+
+    @staticmethod
+    def parsed(partition: PartitionKeys, stored: Any) -> PartitionCursors:
+        """Return a partition's cursors from the stored hash."""
+        what = f"the cursors of commits partition {partition.index}"
+        named = {words(name, what): words(value, what) for name, value in stored.items()}
+        return PartitionCursors(
+            named.get("topic", ""),
+            Pair(
+                _offset(named.get("apply", "0"), what), _offset(named.get("published", "0"), what)
+            ),
+            named.get("below", ""),
+            integer(named.get("epoch", "-1"), what),
+            {
+                name[len(_BEHIND) :]: _pair(value, what)
+                for name, value in named.items()
+                if name.startswith(_BEHIND)
+            },
+        )
+
+    def begin(self, partition: PartitionKeys, topic_id: str, offset: int) -> None:
+        """Note which topic a partition's offsets are of, and where its first commits lie."""
+        with reachable(self._client):
+            self._client.hset(
+                partition.cursors,
+                mapping={"topic": topic_id, "apply": offset, "published": offset},
+            )
+
+    def restart(self, partition: PartitionKeys, topic_id: str, at: Pair) -> None:
+        """Begin anew: the log lost commits, and a person has decided (`lethe recover`)."""
+        with reachable(self._client):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.delete(partition.cursors)
+            fields: Any = {"topic": topic_id, "apply": at.apply, "published": at.published}
+            pipeline.hset(partition.cursors, mapping=fields)
+            pipeline.execute()
+
+    def note_behind(self, partition: PartitionKeys, model_id: str) -> None:
+        """Give a model that halts cursors of its own, before the partition's pass its records."""
+        self._call(partition, ["behind", 0, 0, "", -1, "", model_id])
+
+    def move_apply(
+        self,
+        partition: PartitionKeys,
+        low: int,
+        high: int,
+        *,
+        below: str = "",
+        epoch: int = -1,
+        halted: Collection[str] = (),
+    ) -> None:
+        """Pass void records, and those of halted models, from ``low`` on up to ``high``."""
+        self._call(partition, ["apply", low, high, below, epoch, "", *halted])
+
+    def move_published(
+        self, partition: PartitionKeys, low: int, high: int, *, halted: Collection[str] = ()
+    ) -> Pair:
+        """Note that everything from ``low`` to ``high`` is published; return what was noted before.
+
+        A caller that finds it beyond ``high`` was overtaken: compaction may have kept its older
+        parameters, so it sends the newest once more.
+        """
+        moved = ["published", low, high, "", -1, "", *halted]
+        return _noted(self._call(partition, moved))
+
+    def move_behind(
+        self, partition: PartitionKeys, model_id: str, low: int, high: int, *, published: bool
+    ) -> None:
+        """Move the cursor of one model that lags behind; its pair goes when it has caught up."""
+        which = "published" if published else "apply"
+        self._call(partition, [which, low, high, "", -1, model_id])
+
+    @staticmethod
+    def queue_published(pipeline: Any, partition: PartitionKeys, low: int, high: int) -> None:
+        """As `move_published`, as part of a pipeline; `noted` reads its answer."""
+        MOVE.queue(pipeline, [partition.cursors], ["published", low, high, "", -1, ""])
+
+    @staticmethod
+    def noted(answer: Any) -> Pair:
+        """Return the partition's cursors from an answer to `queue_published`."""
+        return _noted(answer)
+
+    def _call(self, partition: PartitionKeys, arguments: Sequence[Any]) -> Any:
+        [answer] = run_pipeline(
+            self._client, [MOVE], lambda pipe: MOVE.queue(pipe, [partition.cursors], arguments)
+        )
+        return answer
+
+    # -- watermarks ---------------------------------------------------------------------------
+
+    def watermark(self, partition: str) -> int | None:
+        """Return the offset below which every record of a partition is answered for good."""
+        with reachable(self._client):
+            stored = self._client.get(keys.watermark(partition))
+        return None if stored is None else integer(text(stored), f"watermark of {partition}")
+
+    def set_watermarks(self, offsets: Mapping[str, int]) -> None:
+        """Store watermarks, all in one round trip.
+
+        None goes back: below it the log may have removed the records, and a worker that lost its
+        partition may come late with an older one.
+        """
+        if not offsets:
+            return
+        run_pipeline(self._client, [RAISE], lambda pipe: self.queue_watermarks(pipe, offsets))
+
+    def lower_watermarks(self, offsets: Mapping[str, int]) -> None:
+        """Have partitions read again from these offsets on, where they are read beyond them."""
+        for partition, offset in offsets.items():
+            known = self.watermark(partition)
+            if known is not None and offset < known:
+                with reachable(self._client):
+                    self._client.set(keys.watermark(partition), offset)
+
+    @staticmethod
+    def queue_watermarks(pipeline: Any, offsets: Mapping[str, int]) -> None:
+        """As `set_watermarks`, as part of a pipeline; an answer each."""
+        for partition, offset in offsets.items():
+            RAISE.queue(pipeline, [keys.watermark(partition)], [offset])
+
+
+def queue_applied(pipeline: Any, where: ModelKeys) -> None:
+    """Ask in a pipeline how far a model is applied; `applied_of` reads the answer."""
+    pipeline.hmget(where.partition.cursors, ["apply", f"{_BEHIND}{where.model_id}"])
+
+
+def applied_of(answer: Sequence[bytes | None], model_id: str) -> int:
+    """Return the offset below which every commit of a model is in its state."""
+    what = f"model {model_id!r}, its cursors"
+    partition, behind = answer
+    if behind is not None:
+        return _pair(words(behind, what), what).apply
+    return 0 if partition is None else integer(partition, what)
+
+
+def _pair(stored: str, what: str) -> Pair:
+    applied, _, published = stored.partition(" ")
+    return Pair(_offset(applied, what), _offset(published, what))
+
+
+def _offset(stored: str, what: str) -> int:
+    offset = integer(stored, what)
+    if offset < 0:
+        raise CorruptState(f"{what}: {offset} is no offset; run `lethe check`")
+    return offset
+
+
+def _noted(answer: Any) -> Pair:
+    if not isinstance(answer, list) or len(answer) != 2:
+        raise CorruptState("the script of the cursors answered something else; run `lethe check`")
+    return Pair(*(integer(one, "a cursor") for one in answer))

@@ -1,0 +1,30 @@
+"""Refusing what an older Lethe stored: its keys have other names, so nothing else would notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from engine.errors import FormatTooOld
+from engine.store.connection import address, reachable
+from engine.store.head import FORMAT
+from engine.store.keys import FORMER_MODELS
+
+
+def refuse_former_state(client: redis.Redis) -> None:
+    """Refuse a store with models of a format before 5. Cost: one EXISTS.
+
+    Raises
+    ------
+    FormatTooOld
+        It holds some.
+    """
+    with reachable(client):
+        found: Any = client.exists(FORMER_MODELS)
+    if found:
+        raise FormatTooOld(
+            f"the store at {address(client)} holds models of an older Lethe, before format "
+            f"{FORMAT}, which this one does not read; name an empty store (--data-dir or --redis) "
+            "and register them there again, or run the older release"
+        )

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Measure both clients of Kafka behind the log's interface, in turns, on one broker.
+
+    scripts/kafka_clients.py [--kafka HOST:PORT] [--count N] [--turns N]
+
+Without --kafka it starts a broker of its own (scripts/kafka) and stops it. The clients take turns,
+so that what else the machine does meets both; the table holds the median of the turns. Nothing
+here is faster than the broker's own disk: sends are acknowledged by all replicas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+warnings.simplefilter("ignore", DeprecationWarning)
+
+from consumers.log.base import Log, Message, Reader, TopicSpec  # noqa: E402
+from consumers.log.confluent.log import ConfluentLog  # noqa: E402
+from consumers.log.kafka import KafkaLog  # noqa: E402
+
+VALUE = bytes(1000)
+MANY = 1_000
+PARTITIONS = 64
+CLIENTS: Mapping[str, Callable[[str], Log]] = {
+    "kafka-python": lambda where: KafkaLog(where, client_id="measure"),
+    "confluent-kafka": lambda where: ConfluentLog(where, client_id="measure"),
+}
+UNITS = {
+    "one acknowledged send, p50": "ms",
+    "one acknowledged send, p99": "ms",
+    "1,000 messages of 1 KB in one send": "ms",
+    "from a send to the member that polls, p50": "ms",
+    "bounds of a partition, p50": "ms",
+    "ends of 64 partitions, p50": "ms",
+    "a record anywhere in the log, p50": "ms",
+    "100,000 records read by a member": "s",
+}
+
+
+def milliseconds(call: Callable[[], object], count: int) -> list[float]:
+    """Return how long each of ``count`` calls took, sorted."""
+    found = []
+    for _ in range(count):
+        started = time.perf_counter()
+        call()
+        found.append((time.perf_counter() - started) * 1000)
+    return sorted(found)
+
+
+def measure(log: Log, count: int) -> dict[str, float]:
+    """Return the figures of one client."""
+    topic = TopicSpec(f"measure-{uuid.uuid4().hex[:8]}", 1)
+    wide = TopicSpec(f"measure-{uuid.uuid4().hex[:8]}", PARTITIONS)
+    log.ensure_topics([topic, wide])
+    one = [Message(topic.name, b"key", VALUE)]
+    producer, reader = log.producer(), log.reader()
+    milliseconds(lambda: producer.append(one), 50)  # connections, and the first batch's extra
+    sends = milliseconds(lambda: producer.append(one), count)
+    many = milliseconds(lambda: producer.append(one * MANY), 5)
+    [partition] = reader.partitions(topic.name)
+    partitions = reader.partitions(wide.name)
+    milliseconds(lambda: reader.ends(partitions), 5)
+    few = max(count // 10, 20)
+    names = iter(UNITS)
+    figures = (
+        sends[count // 2],
+        sends[int(count * 0.99)],
+        statistics.median(many),
+        _delivery(log, topic.name, few),
+        statistics.median(milliseconds(lambda: reader.bounds(partition), few)),
+        statistics.median(milliseconds(lambda: reader.ends(partitions), few)),
+        _anywhere(reader, topic.name, few),
+        _throughput(log, topic.name),
+    )
+    producer.close()
+    reader.close()
+    return {next(names): figure for figure in figures}
+
+
+def _delivery(log: Log, topic: str, count: int) -> float:
+    """Return the median time from before a send until a member of a group has the record."""
+    consumer, producer = log.consumer(f"g-{uuid.uuid4().hex}", [topic]), log.producer()
+    while not (assigned := consumer.take_assigned()):
+        consumer.poll(0.1, 100)
+    [partition] = assigned
+    consumer.seek(partition, consumer.bounds(partition).end)
+    found = []
+    for _ in range(count):
+        started = time.perf_counter()
+        flush = producer.begin([Message(topic, b"key", VALUE)])
+        while not consumer.poll(0.1, 100):
+            pass
+        found.append((time.perf_counter() - started) * 1000)
+        flush.wait()
+    consumer.close()
+    producer.close()
+    return statistics.median(found)
+
+
+def _anywhere(reader: Reader, topic: str, count: int) -> float:
+    """Return the median time to read one record at an offset that was not read before."""
+    [partition] = reader.partitions(topic)
+    offsets = iter(range(7, 7 + 11 * count, 11))
+    return statistics.median(
+        milliseconds(lambda: reader.read(partition, next(offsets), 10.0, 1), count)
+    )
+
+
+def _throughput(log: Log, topic: str) -> float:
+    """Return the seconds that a member takes for 100,000 records, the same ones many times."""
+    consumer = log.consumer(f"g-{uuid.uuid4().hex}", [topic])
+    while not (assigned := consumer.take_assigned()):
+        consumer.poll(0.1, 100)
+    [partition] = assigned
+    end, read = consumer.bounds(partition).end, 0
+    started = time.perf_counter()
+    while read < 100_000:
+        consumer.seek(partition, 0)
+        after = 0
+        while after < end:
+            if records := consumer.poll(1.0, 256):
+                read, after = read + len(records), records[-1].offset + 1
+    taken = (time.perf_counter() - started) * 100_000 / read
+    consumer.close()
+    return taken
+
+
+@contextlib.contextmanager
+def broker(given: str | None) -> Iterator[str]:
+    """Yield the address of a broker: the one that is given, or one of our own."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as data:
+        script = [sys.executable, str(ROOT / "scripts" / "kafka")]
+        started = subprocess.run(
+            [*script, "start", "--port", "0", "--data", data],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        try:
+            yield started.stdout.strip()
+        finally:
+            subprocess.run([*script, "stop", "--data", data], check=True, capture_output=True)
+
+
+def main() -> None:
+    """Measure and print a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kafka", metavar="HOST:PORT")
+    parser.add_argument("--count", type=int, default=2_000)
+    parser.add_argument("--turns", type=int, default=3)
+    given = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in CLIENTS}
+    with broker(given.kafka) as where:
+        for _ in range(given.turns):
+            for name, make in CLIENTS.items():
+                log = make(where)
+                found[name].append(measure(log, given.count))
+                log.close()
+    print(f"| | {' | '.join(CLIENTS)} |\n|---|{'---|' * len(CLIENTS)}")
+    for figure, unit in UNITS.items():
+        cells = []
+        for name in CLIENTS:
+            turns = [turn[figure] for turn in found[name]]
+            cells.append(
+                f"{statistics.median(turns):.2f} {unit} ({min(turns):.2f} to {max(turns):.2f})"
+            )
+        print(f"| {figure} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

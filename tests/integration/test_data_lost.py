@@ -1,0 +1,260 @@
+"""Rows that were in the store alone: DATA_LOST, until the model is registered again with --replace.
+
+Requests wait meanwhile, and get their final receipts; no row whose deletion was decided comes back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from consumers import topics
+from consumers.commits.replay import StoreTooOld
+from consumers.commits.sealing import KeyUnknown, SealKeys
+from consumers.log.memory import MemoryLog
+from engine.errors import CorruptState, ModelExists
+from engine.store.head import LimitsRecord
+from engine.store.keys import shard_of
+from engine.store.partition import commit_partition
+from tests.support.invariants import check_theta, ledger_of
+from tests.support.platform import Platform, config_of, row_ids, training_data
+from tests.support.stores import backup, neighbour_of, restore, wipe
+
+
+def settle(platform: Platform) -> None:
+    """Fold, and decide what there is."""
+    platform.pair[0].recover()
+    platform.drain()
+
+
+def lose_rows(platform: Platform, *rows: str) -> None:
+    """Remove row records, and nothing else."""
+    live = platform.load().generation_keys
+    for row in rows:
+        assert platform.raw().hdel(live.rows(shard_of(row)), row) == 1
+
+
+def check_numbers(platform: Platform) -> None:
+    """Check that the published versions are one dense, linked chain that ends in the store's."""
+    versions = platform.versions()
+    assert [version.version for version in versions] == list(range(len(versions)))
+    links = [version.prev_digest for version in versions]
+    assert links == ["", *(version.digest for version in versions[:-1])]
+    state = platform.load()
+    assert (state.version, state.digest) == (versions[-1].version, versions[-1].digest)
+
+
+@pytest.mark.parametrize("lost", ["some rows", "a shard", "everything"])
+def test_requests_wait_until_the_model_is_registered_again(memory: Platform, lost: str) -> None:
+    memory.register("m", budget=10.0)
+    other = neighbour_of("m")
+    memory.register(other, budget=10.0)
+    first = memory.send_index("m", 0)
+    memory.drain()
+    before = memory.versions()
+    if lost == "everything":
+        wipe(memory, "m")
+    elif lost == "a shard":
+        memory.raw().delete(memory.load().generation_keys.rows(3))
+    else:
+        lose_rows(memory, "row-5", "row-6")
+    settle(memory)
+    there = memory.send_index("m", 7)
+    gone = memory.send_index("m", 5)
+    again = memory.send_index("m", 0, request_id=first)
+    beside = memory.send_index(other, 1)
+    memory.drain()
+    for request in (there, gone):
+        assert memory.statuses(request) == ["DEFERRED"]
+        [receipt] = [r for r in memory.receipts() if r.request_id == request]
+        assert receipt.code == "DATA_LOST"
+        assert "--replace" in (receipt.detail or "")
+    assert set(memory.statuses(again)) == {"APPLIED"}
+    if lost == "everything":  # of the partition's models
+        assert memory.statuses(beside, other) == ["DEFERRED"]
+    else:
+        assert memory.final(beside, other).status == "APPLIED"
+    assert memory.versions() == before
+    with pytest.raises(ModelExists, match="--replace"):
+        memory.register("m", budget=10.0)
+    done = memory.register("m", budget=10.0, replace_model=True)
+    assert done.left_out == 1
+    settle(memory)
+    assert {memory.final(one).status for one in (there, gone)} == {"APPLIED"}
+    assert ledger_of(memory).keys() == {"row-0", "row-5", "row-7"}
+    assert memory.load().meta.rows_live == 117
+    check_theta(memory, "m", 1e-8)
+    check_numbers(memory)
+    late = memory.send_index("m", 9)
+    memory.drain()
+    assert memory.final(late).status == "APPLIED"
+
+
+def test_a_model_of_which_only_deleted_rows_are_missing_has_lost_nothing(memory: Platform) -> None:
+    memory.register("m", budget=10.0)
+    early = backup(memory, "m")
+    memory.send_index("m", 5, 6)
+    memory.drain()
+    restore(memory, early, "m")
+    lose_rows(memory, "row-5", "row-6")
+    settle(memory)
+    request = memory.send_index("m", 7)
+    memory.drain()
+    assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
+    assert ledger_of(memory).keys() == {"row-5", "row-6", "row-7"}
+
+
+def test_rows_that_come_back_end_the_loss(memory: Platform) -> None:
+    """A part of the store was restored by hand: DATA_LOST is worked out, never stored."""
+    memory.register("m", budget=10.0)
+    live = memory.load().generation_keys
+    record = memory.raw().hget(live.rows(shard_of("row-5")), "row-5")
+    lose_rows(memory, "row-5")
+    settle(memory)
+    request = memory.send_index("m", 7)
+    memory.turn_until_decided(1)
+    assert memory.statuses(request) == ["DEFERRED"]
+    assert isinstance(record, bytes)
+    memory.raw().hset(live.rows(shard_of("row-5")), "row-5", record)
+    settle(memory)
+    later = memory.send_index("m", 8)
+    memory.drain()
+    assert memory.final(later).status == "APPLIED"
+
+
+def test_a_wiped_store_and_a_file_of_rows_never_bring_a_deleted_row_back(
+    memory: Platform,
+) -> None:
+    """The ledger comes from the commits that are retained; a file holds the key that seals them."""
+    memory.register("m", budget=10.0)
+    for i in range(4):
+        memory.send_index("m", i)
+        memory.drain()
+    wipe(memory)
+    done = memory.register("m", budget=10.0, replace_model=True)
+    assert done.left_out == 4
+    settle(memory)
+    assert ledger_of(memory).keys() == {f"row-{i}" for i in range(4)}
+    assert memory.load().meta.rows_live == 116
+    check_theta(memory, "m", 1e-8)
+    check_numbers(memory)
+
+
+def test_with_another_key_a_wiped_store_is_not_replaced(memory: Platform) -> None:
+    """Its deletions would be forgotten: they are sealed in the log, and cannot be read."""
+    memory.register("m", budget=10.0)
+    memory.send_index("m", 1)
+    memory.drain()
+    wipe(memory)
+    right, memory.seals = memory.seals, SealKeys([bytes(32)])
+    with pytest.raises(KeyUnknown, match="LETHE_SEAL_KEY_FILE"):
+        memory.register("m", budget=10.0, replace_model=True)
+    memory.seals = right
+    assert memory.register("m", budget=10.0, replace_model=True).left_out == 1
+
+
+def expire(platform: Platform, model_id: str, keep: int) -> None:
+    """Let all but the last commits of a model's partition expire."""
+    assert isinstance(platform.log, MemoryLog)
+    partition = platform.reader.partitions(topics.COMMITS)[commit_partition(model_id)]
+    platform.log.trim(partition, platform.reader.bounds(partition).end - keep)
+
+
+def test_where_the_commits_have_expired_the_loss_is_accepted_aloud(memory: Platform) -> None:
+    memory.register("m", budget=10.0)
+    memory.send_index("m", 1, 2)
+    memory.drain()
+    wipe(memory)
+    expire(memory, "m", 0)
+    settle(memory)
+    with pytest.raises(CorruptState, match="--accept-forgotten"):
+        memory.register("m", budget=10.0)
+    with pytest.raises(CorruptState, match="--accept-forgotten"):
+        memory.register("m", budget=10.0, replace_model=True)
+    accept(memory)
+    settle(memory)
+    assert ledger_of(memory) == {}
+    check_numbers(memory)
+    request = memory.send_index("m", 3)
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    check_numbers(memory)
+
+
+def accept(platform: Platform) -> None:
+    """Register model m again, and accept that deletions are forgotten."""
+    data = platform.data["m"]
+    config = config_of(data, "m", "pru", 10.0, LimitsRecord())
+    platform.registrar().register(
+        config, training_data(data), replace_model=True, accept_forgotten=True
+    )
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_a_store_older_than_the_retained_commits_says_so(memory: Platform, keep: int) -> None:
+    memory.register("m", budget=10.0)
+    early = backup(memory, "m")
+    for i in range(5):
+        memory.send_index("m", i)
+        memory.drain()
+    before = memory.versions()
+    expire(memory, "m", keep)
+    restore(memory, early, "m")
+    memory.send_index("m", 50)
+    settle_some(memory)
+    assert memory.versions() == before
+    assert memory.load().version == 0
+    with pytest.raises(StoreTooOld, match="expired in between"):
+        memory.register("m", budget=10.0)
+    # What is retained of the ledger counts; what is not, a person has to answer for.
+    with pytest.raises(CorruptState, match="--accept-forgotten"):
+        memory.register("m", budget=10.0, replace_model=True)
+    accept(memory)
+    assert ledger_of(memory).keys() == {f"row-{i}" for i in range(5 - keep, 5)}
+    settle(memory)
+    check_numbers(memory)
+    late = memory.send_index("m", 60)
+    memory.drain()
+    assert memory.final(late).status == "APPLIED"
+    check_numbers(memory)
+
+
+def test_a_wiped_store_and_a_log_that_has_only_the_newest_commits_are_accepted_aloud(
+    memory: Platform,
+) -> None:
+    memory.register("m", budget=10.0)
+    for i in range(5):
+        memory.send_index("m", i)
+        memory.drain()
+    expire(memory, "m", 2)
+    wipe(memory)
+    settle_some(memory)
+    # Two deletions are retained; of the three before them nobody knows.
+    with pytest.raises(CorruptState, match="--accept-forgotten"):
+        memory.register("m", budget=10.0, replace_model=True)
+    accept(memory)
+    assert ledger_of(memory).keys() == {"row-3", "row-4"}
+    settle(memory)
+    check_numbers(memory)
+    late = memory.send_index("m", 60)
+    memory.drain()
+    assert memory.final(late).status == "APPLIED"
+    check_numbers(memory)
+
+
+def settle_some(platform: Platform) -> None:
+    """Fold and take some turns: a halted model never drains."""
+    platform.pair[0].recover()
+    for _ in range(5):
+        platform.turn(platform.pair[0])
+
+
+def test_a_refused_replacement_leaves_no_row_in_the_store(memory: Platform) -> None:
+    memory.register("m", budget=10.0)
+    memory.send("m", *row_ids(memory.data["m"])[:5])
+    memory.drain()
+    keys = set(memory.raw().keys("lethe:{*}:m:*"))
+    with pytest.raises(ModelExists):
+        memory.register("m", budget=10.0)
+    assert set(memory.raw().keys("lethe:{*}:m:*")) == keys
+    assert not np.isnan(memory.load().stream.published).any()

@@ -1,0 +1,1 @@
+"""Programs that know nothing of the product, and must agree with it."""

@@ -1,0 +1,29 @@
+"""Where a worker goes on in a partition of requests, and when it must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumers.log.base import Bounds, Partition
+from consumers.start_offset import start_offset
+from engine.errors import LogReset
+
+PARTITION = Partition("lethe.deletions", "topic-id", 3)
+
+
+def test_without_a_watermark_reading_begins_at_the_beginning() -> None:
+    assert start_offset(PARTITION, None, Bounds(17, 20)) == 17
+
+
+def test_reading_goes_on_at_the_watermark_also_when_everything_before_it_is_gone() -> None:
+    assert start_offset(PARTITION, 20, Bounds(20, 20)) == 20
+
+
+def test_a_log_that_ends_before_the_watermark_halts() -> None:
+    with pytest.raises(LogReset, match=r"lethe.deletions/3 ends at offset 5"):
+        start_offset(PARTITION, 6, Bounds(0, 5))
+
+
+def test_records_removed_before_they_were_decided_halt_and_are_counted() -> None:
+    with pytest.raises(LogReset, match="4 records were removed before they were decided"):
+        start_offset(PARTITION, 6, Bounds(10, 15))
