@@ -54,13 +54,19 @@ class Bench:
     """One run: measures sections and collects records."""
 
     def __init__(
-        self, *, quick: bool, seed: int, wanted: Iterable[str], directory: Path, **floor: int
+        self,
+        *,
+        quick: bool,
+        seed: int,
+        wanted: Iterable[str],
+        directory: Path,
+        floor: against_floor.Plan,
     ) -> None:
         self.quick = quick
         self.seed = seed
         self.wanted = frozenset(wanted)
         self.directory = directory
-        self.floor = against_floor.QUICK if quick else against_floor.Plan(**floor)
+        self.floor = against_floor.QUICK if quick else floor
         self.records: list[Record] = []
         self.notes: list[str] = []
 
@@ -163,8 +169,7 @@ def main(arguments: list[str]) -> int:
             seed=chosen.seed,
             wanted=chosen.only or SECTIONS,
             directory=directory,
-            runs=chosen.runs,
-            loop_models=chosen.loop_models,
+            floor=against_floor.Plan(runs=chosen.runs, loop_models=chosen.loop_models),
         )
         machine = facts()  # the load is that of others: taken before the bench adds its own
         bench.run()

@@ -21,10 +21,12 @@ from benchmarks.synthetic import model_id, register_model, row_id
 from threadpoolctl import threadpool_limits
 
 from consumers import topics
+from consumers.commits.sealing import SealKeys
 from consumers.deletion_worker import DeletionWorker
 from consumers.embedded import EmbeddedValkey
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog
+from consumers.registration import Registrar
 from engine.objective import Kind
 from engine.store.connection import Barrier, connect
 from engine.store.row_keys import RowKeys
@@ -40,19 +42,19 @@ class Side:
     def __init__(self, url: str, keys_url: str | None) -> None:
         client = connect(url)
         keys = None if keys_url is None else RowKeys(connect(keys_url))
-        self.store = ModelStore(client, Barrier(client, relaxed=False), keys)
+        store = ModelStore(client, Barrier(client, required=True), keys)
         log = MemoryLog()
         log.ensure_topics(topics.specs(1))
-        self.producer, self.reader = log.producer(), log.reader()
-        self.worker = DeletionWorker(log, self.store)
+        self.producer = log.producer()
+        seals = SealKeys([bytes(32)])
+        self.registrar = Registrar(store, self.producer, log.reader(), seals)
+        self.worker = DeletionWorker(log, store, seals)
         self.worker.run_once(0.0)
 
     def register(self, d: int) -> float:
         """Register a model of d features; return the seconds."""
         begin = time.perf_counter()
-        register_model(
-            self.store, self.producer, self.reader, model_id(d), Kind.LINEAR, N, d, seed=1
-        )
+        register_model(self.registrar, model_id(d), Kind.LINEAR, N, d, seed=1)
         return time.perf_counter() - begin
 
     def delete(self, d: int, name: str, rows: range) -> float:

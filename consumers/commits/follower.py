@@ -106,8 +106,8 @@ class Follower:
         self._lost[index] = folded.lost
         self._again[index] = time.monotonic() + LATE_SECONDS
         self._metrics.folds.inc()
-        for model_id, error in folded.halted.items():
-            self._halt(model_id, error)
+        for model_id, why in folded.halted.items():
+            self._halt(model_id, why)
         if folded.applied or folded.published or folded.lost:
             self._logger.info(
                 "commits folded",

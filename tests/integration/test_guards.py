@@ -493,7 +493,12 @@ def test_a_registration_is_durable_before_it_is_appended(
     """Its rows are in the store alone."""
     seen: list[str] = []
     waits = memory.store.wait_durable
-    monkeypatch.setattr(memory.store, "wait_durable", lambda: (seen.append("durable"), waits()))
+
+    def wait() -> None:
+        seen.append("durable")
+        waits()
+
+    monkeypatch.setattr(memory.store, "wait_durable", wait)
     memory.register("m", budget=10.0, at_step=seen.append)
     appended = seen.index(Step.REGISTER_APPEND)
     staged = max(i for i, what in enumerate(seen) if what == Step.REGISTER_STAGE)
