@@ -188,6 +188,9 @@ class Registrar:
             if state is None or not state.registered:
                 raise unknown(model_id)
             self._seals.check(model_id, state.seal)
+            if state.opening is None:  # its registration died: say which requests were the model's
+                self._publish(self._open(model_id))
+                continue
             transition = unregistration(state, self._now())
             sealed = self._append(transition)
             if sealed is None:
@@ -269,11 +272,11 @@ class Registrar:
                 staging.stage_subjects(store.client, candidate.dataset, subjects)
             try:
                 candidate = replace(candidate, state=self._onto(candidate, before))
-            except InvalidData:
+                staging.mark_complete(store.client, candidate.where, candidate.digest)
+                transition = self._transition(candidate, before, members)
+            except (InvalidData, CorruptState):
                 self._discard(candidate)
                 raise
-            staging.mark_complete(store.client, candidate.where, candidate.digest)
-            transition = self._transition(candidate, before, members)
             store.wait_durable()
             self._at_step(Step.REGISTER_APPEND)
             sealed = self._append(transition)
@@ -292,7 +295,9 @@ class Registrar:
         opened = self._open(keys.model_id)
         self._at_step(Step.REGISTER_FINISH)
         self._publish([*sealed, *opened])
-        staging.sweep_registrations(store.client, keys, store.row_keys)
+        staging.sweep_registrations(
+            store.client, keys, store.row_keys, seconds=staging.TIME_TO_LIVE
+        )
         return store.load_model(keys.model_id)
 
     def _append(self, transition: Transition) -> Sealed | None:

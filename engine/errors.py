@@ -99,12 +99,6 @@ class CommitConflict(LetheError):
     code = "COMMIT_CONFLICT"
 
 
-class VersionFork(LetheError):
-    """Published history and stored state disagree; the model halts until a person looks."""
-
-    code = "VERSION_FORK"
-
-
 class BrokenChain(LetheError):
     """A version does not link to the one before it, or its digest does not match its content."""
 

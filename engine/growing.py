@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,6 +46,10 @@ class GrowingRows:
 
     def __len__(self) -> int:
         return self.length
+
+    def __reduce__(self) -> tuple[Callable[[Array], GrowingRows], tuple[Array]]:
+        """Say how it is copied and pickled: its rows alone, into a buffer of the copy's own."""
+        return GrowingRows.of, (self.array,)
 
     @property
     def array(self) -> Array:

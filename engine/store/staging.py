@@ -186,7 +186,7 @@ def sweep_registrations(
     keys: ModelKeys,
     row_keys: RowKeys | None = None,
     *,
-    seconds: int = 0,
+    seconds: int,
 ) -> int:
     """Remove what registrations staged that can never become live; return how many there were.
 

@@ -293,10 +293,11 @@ def test_commits_that_were_made_again_halt_their_models(platform: Platform) -> N
     platform.log.delete_topic(topics.COMMITS)
     platform.log.ensure_topics(topics.specs(2))
     worker = platform.pair[0]
-    waiting = {model: platform.send(model, "row-1") for model in ("m", "nobody")}
+    unknown = next(f"u{i}" for i in range(99) if commit_partition(f"u{i}") == HERE)
+    waiting = {model: platform.send(model, "row-1") for model in ("m", unknown)}
     worker.recover()
     turns(platform, worker)
-    assert {"m", OTHER, "nobody"} <= worker._halts._reasons.keys()
+    assert {"m", OTHER, unknown} <= worker._halts._reasons.keys()
     reason = worker._halts._reasons["m"]
     assert re.search(r"was made again.*lethe recover", reason)
     assert "\n" not in reason

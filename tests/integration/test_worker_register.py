@@ -284,7 +284,8 @@ def test_a_registration_that_was_never_appended_is_no_model(memory: Platform) ->
     assert memory.raw().hlen(ModelKeys("m").stagings) == 1
     memory.register("m")
     assert memory.store.model_ids() == ["m"]
-    # What the first one staged can never become live, and is gone
+    # What the first one staged can never become live, and goes when its registration is over
+    assert staging.sweep_registrations(memory.store.client, ModelKeys("m"), seconds=0) == 1
     assert memory.raw().hlen(ModelKeys("m").stagings) == 0
     live = memory.load().rows
     staged = [key for key in memory.raw().keys("lethe:{*}:m:gen:*") if live.encode() not in key]
@@ -317,7 +318,7 @@ def test_a_replacement_whose_append_lands_late_finds_what_it_staged(memory: Plat
     memory.drain()
     assert memory.final(request).status == "APPLIED"
     assert memory.load().meta.rows_live == 119
-    assert staging.sweep_registrations(memory.store.client, ModelKeys("m")) == 1
+    assert staging.sweep_registrations(memory.store.client, ModelKeys("m"), seconds=0) == 1
     check_model(memory)
 
 

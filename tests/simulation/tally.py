@@ -127,6 +127,6 @@ def listen(counted: Callable[[str], None], noted: Callable[[str], None]) -> None
 
     structlog.configure(
         processors=[count],
-        wrapper_class=structlog.make_filtering_bound_logger("INFO"),
+        wrapper_class=structlog.make_filtering_bound_logger("DEBUG"),
         cache_logger_on_first_use=False,
     )

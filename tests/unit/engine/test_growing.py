@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy, deepcopy
+
 import numpy as np
 import pytest
 
@@ -44,3 +47,14 @@ def test_appending_one_row_at_a_time_seldom_copies() -> None:
         buffers.add(rows.array.__array_interface__["data"][0])
     assert rows.array[:, 0].tolist() == [float(i) for i in range(1000)]
     assert len(buffers) <= 8
+
+
+@pytest.mark.parametrize("copied", [copy, deepcopy])
+def test_a_copy_has_a_buffer_of_its_own(copied: Callable[[GrowingRows], GrowingRows]) -> None:
+    base = GrowingRows.of(np.ones((2, 3)))
+    other = copied(base)
+    left, right = base.append(np.full((1, 3), 2.0)), other.append(np.full((1, 3), 3.0))
+    assert left.array[2].tolist() == [2.0] * 3
+    assert right.array.tolist() == [[1.0] * 3, [1.0] * 3, [3.0] * 3]
+    with pytest.raises(ValueError, match="read-only"):
+        right.array[0, 0] = 5.0
