@@ -15,6 +15,8 @@ from consumers.telemetry import Logger
 from consumers.validate import Refreshed, Refused, Valid, Validated
 from engine.store.state import ModelState
 
+_NAMED = 16  # request ids in the line of a commit; all are told one by one at DEBUG
+
 
 def report_state(metrics: Metrics, state: ModelState) -> None:
     """Set the gauges of a model."""
@@ -51,6 +53,7 @@ def report_decisions(
         metrics.step_seconds.observe(processed.seconds)
     statuses = {answer.receipt.request_id: answer.receipt.status for answer in commit.answers}
     decided: Counter[str] = Counter()
+    ids: list[str] = []
     for item in records:
         if isinstance(item, Refreshed):
             continue
@@ -59,6 +62,7 @@ def report_decisions(
             continue  # a dead letter and no more: `report_strangers`
         status = statuses.get(request_id, "REPEATED")
         decided[status] += 1
+        ids.append(request_id)
         logger.debug(
             "record decided",
             action="decide",
@@ -81,6 +85,7 @@ def report_decisions(
         offset=sealed.place.offset,
         rows=len(commit.erased),
         requests=dict(decided),
+        request_ids=ids[:_NAMED],
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from engine.store.partition import commit_partition
 from tests.acceptance.audited import FIT
 from tests.acceptance.lethe import Within
 from tests.acceptance.training import write
@@ -58,6 +59,11 @@ def test_receipts_that_kafka_has_removed_are_audited_from_the_state_and_missed_w
     story = lethe("receipt", "r0", "--row", "u0", "--json").document
     assert set(results(sound).values()) == {"OK"}
     assert story["asked"]["rows"] == 1
+    commit, version = story["commit"], story["version"]
+    assert (commit["commit"], commit["prev"]) == (version["commit"], version["commit_prev"])
+    assert commit["opened"] is True
+    place = f"lethe.commits/{commit_partition('m')} at offset {commit['offset']}"
+    assert commit["place"] == place
     assert story["receipts"][0]["signature"]["valid"] is True
     assert (story["ok"], story["rows"], story["erased"]["done"]) == (True, {"u0": True}, True)
 

@@ -62,7 +62,7 @@ def test_a_worker_answers_those_who_wait_and_leaves_on_sigterm(lethe: Lethe) -> 
     assert json.loads(out)["state"] == "stopped"
     lines = [json.loads(line) for line in err.splitlines()]
     assert all("action" in line for line in lines)
-    assert applied["request_id"] in {line.get("request_id") for line in lines}
+    assert applied["request_id"] in {r for line in lines for r in line.get("request_ids", ())}
 
 
 def test_the_same_request_again_brings_the_same_receipt(lethe: Lethe) -> None:

@@ -302,16 +302,18 @@ def test_append_returns_where_each_message_lies(bench: Bench) -> None:
     ]
     placed = producer.append(sent)
     placed = [*placed, *producer.append(sent)]
-    found: dict[Appended, Record] = {}
+    found: dict[tuple[Partition, int | None], Record] = {}
     for topic in (one, two):
         for partition in reader.partitions(topic):
             offset, end = 0, reader.bounds(partition).end
             while offset < end:
                 records, offset = reader.read(partition, offset, WAIT, 100)
-                found |= {Appended(partition, record.offset): record for record in records}
+                found |= {(partition, record.offset): record for record in records}
     assert len(found) == len(placed) == 2 * len(sent)
     for message, place in zip([*sent, *sent], placed, strict=True):
-        assert (found[place].key, found[place].value) == (message.key, message.value)
+        record = found[place.partition, place.offset]
+        assert (record.key, record.value) == (message.key, message.value)
+        assert place.leader_epoch in (None, record.leader_epoch)
         if message.partition is None:
             assert place.partition == reader.partition_for(message.topic, message.key)
         else:
