@@ -32,7 +32,6 @@ from consumers.transition import Origin, Transition, commit_of
 from consumers.validate import Refreshed, Refused, Valid, Validated
 from engine.errors import CorruptState
 from engine.store.lookup import Asked
-from engine.store.partition import commit_partition
 from engine.store.resample import with_enough_sentinels
 from engine.store.row_keys import no_key
 from engine.store.state import ModelState
@@ -228,7 +227,7 @@ class BatchProcessor:
     def _known(self, group: Group, out: Round) -> ModelState | None:
         """Return the state that a group's requests are decided on; answer what precedes it."""
         try:
-            self._follower.follow([commit_partition(group.model_id)])
+            self._follower.follow_model(group.model_id)
             state = self.state(group.model_id)
             if state is None or not state.registered:
                 self._follower.read_on(group.model_id)

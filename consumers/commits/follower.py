@@ -91,6 +91,19 @@ class Follower:
             if self._journal.followed(index) is None:
                 self._follow(index)
 
+    def follow_model(self, model_id: str) -> None:
+        """Fold the partition of a model that is asked for, unless it was read to its end already.
+
+        Raises
+        ------
+        LogReset
+            The partition has lost commits: nobody knows which models there are.
+        """
+        index = commit_partition(model_id)
+        self.follow([index])
+        if index in self._reset:
+            raise self._reset[index]
+
     def _follow(self, index: int) -> None:
         begin = time.perf_counter()
         self._reset.pop(index, None)
@@ -148,12 +161,10 @@ class Follower:
         Raises
         ------
         LogReset
-            The partition has lost commits: nobody knows which models there are.
+            As `follow_model`.
         """
+        self.follow_model(model_id)
         index = commit_partition(model_id)
-        self.follow([index])
-        if index in self._reset:
-            raise self._reset[index]
         if index not in self._read_on:
             self._read_on.add(index)
             self._catch_up([index])

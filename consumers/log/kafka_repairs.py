@@ -48,8 +48,8 @@ class SleepingClient(KafkaNetClient):  # type: ignore[misc]  # kafka-python has 
     """A client whose thread can be left asleep while messages are handed over.
 
     A producer wakes it for every message that begins a batch. It takes the interpreter from who is
-    still handing over the others, and sends many small batches instead of one.
-    (`test_a_flush_is_one_batch_of_each_partition`)
+    still handing over the others, and sends more batches than it has to.
+    (`test_a_flush_wakes_the_client_once`)
     """
 
     _asleep = False

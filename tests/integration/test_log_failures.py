@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -305,3 +306,32 @@ def test_a_header_name_that_is_no_text_harms_nobody(
     for record in found[1:-1]:
         assert record.headers == (mended if client == "kafka-python" else ((odd_headers, b""),))
     assert found[-1].headers == (("last", b"3"),)
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_a_flush_wakes_the_client_once(
+    kafka_bootstrap: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many batches its messages begin: the thread that sends does not interrupt us."""
+    from kafka.net.compat import KafkaNetClient
+
+    topic = topic_prefix + "t"
+    log = kafka_log(kafka_bootstrap)
+    log.ensure_topics([TopicSpec(topic, 4)])
+    producer = log.producer()
+    messages = [Message(topic, b"k", b"v" * 200, (), i % 4) for i in range(400)]
+    producer.publish(messages)  # connects
+    woken: list[int] = []
+    wakeup = KafkaNetClient.wakeup
+
+    def counted(self: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            woken.append(1)
+        wakeup(self)
+
+    monkeypatch.setattr(KafkaNetClient, "wakeup", counted)
+    for flushes in range(1, 4):
+        assert len(producer.begin(messages).wait(WAIT)) == 400
+        assert len(woken) == flushes
+    producer.close()
