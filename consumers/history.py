@@ -121,6 +121,22 @@ def newest_version(reader: Reader, model_id: str) -> Version | None:
     return newest
 
 
+def versioned_models(reader: Reader) -> frozenset[str]:
+    """Return the models of which versions were published. Cost: one pass over the topic."""
+    names: set[str] = set()
+    for partition in reader.partitions(topics.VERSIONS):
+        bounds = reader.bounds(partition)
+        offset = bounds.begin
+        while offset < bounds.end:
+            records, after = reader.read(partition, offset, _READ_SECONDS, _BATCH)
+            found = (_version_of(record) for record in records)
+            names.update(version.model_id for version in found if version is not None)
+            if after == offset:
+                break
+            offset = after
+    return frozenset(names)
+
+
 def _version_of(record: Record) -> Version | None:
     try:
         return Version.read(record.value or b"")

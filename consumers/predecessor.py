@@ -68,9 +68,10 @@ def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecess
     if published is None:
         return before
     if published.version <= before.version and accept:
-        # Of a commit without its configuration the digest of its version is not known.
-        unlinked = not before.digest and published.version == before.version
-        return replace(before, digest=published.digest) if unlinked else before
+        # The digest of a version is not known from the open part of its commit. One that was not
+        # published by then never will be: its number is free.
+        unlinked = replace(before, version=published.version, digest=published.digest)
+        return before if before.digest else unlinked
     if not accept:
         raise CorruptState(
             f"model {before.keys.model_id!r}: version {published.version} was published, and "

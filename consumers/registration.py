@@ -220,7 +220,7 @@ class Registrar:
             before = read_predecessor(self._store.client, keys)
             if halt is not None or before.applied >= folded.followed.tail.offset:
                 break  # else the store has gone back since
-        if before.seal:
+        if before.seal and not accept:
             self._seals.check(keys.model_id, before.seal)
         if halt is not None and not (replace_model and isinstance(halt, _WAY_OUT)):
             raise halt
@@ -231,7 +231,9 @@ class Registrar:
         expired, gap = isinstance(halt, StoreTooOld), isinstance(halt, LogGap)
         before = replace(before, expired=expired, gap=gap)
         if known != before.head or before.applied < followed.tail.offset:
-            before = with_unapplied(before, self._reader, followed, self._seals, self._trusted)
+            before = with_unapplied(
+                before, self._reader, followed, self._seals, self._trusted, accept=accept
+            )
         if before.expired or before.head.commit < 0:
             before = forgotten(self._reader, before, accept=accept)
         return before

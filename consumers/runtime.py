@@ -64,10 +64,11 @@ class Runtime:
         self._check_log(store)
         return store
 
-    def seals(self, store: ModelStore, *, make: bool = True) -> SealKeys:
+    def seals(self, store: ModelStore, *, make: bool = True, lost: bool = False) -> SealKeys:
         """Return what commits are sealed with: of a file, or of the store.
 
         With a file, the store's own secrets still open what they sealed before there was one.
+        ``lost``: a person has said that what they do not open is given up.
 
         Raises
         ------
@@ -87,7 +88,8 @@ class Runtime:
                 "the store has no secret that commits are sealed with: no model was registered "
                 "with it; or name it in LETHE_SEAL_KEY_FILE"
             )
-        check_opens(store, found)
+        if not lost:
+            check_opens(store, found)
         return found
 
     def signer(self) -> Callable[[], Signer | None]:

@@ -115,8 +115,9 @@ class CertifiedTerms(click.ParamType[Terms]):
 )  # fmt: skip
 @click.option(
     "--accept-forgotten", is_flag=True,
-    help="With --replace, where neither the store nor the log has the model's commits any more: go "
-    "on all the same. Which rows were deleted is forgotten, so FILE must have none of them.",
+    help="With --replace, where neither the store nor the log has the model's commits any more, or "
+    "their key is lost: go on all the same. Which rows were deleted is forgotten, so FILE must "
+    "have none of them.",
 )  # fmt: skip
 @global_options
 @click.pass_context
@@ -161,7 +162,9 @@ def register(ctx: click.Context, /, **given: Any) -> None:
         check_terms(config)
         with (
             open_runtime(settings) as runtime,
-            registrar(runtime, runtime.store(), report) as registering,
+            registrar(
+                runtime, runtime.store(), report, lost_keys=given["accept_forgotten"]
+            ) as registering,
         ):
             done = registering.register(
                 config,

@@ -16,15 +16,19 @@ Committing = TypeVar("Committing")
 
 
 @contextmanager
-def registrar(runtime: Runtime, store: ModelStore, progress: Progress) -> Iterator[Registrar]:
+def registrar(
+    runtime: Runtime, store: ModelStore, progress: Progress, *, lost_keys: bool = False
+) -> Iterator[Registrar]:
     """Return a registrar on the servers of a runtime; missing topics are created.
+
+    ``lost_keys``: what the keys here do not open is given up.
 
     Raises
     ------
     KeyUnknown
         The keys here do not open what models are at.
     """
-    with _committing(Registrar, runtime, store, progress) as made:
+    with _committing(Registrar, runtime, store, progress, lost_keys=lost_keys) as made:
         yield made
 
 
@@ -37,10 +41,15 @@ def recovery(runtime: Runtime, store: ModelStore, progress: Progress) -> Iterato
 
 @contextmanager
 def _committing(
-    make: Callable[..., Committing], runtime: Runtime, store: ModelStore, progress: Progress
+    make: Callable[..., Committing],
+    runtime: Runtime,
+    store: ModelStore,
+    progress: Progress,
+    *,
+    lost_keys: bool = False,
 ) -> Iterator[Committing]:
     runtime.ensure_topics()
-    seals = runtime.seals(store)
+    seals = runtime.seals(store, lost=lost_keys)
     with ExitStack() as stack:
         producer, reader = runtime.log.producer(), runtime.log.reader()
         stack.callback(producer.close)

@@ -22,10 +22,11 @@ from consumers.commits.journal import (
     read_records,
 )
 from consumers.commits.publish import messages_of, newest_parameters
-from consumers.commits.record import Framed, open_commit
-from consumers.commits.replay import Replay, parts_of, too_old
+from consumers.commits.record import UNOPENED, Framed, open_commit
+from consumers.commits.replay import Replay, forgotten, parts_of, too_old
 from consumers.commits.sealing import SealKeys
 from consumers.commits.shred import shred
+from consumers.history import versioned_models
 from consumers.log.base import Partition, Producer, Reader
 from consumers.progress import Progress, unseen
 from consumers.signing import TrustedKeys
@@ -36,6 +37,7 @@ from engine.store.apply import Applied, Change, Place
 from engine.store.cursors import PartitionCursors
 from engine.store.head import ModelConfig
 from engine.store.keys import PartitionKeys
+from engine.store.partition import commit_partition
 from engine.store.state import Head
 from engine.store.store import Answer, ModelStore, corrupt
 
@@ -126,6 +128,7 @@ class Fold:
         """
         self._progress = progress
         self._at_step = at_step
+        self._versioned: frozenset[str] | None = None
 
     def run(self, index: int) -> Folded:
         """Fold one commits partition.
@@ -156,12 +159,17 @@ class Fold:
         )
 
     def _cursors(self, keys: PartitionKeys, partition: Partition) -> PartitionCursors:
-        """Return the cursors of a partition, and begin them where there are none."""
+        """Return the cursors of a partition, and begin them where there are none.
+
+        A store without cursors is new, or was emptied: which models there were, versions tell.
+        """
         cursors = self._store.cursors.read(keys)
         if cursors.topic_id == "":
-            self._store.cursors.begin(
-                keys, partition.topic_id, self._reader.bounds(partition).begin
-            )
+            if self._versioned is None:
+                self._versioned = versioned_models(self._reader)
+            named = [one for one in self._versioned if commit_partition(one) == keys.index]
+            begin = self._reader.bounds(partition).begin
+            self._store.cursors.begin(keys, partition.topic_id, begin, named)
             return self._store.cursors.read(keys)
         if cursors.topic_id != partition.topic_id:
             raise LogReset(
@@ -199,6 +207,7 @@ class _One:
         self._end = end
         self._last = last
         self._halted = dict(halted)
+        self._headless: set[str] = set()
         self._configs: dict[str, ModelConfig] = {}
         self._applied = self._published = 0
         tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
@@ -235,7 +244,9 @@ class _One:
         self._publish(publish)
         self._finish(read)
         lost = frozenset(self._store.without_all_rows(self._keys))
-        return Folded(self._followed, self._halted, lost, self._applied, self._published)
+        gone = {m: forgotten(m) for m in self._headless if m not in counted.newest}
+        halted: Mapping[str, LetheError] = {**gone, **self._halted}
+        return Folded(self._followed, halted, lost, self._applied, self._published)
 
     # -- reading and judging --------------------------------------------------------------------
 
@@ -253,6 +264,7 @@ class _One:
         while True:
             models = {one.open.model_id for one in read} | set(self._store.models_in(self._keys))
             stored, cursors = self._store.heads(sorted(models), self._keys)
+            self._headless = models - stored.keys()
             if cursors.lowest < self._cursors.lowest:
                 raise _Moved({})
             heads: dict[str, Head] = {}
@@ -301,12 +313,14 @@ class _One:
             one = valid.get(record.offset)
             if one is None or framed is None or one.open.model_id in self._halted:
                 continue
-            commit = self._open(framed)
+            commit = self._open(one, framed, valid)
             if commit is not None:
                 place = self._place(one)
                 yield Sealed(commit, one.digest, one.open.key, place)
 
-    def _open(self, framed: Framed) -> Commit | None:
+    def _open(
+        self, one: OpenRecord, framed: Framed, valid: Mapping[int, OpenRecord]
+    ) -> Commit | None:
         model = framed.open.model_id
         try:
             config = self._configs.get(model)
@@ -317,10 +331,25 @@ class _One:
         except Unavailable:
             raise
         except LetheError as error:
+            if isinstance(error, UNOPENED) and self._given_up(one, valid):
+                return None
             self._halt(model, error)
             return None
         self._configs[model] = commit.meta.config
         return commit
+
+    def _given_up(self, one: OpenRecord, valid: Mapping[int, OpenRecord]) -> bool:
+        """Return whether a registration follows that goes on without what cannot be opened."""
+        for offset, later in valid.items():
+            ours = later.open.model_id == one.open.model_id and later.open.checkpoint
+            if not ours or offset <= one.offset:
+                continue
+            for _, framed in read_records(self._reader, self._partition, offset, offset + 1):
+                with suppress(CorruptState):
+                    commit = framed and open_commit(framed, self._seals, self._trusted, None)
+                    if commit and commit.kind is CommitKind.REGISTRATION:
+                        return True
+        return False
 
     def _halt(self, model_id: str, error: LetheError) -> None:
         """Let a model wait for a person; from now on the partition's cursors may pass it."""

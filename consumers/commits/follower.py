@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from consumers import topics
 from consumers.commits.fold import Fold
@@ -12,7 +12,7 @@ from consumers.log.base import Consumer, Reader
 from consumers.metrics import Metrics
 from consumers.state_cache import StateCache
 from consumers.telemetry import Logger
-from engine.errors import LogReset
+from engine.errors import LetheError, LogReset
 from engine.store.keys import PartitionKeys
 from engine.store.partition import COMMIT_PARTITIONS, commit_partition
 from engine.store.store import ModelStore
@@ -65,6 +65,7 @@ class Follower:
         self._halt = halt
         self._lost: dict[int, frozenset[str]] = {}
         self._reset: dict[int, LogReset] = {}
+        self._halted: dict[int, Mapping[str, LetheError]] = {}
         self._again: dict[int, float] = {}
         self._read_on: set[int] = set()
 
@@ -98,11 +99,15 @@ class Follower:
         ------
         LogReset
             The partition has lost commits: nobody knows which models there are.
+        LetheError
+            The fold has halted the model.
         """
         index = commit_partition(model_id)
         self.follow([index])
         if index in self._reset:
             raise self._reset[index]
+        if model_id in self._halted[index]:
+            raise self._halted[index][model_id]
 
     def _follow(self, index: int) -> None:
         begin = time.perf_counter()
@@ -116,7 +121,7 @@ class Follower:
             return
         self._journal.follow(index, folded.followed)
         self._states.renew(index, self._fold.states, folded.followed.heads)
-        self._lost[index] = folded.lost
+        self._lost[index], self._halted[index] = folded.lost, folded.halted
         self._again[index] = time.monotonic() + LATE_SECONDS
         self._metrics.folds.inc()
         for model_id, why in folded.halted.items():
@@ -160,14 +165,16 @@ class Follower:
 
         Raises
         ------
-        LogReset
+        LetheError
             As `follow_model`.
         """
-        self.follow_model(model_id)
         index = commit_partition(model_id)
         if index not in self._read_on:
             self._read_on.add(index)
-            self._catch_up([index])
+            self.follow([index])
+            if index not in self._reset:
+                self._catch_up([index])
+        self.follow_model(model_id)
 
     def to_send_again(self) -> list[int]:
         """Return the partitions whose newest parameters are due once more.

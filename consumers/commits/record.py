@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumers.commits.commit import Answer, Commit, CommitKind, Staged
-from consumers.commits.sealing import SealKeys
+from consumers.commits.sealing import KeyUnknown, SealKeys
 from consumers.events import Receipt, RefreshRequested, Version
 from consumers.signing import HEADER, Signer, TrustedKeys
 from engine.errors import CorruptState, FormatTooNew, Unauthenticated
@@ -58,6 +58,10 @@ class Untrusted(CorruptState):
     """A commit is not signed by a key that is trusted."""
 
     code = "UNTRUSTED"
+
+
+UNOPENED = (KeyUnknown, Untrusted)
+"""Why a commit that counts is not opened here, whatever is in it."""
 
 
 @dataclass(frozen=True, slots=True)

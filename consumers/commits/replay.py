@@ -40,6 +40,15 @@ def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> Sto
     )
 
 
+def forgotten(model_id: str) -> StoreTooOld:
+    """Return the error of a model that versions name, and neither the store nor a commit."""
+    return StoreTooOld(
+        f"model {model_id!r}: versions of it were published, the store has nothing of it, and its "
+        "commits have expired: which rows were deleted is forgotten. Restore a backup; or, with a "
+        "file that has none of them, `lethe register --replace --accept-forgotten`"
+    )
+
+
 class Replay:
     """Works out changes, in the order of the log, from the states that they lead to.
 

@@ -101,7 +101,7 @@ class SealKeys:
         if name not in self._secrets:
             raise KeyUnknown(
                 f"model {model_id!r}: a commit is sealed with key {name}, which this worker does "
-                "not have; add it to LETHE_SEAL_KEY_FILE"
+                "not have; add it to LETHE_SEAL_KEY_FILE, or see docs/operations.md if it is lost"
             )
         nonce, body = sealed[:_NONCE], sealed[_NONCE:]
         try:

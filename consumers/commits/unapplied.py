@@ -7,12 +7,12 @@ rows were deleted, which requests wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from consumers.commits.commit import Commit
 from consumers.commits.journal import Followed, Verdict, judge, read_records
-from consumers.commits.record import Framed, open_commit, peek_deleted
+from consumers.commits.record import UNOPENED, Framed, open_commit, peek_deleted
 from consumers.commits.sealing import SealKeys
 from consumers.log.base import Reader
 from consumers.signing import TrustedKeys
@@ -28,13 +28,16 @@ def with_unapplied(
     followed: Followed,
     seals: SealKeys,
     trusted: TrustedKeys | None,
+    *,
+    accept: bool,
 ) -> Predecessor:
     """Return a predecessor with what the commits beyond its head say.
 
     Raises
     ------
     CorruptState
-        A commit cannot be opened here: its deletions would be forgotten.
+        A commit cannot be opened here: its deletions would be forgotten, and nobody has accepted
+        that.
     """
     partition = followed.tail.partition
     begin = reader.bounds(partition).begin
@@ -42,20 +45,17 @@ def with_unapplied(
         if before.head.commit < 0 and framed.open.number > 0:
             before = replace(before, expired=True)  # the commits before it, and their deletions
         config = None if before.meta is None else before.meta.config
-        if config is None and not framed.open.checkpoint and framed.open.number > 0:
-            # Its configuration has expired with an earlier commit; its rows have not.
-            deleted = peek_deleted(framed, seals)
-            head = Head(framed.open.number, framed.digest)
-            version = before.version if framed.open.version is None else framed.open.version
-            before = replace(
-                before,
-                head=head,
-                version=version,
-                ledger=before.ledger | frozenset(deleted),
-                deletions=before.deletions + len(deleted),
-            )
-            continue
-        before = _after(before, open_commit(framed, seals, trusted, config), framed.digest)
+        try:
+            if config is None and not framed.open.checkpoint and framed.open.number > 0:
+                # Its configuration has expired with an earlier commit; its rows have not.
+                before = _after_open(before, framed, peek_deleted(framed, seals))
+            else:
+                commit = open_commit(framed, seals, trusted, config)
+                before = _after(before, commit, framed.digest)
+        except UNOPENED:
+            if not accept:
+                raise
+            before = replace(_after_open(before, framed, ()), expired=True)
     return before
 
 
@@ -117,6 +117,22 @@ def _continuing(
         if judge(framed.open, head, keys.partition.index) is Verdict.VALID:
             head = Head(framed.open.number, framed.digest)
             yield framed
+
+
+def _after_open(before: Predecessor, framed: Framed, deleted: Collection[str]) -> Predecessor:
+    """Return what follows a commit of which the open part is known, and which rows it deleted.
+
+    Of a version that it makes the digest is not known.
+    """
+    version = framed.open.version
+    return replace(
+        before,
+        head=Head(framed.open.number, framed.digest),
+        version=before.version if version is None else version,
+        digest=before.digest if version is None else "",
+        ledger=before.ledger | frozenset(deleted),
+        deletions=before.deletions + len(deleted),
+    )
 
 
 def _after(before: Predecessor, commit: Commit, digest: str) -> Predecessor:

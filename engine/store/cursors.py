@@ -117,13 +117,20 @@ class Cursors:
             },
         )
 
-    def begin(self, partition: PartitionKeys, topic_id: str, offset: int) -> None:
-        """Note which topic a partition's offsets are of, and where its first commits lie."""
+    def begin(
+        self, partition: PartitionKeys, topic_id: str, offset: int, models: Collection[str] = ()
+    ) -> None:
+        """Note which topic a partition's offsets are of, and where its first commits lie.
+
+        ``models`` were there before this store, or before it was emptied.
+        """
         with reachable(self._client):
-            self._client.hset(
-                partition.cursors,
-                mapping={"topic": topic_id, "apply": offset, "published": offset},
-            )
+            pipeline = self._client.pipeline(transaction=True)
+            if models:
+                pipeline.sadd(partition.models, *models)
+            fields: Any = {"topic": topic_id, "apply": offset, "published": offset}
+            pipeline.hset(partition.cursors, mapping=fields)
+            pipeline.execute()
 
     def restart(self, partition: PartitionKeys, topic_id: str, at: Pair) -> None:
         """Begin anew: the log lost commits, and a person has decided (`lethe recover`)."""

@@ -5,6 +5,8 @@ Requests wait meanwhile, and get their final receipts; no row whose deletion was
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -153,6 +155,37 @@ def test_with_another_key_a_wiped_store_is_not_replaced(memory: Platform) -> Non
     assert memory.register("m", budget=10.0, replace_model=True).left_out == 1
 
 
+def test_a_lost_key_is_accepted_aloud(memory: Platform) -> None:
+    """Who has lost the key for good goes on without what is sealed with it, also a fresh fold."""
+    memory.register("m", budget=10.0)
+    memory.send_index("m", 1)
+    memory.drain()
+    wipe(memory)
+    memory.pair[0].close()
+    memory.seals = SealKeys([bytes(32)])
+    memory._pair = memory.deletion_worker(), memory.pair[1]
+    waiting = memory.send_index("m", 7)
+    settle_some(memory)
+    assert "LETHE_SEAL_KEY_FILE" in memory.pair[0]._halts._reasons["m"]
+    accept(memory)
+    settle(memory)
+    assert memory.statuses(waiting) == ["REJECTED"]  # it came before the new opening
+    check_numbers(memory)
+    early = backup(memory, "m")
+    late = memory.send_index("m", 3)
+    memory.drain()
+    restore(memory, early, "m")
+    settle(memory)
+    assert memory.final(late).status == "APPLIED"
+    assert ledger_of(memory).keys() == {"row-3"}
+    check_numbers(memory)
+    wipe(memory)
+    settle(memory)
+    memory.register("m", budget=10.0, replace_model=True)
+    assert ledger_of(memory).keys() == {"row-3"}
+    check_numbers(memory)
+
+
 def expire(platform: Platform, model_id: str, keep: int) -> None:
     """Let all but the last commits of a model's partition expire."""
     assert isinstance(platform.log, MemoryLog)
@@ -166,7 +199,16 @@ def test_where_the_commits_have_expired_the_loss_is_accepted_aloud(memory: Platf
     memory.drain()
     wipe(memory)
     expire(memory, "m", 0)
-    settle(memory)
+    late = memory.send_index("m", 7)
+    stranger = memory.send("stranger", "row-1")
+    settle_some(memory)
+    # Its versions say that there was such a model: nobody is told that there is none.
+    assert memory.statuses(late) == []
+    assert re.search("--accept-forgotten", memory.pair[0]._halts._reasons["m"])
+    assert memory.final(stranger, "stranger").code == "UNKNOWN_MODEL"
+    memory.pair[0].recover()  # by now the store has cursors
+    settle_some(memory)
+    assert memory.statuses(late) == []
     with pytest.raises(CorruptState, match="--accept-forgotten"):
         memory.register("m", budget=10.0)
     with pytest.raises(CorruptState, match="--accept-forgotten"):
@@ -175,6 +217,8 @@ def test_where_the_commits_have_expired_the_loss_is_accepted_aloud(memory: Platf
     settle(memory)
     assert ledger_of(memory) == {}
     check_numbers(memory)
+    # It came before the model was opened again, and nobody knows of what came before.
+    assert memory.statuses(late) == ["REJECTED"]
     request = memory.send_index("m", 3)
     memory.drain()
     assert memory.final(request).status == "APPLIED"
