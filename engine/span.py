@@ -3,7 +3,9 @@
 The paper's PseudoInv (Algorithm 4) runs plain Gram-Schmidt and divides by zero on duplicated
 rows. Here each new block is projected off the basis, then factored by QR with column pivoting,
 which drops what is dependent; all of it twice, which is enough for orthogonality to rounding
-(Giraud, Langou, Rozloznik 2005).
+(Giraud, Langou, Rozloznik 2005). Rows that are far from dependent need no pivoting: the Cholesky
+factor of their Gram matrix, which takes a tenth of the time, is as good when it is applied twice
+(Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015).
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.linalg import cholesky, qr, solve_triangular
+from scipy.linalg import qr
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from engine.factor import EPS
 from engine.objective import Array, lengths, norm
 
 _ALMOST = 0.1  # of 1 / k: so near to the identity a Gram matrix has condition 1.3 at most
+_WELL = 1e3  # 1 / this is what is left of unit rows that are independent beyond doubt
 _SLACK = 16.0  # times eps sqrt(d): a relative length below this is rounding, not direction
 
 
@@ -47,10 +51,12 @@ def extend_basis(Q: Array, U: Array) -> Array:
     room = d - Q.shape[0]
     rest = _independent(_orthogonal(Q, rest), room)
     rest = _orthogonal(Q, rest)
-    if not _almost_orthonormal(rest):
+    gram = rest @ rest.T
+    if not _almost_identity(gram):
         # A row that was mostly rounding has lost its direction: look at ranks again.
         rest = _orthogonal(Q, _independent(rest, room))
-    return np.ascontiguousarray(_orthonormal(rest))
+        gram = rest @ rest.T
+    return np.ascontiguousarray(_orthonormal(rest, gram))
 
 
 def _direction(Q: Array, u: Array) -> Array:
@@ -74,6 +80,8 @@ def _direction(Q: Array, u: Array) -> Array:
 
 def _orthogonal(Q: Array, rows: Array) -> Array:
     """Return rows minus their projection onto Q."""
+    if len(Q) == 0:
+        return rows
     return rows - (rows @ Q.T) @ Q
 
 
@@ -81,6 +89,13 @@ def _independent(rows: Array, room: int) -> Array:
     """Return orthonormal rows of the same span, at most ``room``; dependent ones are dropped."""
     if len(rows) == 0:
         return rows
+    if len(rows) <= room:
+        L, failed = dpotrf(rows @ rows.T, lower=True)
+        inverse, singular = dtrtri(L, lower=True) if not failed else (L, failed)
+        # Their lengths were 1: what is left of them is no rounding. NaN does not pass.
+        if not singular and norm(inverse) <= _WELL:
+            alike: Array = inverse @ rows
+            return alike
     cut = _SLACK * EPS * np.sqrt(rows.shape[1])
     columns, R, _ = qr(rows.T, mode="economic", pivoting=True, check_finite=False)
     rank = int(np.count_nonzero(np.abs(np.diag(R)) > cut))
@@ -88,17 +103,18 @@ def _independent(rows: Array, room: int) -> Array:
     return independent
 
 
-def _almost_orthonormal(rows: Array) -> bool:
-    gram = rows @ rows.T
-    return len(rows) == 0 or bool(np.abs(gram - np.eye(len(rows))).max() <= _ALMOST / len(rows))
+def _almost_identity(gram: Array) -> bool:
+    k = len(gram)
+    return k == 0 or bool(np.abs(gram - np.eye(k)).max() <= _ALMOST / k)
 
 
-def _orthonormal(rows: Array) -> Array:
+def _orthonormal(rows: Array, gram: Array) -> Array:
     """Return almost orthonormal rows made orthonormal: by the factor of their Gram matrix."""
     if len(rows) == 0:
         return rows
-    factor = cholesky(rows @ rows.T, lower=True, check_finite=False)
-    made: Array = solve_triangular(factor, rows, lower=True, check_finite=False)
+    L, _ = dpotrf(gram, lower=True)
+    inverse, _ = dtrtri(L, lower=True)
+    made: Array = inverse @ rows
     return made
 
 
