@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from consumers import topics
 from consumers.chain import check_parameters, check_version, theta_of
 from consumers.commits.record import Framed, decode_frame
+from engine.store import staging
 from engine.store.connection import text
 from engine.store.keys import SHARDS, ModelKeys
 from engine.store.partition import commit_partition
@@ -114,7 +115,10 @@ def live_rows(platform: Platform, model_id: str = "m") -> set[str]:
 
 
 def check_rows(platform: Platform, model_id: str) -> None:
-    """Deleted rows have no record; live ones have; nothing but the live generation stays."""
+    """Deleted rows have no record; live ones have; nothing but the live generation stays.
+
+    What a registration that died has staged stays until housekeeping sweeps it.
+    """
     state, raw = platform.load(model_id), platform.raw()
     live = state.generation_keys
     held = live_rows(platform, model_id)
@@ -125,6 +129,7 @@ def check_rows(platform: Platform, model_id: str) -> None:
     assert len(deletions) == len(set(deletions))
     assert len(deletions) + state.deletions_from == state.meta.deletions_logged == len(ledger)
     assert ledger.keys() >= set(deletions)
+    staging.sweep_registrations(raw, state.keys, platform.store.row_keys, seconds=0)
     names = keys_of(platform, model_id)
     pipeline = raw.pipeline(transaction=False)
     for name in names:
