@@ -94,11 +94,13 @@ class Side:
         return self.process.finish()
 
     def wait_answers(self, number: int) -> None:
-        """Return once there are so many receipts in all."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while self.ends.answered() < number:
+        """Return once there are so many receipts in all; some must come every minute."""
+        deadline, before = time.monotonic() + ANSWER_SECONDS, -1
+        while (there := self.ends.answered()) < number:
+            if there > before:
+                deadline, before = time.monotonic() + ANSWER_SECONDS, there
             if time.monotonic() > deadline:
-                raise Stuck(f"{self.ends.answered()} of {number} receipts came")
+                raise Stuck(f"{there} of {number} receipts came")
             self.process.check()
             time.sleep(_LOOK_SECONDS)
 
