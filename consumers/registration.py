@@ -344,10 +344,9 @@ class Registrar:
             partition = ModelKeys(one.commit.model_id).partition
             low, end = one.place.low, one.place.offset + 1
             before = self._store.cursors.move_published(partition, low, end)
-            state = self._store.load(one.commit.model_id) if before.published > end else None
-            if state is not None and state.shown:
+            if before.published > end:
                 # Overtaken: compaction may have kept the older parameters that were sent here.
-                self._producer.publish([newest_parameters(state)])
+                self._producer.publish(newest_parameters(self._store, [one.commit.model_id]))
 
     def _discard(self, candidate: Candidate) -> None:
         if self._store.row_keys is not None:

@@ -514,10 +514,5 @@ class _One:
 
     def _newest_once_more(self, read: Sequence[OpenRecord]) -> None:
         """Send the newest parameters again: compaction may have kept older ones of ours."""
-        again = []
-        for model in sorted({one.open.model_id for one in read} - self._halted.keys()):
-            with suppress(CorruptState):  # it halts when it is needed
-                state = self._store.load(model)
-                if state is not None and state.shown:
-                    again.append(newest_parameters(state))
-        self._producer.publish(again)
+        models = sorted({one.open.model_id for one in read} - self._halted.keys())
+        self._producer.publish(newest_parameters(self._store, models))

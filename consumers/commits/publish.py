@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from consumers import cloudevents, topics
@@ -28,7 +29,8 @@ from consumers.log.base import Message
 from engine.objective import Array
 from engine.store.head import ModelConfig
 from engine.store.keys import ModelKeys
-from engine.store.state import ModelState
+from engine.store.shown import read_shown
+from engine.store.store import ModelStore
 
 PARAMETERS_LIMIT = 900_000
 """Bytes of a parameters event; larger ones are left in the store and named by uri."""
@@ -99,10 +101,14 @@ def parameters_of(commit: Commit) -> Message:
     return parameters_message(commit.version, commit.meta.config, thetas_in(commit)["published"])
 
 
-def newest_parameters(state: ModelState) -> Message:
-    """Return the message of a model's newest parameters once more."""
-    version = Version.read(state.newest)
-    return parameters_message(version, state.meta.config, state.stream.published)
+def newest_parameters(store: ModelStore, models: Sequence[str]) -> list[Message]:
+    """Return the messages of models' newest parameters once more; of a damaged model none."""
+    found = []
+    for shown in read_shown(store.client, models):
+        with suppress(ValueError):  # it halts when it is needed
+            version = Version.read(shown.version)
+            found.append(parameters_message(version, shown.config, shown.theta))
+    return found
 
 
 def parameters_message(version: Version, config: ModelConfig, theta: Array) -> Message:

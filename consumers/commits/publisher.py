@@ -8,7 +8,6 @@ applies the next commits. There is never more than one flush under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,6 @@ from consumers.commits.commit import Sealed
 from consumers.commits.publish import messages_of, newest_parameters
 from consumers.log.base import Flush, Message, Producer
 from consumers.steps import AtStep, Step
-from engine.errors import CorruptState
 from engine.store.cursors import Cursors
 from engine.store.keys import PartitionKeys
 from engine.store.partition import commit_partition
@@ -147,18 +145,11 @@ class Publisher:
 
     def send_again(self, indexes: Sequence[int]) -> None:
         """Send the newest parameters of the models of these partitions once more."""
-        again = [message for index in indexes for message in self._newest_of(index)]
-        if again:
-            self._producer.publish(again)
-
-    def _newest_of(self, index: int) -> list[Message]:
-        found = []
-        for model in self._store.models_in(PartitionKeys(index)):
-            with suppress(CorruptState):  # it halts when it is needed
-                state = self._store.load(model)
-                if state is not None and state.shown:
-                    found.append(newest_parameters(state))
-        return found
+        for index in indexes:
+            models = self._store.models_in(PartitionKeys(index))
+            again = newest_parameters(self._store, models)
+            if again:
+                self._producer.publish(again)
 
 
 def _ranges(sealed: Sequence[Sealed]) -> list[tuple[int, int, int]]:

@@ -149,11 +149,6 @@ class ModelState:
         return self.meta.status != "UNREGISTERED"
 
     @property
-    def shown(self) -> bool:
-        """Whether its parameters are those of its newest version: not once it was unregistered."""
-        return self.registered and bool(self.newest)
-
-    @property
     def awaiting_rebuild(self) -> bool:
         """Whether V and Q are not there: every request waits for a rebuild."""
         return not self.arrays
