@@ -149,7 +149,9 @@ class ConfluentGroupConsumer:
         self._heard = Heard(self._server.signing_on, reached=True)
         self._new: set[_Place] = set()
         self._behind: set[Partition] = set()  # sought, but the client was not ready
-        self._stopped: set[Partition] = set()  # by the client, at a position that it did not find
+        # By the client, at a position that it did not find; or it has just been assigned, and still
+        # asks for a first position, which would take the place of ours.
+        self._stopped: set[Partition] = set()
         self._paused: set[Partition] = set()  # sought, but there was no room
         self._fetched: deque[Message] = deque()
         heartbeat = min(1.0, self._session_seconds / 4)
@@ -283,6 +285,7 @@ class ConfluentGroupConsumer:
             partition for partition in found if (partition.topic, partition.index) in self._new
         ]
         self._new.clear()
+        self._stopped |= set(named)
         self._membership.gain(named)
 
     # Where the client stands.
