@@ -150,12 +150,3 @@ def polished_enough(config: ModelConfig, reference: Reference) -> bool:
     """Return whether a polish leaves room for deletions."""
     terms = config.certify
     return terms is None or reference.ledger.measured <= REFRESH_AT * terms.budget
-
-
-def adopted_ledger(certificate: CertificateRecord | None) -> Ledger | None:
-    """Return the ledger of parameters that were taken from the log as they are.
-
-    What was spent at them is known from their version. Nothing is deleted from them: requests
-    wait for the rebuild, which measures anew.
-    """
-    return None if certificate is None else Ledger(measured=certificate.spent, rounding=0.0)

@@ -401,16 +401,3 @@ def deferred_record(deferral: Deferral) -> Deferred:
         rows_commitment=accepted.commitment,
         subject_id=accepted.subject_id,
     )
-
-
-def status_of(decision: Decision) -> str:
-    """Return the receipt status that a decision comes to, for logs and metrics."""
-    match decision:
-        case Accepted():
-            return "APPLIED" if decision.rows else "ALREADY_APPLIED"
-        case Deferral():
-            return "DEFERRED"
-        case Repeated() | Again():
-            return "REPEATED"
-        case Rejected() | Conflicting():
-            return "REJECTED"

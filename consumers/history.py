@@ -18,6 +18,7 @@ from typing import Any
 from consumers import chain, cloudevents, topics
 from consumers.events import MODEL_VERSION, Version
 from consumers.log.base import Partition, Reader, Record
+from consumers.log.scan import scan_topic
 from consumers.signing import TrustedKeys
 from engine.errors import BrokenChain, LogReset, Unauthenticated
 from engine.store.partition import partition_index
@@ -31,8 +32,8 @@ LIVE_SECONDS = 0.1
 _BATCH = 500  # records of about 1 KB each
 _READ_SECONDS = 1.0  # for what is known to be there
 _SWEEP_SECONDS = 2.0  # between looks at partitions that should hold nothing new
-# Repeats come from an outbox that was published twice: at most 256 entries. Older ones are looked
-# up in the topic.
+# Repeats come from a fold that published once more. Those of older versions are looked up in the
+# topic.
 _RECENT = 1024
 
 
@@ -102,39 +103,21 @@ def history(
 def newest_version(reader: Reader, model_id: str) -> Version | None:
     """Return the newest version that was published of a model, unchecked; None: none was.
 
-    Cost: one pass over its partitions of the topic, of which only its own records are parsed.
+    Cost: one pass over the topic, of which only the model's own records are parsed.
     """
-    newest: Version | None = None
     key = model_id.encode()
-    for partition in reader.partitions(topics.VERSIONS):
-        bounds = reader.bounds(partition)
-        offset = bounds.begin
-        while offset < bounds.end:
-            records, after = reader.read(partition, offset, _READ_SECONDS, _BATCH)
-            for record in records:
-                found = _version_of(record) if record.key == key else None
-                if found is not None and (newest is None or found.version > newest.version):
-                    newest = found
-            if after == offset:
-                break
-            offset = after
-    return newest
+    mine = (_version_of(one) for one in scan_topic(reader, topics.VERSIONS) if one.key == key)
+    return max((one for one in mine if one is not None), key=lambda v: v.version, default=None)
 
 
 def versioned_models(reader: Reader) -> frozenset[str]:
     """Return the models of which versions were published. Cost: one pass over the topic."""
-    names: set[str] = set()
-    for partition in reader.partitions(topics.VERSIONS):
-        bounds = reader.bounds(partition)
-        offset = bounds.begin
-        while offset < bounds.end:
-            records, after = reader.read(partition, offset, _READ_SECONDS, _BATCH)
-            found = (_version_of(record) for record in records)
-            names.update(version.model_id for version in found if version is not None)
-            if after == offset:
-                break
-            offset = after
-    return frozenset(names)
+    names: dict[bytes, str] = {}
+    for record in scan_topic(reader, topics.VERSIONS):
+        version = None if record.key in names else _version_of(record)
+        if version is not None:
+            names[record.key or b""] = version.model_id
+    return frozenset(names.values())
 
 
 def _version_of(record: Record) -> Version | None:

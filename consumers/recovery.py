@@ -30,6 +30,7 @@ from consumers.commits.sealing import SealKeys
 from consumers.events import Receipt
 from consumers.history import newest_version
 from consumers.log.base import Producer, Reader
+from consumers.log.scan import scan_topic
 from consumers.progress import Progress, unseen
 from consumers.receipt_index import kept_receipts
 from consumers.signing import Signer, TrustedKeys
@@ -42,9 +43,6 @@ from engine.store.lookup import CHUNK
 from engine.store.partition import commit_partition
 from engine.store.state import ModelState
 from engine.store.store import ModelStore, corrupt
-
-_READ_SECONDS = 5.0
-_READ_RECORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,23 +245,14 @@ class Recovery:
         """Yield the requests of a model that have receipts, some at a time, and if final ones."""
         found: dict[str, bool] = {}
         key = model_id.encode()
-        for partition in self._reader.partitions(topics.RECEIPTS):
-            bounds = self._reader.bounds(partition)
-            offset = bounds.begin
-            while offset < bounds.end:
-                records, after = self._reader.read(partition, offset, _READ_SECONDS, _READ_RECORDS)
-                self._progress("reading receipts", offset, bounds.end)
-                for record in records:
-                    receipt = _receipt(record.value) if record.key == key else None
-                    if receipt is not None and receipt.code != "UNKNOWN_MODEL":
-                        final = found.get(receipt.request_id, False) or receipt.final
-                        found[receipt.request_id] = final
-                if after == offset:
-                    break
-                offset = after
-                if len(found) >= CHUNK:
-                    yield found
-                    found = {}
+        for record in scan_topic(self._reader, topics.RECEIPTS, self._progress):
+            receipt = _receipt(record.value) if record.key == key else None
+            if receipt is not None and receipt.code != "UNKNOWN_MODEL":
+                final = found.get(receipt.request_id, False) or receipt.final
+                found[receipt.request_id] = final
+            if len(found) >= CHUNK:
+                yield found
+                found = {}
         if found:
             yield found
 

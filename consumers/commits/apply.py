@@ -14,14 +14,12 @@ from engine.errors import CorruptState
 from engine.objective import Array
 from engine.store import codec, staging
 from engine.store.apply import ArraysChange, Change, Swap
-from engine.store.generation import theta_of
+from engine.store.generation import THETAS, theta_of
 from engine.store.head import FORMAT, Meta, meta_json
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 from engine.stream import Stream
-
-THETAS = ("theta_exact", "theta_r", "anchor", "published")
 
 
 @dataclass(frozen=True, slots=True)

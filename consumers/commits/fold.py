@@ -208,6 +208,7 @@ class _One:
         self._last = last
         self._halted = dict(halted)
         self._headless: set[str] = set()
+        self._resumed: dict[str, int] = {}
         self._configs: dict[str, ModelConfig] = {}
         self._applied = self._published = 0
         tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
@@ -340,15 +341,23 @@ class _One:
 
     def _given_up(self, one: OpenRecord, valid: Mapping[int, OpenRecord]) -> bool:
         """Return whether a registration follows that goes on without what cannot be opened."""
-        for offset, later in valid.items():
-            ours = later.open.model_id == one.open.model_id and later.open.checkpoint
-            if not ours or offset <= one.offset:
-                continue
-            for _, framed in read_records(self._reader, self._partition, offset, offset + 1):
-                with suppress(CorruptState):
-                    commit = framed and open_commit(framed, self._seals, self._trusted, None)
-                    if commit and commit.kind is CommitKind.REGISTRATION:
-                        return True
+        model = one.open.model_id
+        if model not in self._resumed:
+            checkpoints = [
+                later.offset
+                for later in valid.values()
+                if later.open.model_id == model and later.open.checkpoint
+            ]
+            self._resumed[model] = max(filter(self._registers, checkpoints), default=-1)
+        return one.offset < self._resumed[model]
+
+    def _registers(self, offset: int) -> bool:
+        """Return whether a registration lies at an offset."""
+        for _, framed in read_records(self._reader, self._partition, offset, offset + 1):
+            with suppress(CorruptState):
+                commit = framed and open_commit(framed, self._seals, self._trusted, None)
+                if commit and commit.kind is CommitKind.REGISTRATION:
+                    return True
         return False
 
     def _halt(self, model_id: str, error: LetheError) -> None:

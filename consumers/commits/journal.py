@@ -29,14 +29,13 @@ from consumers.commits.record import (
 )
 from consumers.commits.sealing import SealKeys
 from consumers.log.base import Appended, Message, Partition, Producer, Reader, Record
+from consumers.log.scan import scan
 from consumers.signing import Signer
 from engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
 from engine.store.apply import Place
 from engine.store.partition import COMMIT_PARTITIONS, commit_partition
 from engine.store.state import Head
 
-_READ_RECORDS = 500
-_READ_SECONDS = 5.0
 ROOM_BYTES = 16 << 10
 """Of a message, for its key and what the log puts around it."""
 
@@ -175,21 +174,8 @@ def read_records(
     LogUnavailable
         The log does not hand them out.
     """
-    offset, deadline = start, time.monotonic() + _READ_SECONDS
-    while offset < end:
-        records, after = reader.read(partition, offset, _READ_SECONDS, _READ_RECORDS)
-        if after == offset:
-            if time.monotonic() > deadline:
-                raise LogUnavailable(
-                    f"{partition.topic}/{partition.index} ends at {end}, and nothing of it from "
-                    f"{offset} on was read in {_READ_SECONDS:g} s"
-                )
-            continue
-        deadline = time.monotonic() + _READ_SECONDS
-        for record in records:
-            if record.offset < end:
-                yield record, decode_frame(record.value)
-        offset = after
+    for record in scan(reader, partition, start, end):
+        yield record, decode_frame(record.value)
 
 
 class Journal:
@@ -252,11 +238,13 @@ class Journal:
         LogUnavailable
             Nobody knows what became of it: fold everything.
         """
-        continuing = [commit for commit in commits if self._continues(commit)]
-        won = self._append(continuing) if continuing else []
+        continuing: list[Commit] = []
+        overtaken: list[Commit] = []
         for commit in commits:
-            if not any(commit is one for one in continuing):
-                self.forget(commit_partition(commit.model_id))
+            (continuing if self._continues(commit) else overtaken).append(commit)
+        won = self._append(continuing) if continuing else []
+        for commit in overtaken:
+            self.forget(commit_partition(commit.model_id))
         return won
 
     def _append(self, commits: Sequence[Commit]) -> list[Sealed]:

@@ -130,6 +130,10 @@ def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
     return Sampled(ids, tuple(map(float, chances)))
 
 
+THETAS = ("theta_exact", "theta_r", "anchor", "published")
+"""The vectors of a stream: fields of the head, and of what is staged."""
+
+
 def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
     """Return the stream from the head and the stored rows of V and Q."""
     config = meta.config
@@ -174,7 +178,7 @@ def thetas_of(stream: Stream, before: Stream | None = None) -> dict[str, bytes]:
     moved = before is None or exact is not before.theta_exact
     if moved:
         packed["theta_exact"] = codec.pack(exact)
-    for name in ("theta_r", "anchor", "published"):
+    for name in THETAS[1:]:
         value = getattr(stream, name)
         left = before is None or name == "published" or (moved and value is before.theta_exact)
         if left or value is not getattr(before, name):

@@ -14,7 +14,7 @@ from engine.methods import method_named
 from engine.objective import Array, Kind, Rows
 from engine.store import codec
 from engine.store.connection import reachable
-from engine.store.generation import read_fixed, read_stream
+from engine.store.generation import THETAS, read_fixed, read_stream
 from engine.store.head import Meta
 from engine.store.jobs import JobResult
 from engine.store.keys import GenerationKeys
@@ -22,7 +22,6 @@ from engine.store.store import ModelStore
 from engine.stream import Deletion, Generation, Stream, delete
 
 _SCALARS = frozenset(("v_trace", "residual", "carried", "completions", "least_pivot"))
-THETAS = ("theta_exact", "theta_r", "anchor", "published")
 
 
 @dataclass(frozen=True, slots=True)

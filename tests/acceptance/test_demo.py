@@ -105,7 +105,7 @@ def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alon
     tmp_path: Path,
 ) -> None:
     kept = [*COMMAND, "--out", str(tmp_path), "--data-dir", str(tmp_path / "data")]
-    elsewhere = {"LETHE_REDIS_URL": "redis://127.0.0.1:1/0", "LETHE_REPLICAS": "3"}
+    elsewhere = {"LETHE_REDIS_URL": "redis://127.0.0.1:1/0", "LETHE_PARTITIONS": "3"}
     first = subprocess.run(
         kept, capture_output=True, text=True, check=False, env={**os.environ, **elsewhere}
     )
