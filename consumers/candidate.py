@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -73,11 +72,6 @@ class Candidate:
     dataset: DatasetKeys
     data: TrainingData
     new: frozenset[str]
-
-    @property
-    def digest(self) -> str:
-        """Digest of what was staged: its name and the rows in it."""
-        return hashlib.sha256(json.dumps([self.where.name, self.data.ids]).encode()).hexdigest()
 
 
 MOST_COEFFICIENTS = 180_000

@@ -298,6 +298,7 @@ def _stage(
     where = state.keys.generation(f"{made.generation.number}-{uuid.uuid4().hex}")
     try:
         sealed = _caught_up(job, snapshot, made, _write(job, snapshot, made, where, ledger))
+        mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
     except Exception:
         # The store may be full of it. Not once the result is sent: where its answer is lost, the
         # generation may be live by now.
@@ -312,6 +313,7 @@ def _stage(
         sealed=sealed.position,
         certified=sealed.certified,
         staged_key=where.name,
+        staged_mark=mark,
         generation=made.generation.number,
         rows=sealed.rows,
         class_counts=sealed.class_counts,

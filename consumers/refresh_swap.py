@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -109,7 +108,6 @@ def _swap_generation(
         caught_up = catch_up(store, staged, state.meta, later)
     except IllConditioned as error:
         return _drop(state, result, origin, now, f"it cannot take later deletions: {error}")
-    digest = hashlib.sha256(arrays[b"result"]).hexdigest()
     misfit = _misfit(result, caught_up, _rows_left(state, ledgered, rows))
     if misfit is not None:
         return _drop(state, result, origin, now, misfit)
@@ -118,9 +116,7 @@ def _swap_generation(
         return _drop(state, result, origin, now, "its staged generation has expired")
     if store.row_keys is not None:
         store.row_keys.keep(where)
-    transition = new_generation(
-        state, result, caught_up, digest, persist, ledgered, origin, now=now
-    )
+    transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
     return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 
 

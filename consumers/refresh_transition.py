@@ -166,7 +166,6 @@ def new_generation(
     before: ModelState,
     result: JobResult,
     caught_up: CaughtUp,
-    digest: str,
     persist: Sequence[str],
     ledgered: frozenset[str],
     origin: Origin,
@@ -200,7 +199,7 @@ def new_generation(
     made = Staged(
         staged.keys.name,
         None,
-        digest,
+        result.staged_mark,
         caught_up.rows,
         (f"gen:{before.rows}",),
     )

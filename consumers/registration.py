@@ -267,15 +267,14 @@ class Registrar:
                     raise _exists(before)
                 number = before.head.commit + 1
                 staging.note_registration(store.client, keys, candidate.where.name, number)
-                staging.mark_incomplete(store.client, candidate.where)
             if members is None or members.datasets != before.datasets:
                 members = read_members(store.client, before)
                 subjects = with_former_rows(candidate.data.subjects, members, candidate.new)
                 staging.stage_subjects(store.client, candidate.dataset, subjects)
             try:
                 candidate = replace(candidate, state=self._onto(candidate, before))
-                staging.mark_complete(store.client, candidate.where, candidate.digest)
-                transition = self._transition(candidate, before, members)
+                mark = staging.mark_complete(store.client, candidate.where)
+                transition = self._transition(candidate, before, members, mark)
             except (InvalidData, CorruptState):
                 self._discard(candidate)
                 raise
@@ -411,7 +410,7 @@ class Registrar:
         )
 
     def _transition(
-        self, candidate: Candidate, before: Predecessor, members: Members
+        self, candidate: Candidate, before: Predecessor, members: Members, mark: str
     ) -> Transition:
         """Return the commit that makes a candidate live."""
         fresh, now = candidate.state, self._now()
@@ -438,7 +437,7 @@ class Registrar:
             staged=Staged(
                 candidate.where.name,
                 candidate.dataset.name,
-                candidate.digest,
+                mark,
                 (),
                 (
                     *(f"gen:{name}" for name in before.generations),

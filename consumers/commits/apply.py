@@ -71,9 +71,9 @@ def staged_keys(store: ModelStore, commit: Commit) -> Live | None:
         raise CorruptState(f"model {commit.model_id!r}: commit {commit.number} swaps nothing in")
     live = keys.generation(commit.staged.generation)
     required, optional = live.required(), live.optional()
+    if not staging.is_complete(store.client, live, commit.staged.mark):
+        return None
     if commit.staged.dataset is not None:
-        if not staging.is_complete(store.client, live, commit.staged.digest):
-            return None
         dataset = keys.dataset(commit.staged.dataset)
         required, optional = [*required, dataset.ids], [*optional, dataset.subjects]
     found = staging.to_persist(store.client, required, optional)

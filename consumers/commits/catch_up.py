@@ -77,6 +77,8 @@ def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
         if after is None:
             return None
         stream = after
+    if len(stream.V) != commit.meta.K:
+        return None
     return Arrays(stream.V.array[v:], stream.Q.array[q:], v, q, None)
 
 

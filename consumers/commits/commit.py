@@ -63,8 +63,8 @@ class Staged:
     ----------
     generation, dataset
         Names of what was staged; ``dataset`` None: the rows stay those that were registered.
-    digest
-        Of the job's result, or of the registration's rows: what was staged is this and no other.
+    mark
+        Written once all of it was staged (`engine.store.staging.mark_complete`).
     caught_up
         Rows of it that were deleted while it was made, and that the swap leaves out of it.
     former
@@ -73,7 +73,7 @@ class Staged:
 
     generation: str
     dataset: str | None
-    digest: str
+    mark: str
     caught_up: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
 

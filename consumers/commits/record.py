@@ -305,7 +305,7 @@ def _plain(commit: Commit) -> bytes:
         else {
             "generation": staged.generation,
             "dataset": staged.dataset,
-            "digest": staged.digest,
+            "mark": staged.mark,
             "caught_up": staged.caught_up,
             "former": staged.former,
         },
@@ -404,7 +404,7 @@ def _staged(found: Mapping[str, Any] | None) -> Staged | None:
     return Staged(
         _text(found["generation"], 200),
         None if found["dataset"] is None else _text(found["dataset"], 200),
-        _text(found["digest"], 64),
+        _text(found["mark"], 64),
         _texts(found["caught_up"]),
         _texts(found["former"]),
     )

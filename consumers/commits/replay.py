@@ -134,7 +134,7 @@ class Replay:
         arrays = None if live is None else swapped(self._store, commit, live)
         if commit.kind is CommitKind.UNREGISTRATION:
             return change_of(sealed, state, live=live, lost=True)
-        if live is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
+        if arrays is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
             # DATA_LOST. What it took the place of goes all the same: nobody would name it again.
             # So does what is left of what it staged: half of it is as good as nothing.
             keys, name = ModelKeys(commit.model_id), commit.staged.generation

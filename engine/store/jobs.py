@@ -45,8 +45,8 @@ class JobResult(BaseModel):
         As `engine.refresh.Polished` has them (polish).
     rows, class_counts
         Rows of the new generation at the seal (compact and rebuild).
-    staged_key
-        Name of the staged generation (compact and rebuild).
+    staged_key, staged_mark
+        Name of the staged generation, and the mark that all of it is there (compact and rebuild).
     resolved
         Deferred requests whose rows were left out.
     ledger
@@ -72,6 +72,7 @@ class JobResult(BaseModel):
     residual: float = 0.0
     refuted: float | None = None
     staged_key: str | None = None
+    staged_mark: str = ""
     generation: Count = 0
     rows: Count = 0
     class_counts: Counts | None = None

@@ -10,6 +10,7 @@ not expire: see `note_registration`.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ TIME_TO_LIVE = 6 * 3600
 
 _CHUNK_BYTES = 8 << 20
 _COMPLETE = "complete"
-"""Field of a generation's fixed part: the digest of the registration that staged all of it."""
+"""Field of a generation's fixed part: the mark of `mark_complete`."""
 
 Progress = Callable[[int], None]
 
@@ -153,26 +154,25 @@ def note_registration(client: redis.Redis, keys: ModelKeys, name: str, commit: i
         client.hset(keys.stagings, name, f"{commit} {_now(client)}")
 
 
-def mark_complete(client: redis.Redis, where: GenerationKeys, digest: str) -> None:
-    """Say that all that a registration stages is there: rows, ids and subjects."""
-    with reachable(client):
-        client.hset(where.fixed, _COMPLETE, digest)
+def mark_complete(client: redis.Redis, where: GenerationKeys, seconds: int | None = None) -> str:
+    """Return a new mark, which says that all of what is staged is there; a commit names it.
 
-
-def mark_incomplete(client: redis.Redis, where: GenerationKeys) -> None:
-    """Say that a registration stages some of it anew."""
-    with reachable(client):
-        client.hdel(where.fixed, _COMPLETE)
-
-
-def is_complete(client: redis.Redis, where: GenerationKeys, digest: str) -> bool:
-    """Return whether a registration had staged everything when the store was as it is now.
-
-    A store that went back to a time amid it has some of the keys, and a commit that names them.
+    A store that goes back to a time amid the staging has some of the keys, and not this mark.
     """
+    mark = secrets.token_hex(16)
+    with reachable(client):
+        pipeline = client.pipeline(transaction=True)
+        pipeline.hset(where.fixed, _COMPLETE, mark)
+        _expire(pipeline, where.fixed, seconds)
+        pipeline.execute()
+    return mark
+
+
+def is_complete(client: redis.Redis, where: GenerationKeys, mark: str) -> bool:
+    """Return whether all was staged that a commit with this mark makes live."""
     with reachable(client):
         found: Any = client.hget(where.fixed, _COMPLETE)
-    return found is not None and text(found) == digest
+    return found is not None and text(found) == mark
 
 
 def end_registration(client: redis.Redis, keys: ModelKeys, name: str) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
-from consumers import topics
+from consumers import refresh_job, topics
 from consumers.deletion_worker import DeletionWorker
 from consumers.log.memory import MemoryConsumer, MemoryLog
 from consumers.loop import TRANSIENT
+from consumers.refresh_job import run_job
 from consumers.steps import Step
 from engine.policy import Size
+from engine.store import staging
 from engine.store.keys import shard_of
 from engine.store.state import ModelState
 from tests.support.invariants import check_model, ledger_of
@@ -267,6 +270,42 @@ def test_a_refresh_whose_result_is_lost_stands_and_the_model_waits_for_a_rebuild
     memory.drain()
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
     assert memory.final(strangers).code == "UNKNOWN_ROWS"
+    assert memory.load().meta.rows_live == 120 - 4
+    check_model(memory)
+
+
+@pytest.mark.parametrize("chunks", [1, 3], ids=["some rows", "all rows, not the late deletions"])
+def test_a_refresh_that_the_store_has_only_part_of_is_lost(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, chunks: int
+) -> None:
+    """A store that goes back to a time amid a staging has some of what a commit makes live."""
+    monkeypatch.setattr(staging, "CHUNK", 50)
+    monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)
+    memory.register("m", budget=10.0)
+    event = memory.ordered("m", Size.REBUILD)
+    staged: list[Backup] = []
+
+    def at_step(step: str) -> None:
+        if step == Step.REFRESH_STAGE:
+            staged.append(backup(memory, "m"))
+            if len(staged) == 3:
+                memory.send_index("m", 3, 4, 5)  # the job catches up with them
+                memory.turn(memory.pair[0])
+
+    run_job(memory.store, event, now=datetime.now(UTC), at_step=at_step)
+    memory.tell_refreshed(event)
+    memory.turn(memory.pair[0])
+    before, twin = published(memory), memory.load()
+    assert (twin.meta.generation, twin.meta.K) == (1, 3)
+    restore(memory, staged[chunks - 1], "m")
+    settle(memory)
+    state = memory.load()
+    assert state.awaiting_rebuild
+    assert (state.head, state.version) == (twin.head, twin.version)
+    assert published(memory) == before
+    request = memory.send_index("m", 7)
+    memory.drain()
+    assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
     assert memory.load().meta.rows_live == 120 - 4
     check_model(memory)
 

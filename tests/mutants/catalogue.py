@@ -323,6 +323,20 @@ MUTANTS = (
     ),
     # -- registrations and refreshes
     Mutant(
+        "the mark that all of a generation was staged",
+        (
+            Edit(
+                "consumers/commits/apply.py",
+                "if not staging.is_complete(store.client, live, commit.staged.mark):",
+                "if not live:",
+            ),
+            Edit(
+                "consumers/commits/catch_up.py", "if len(stream.V) != commit.meta.K:", "if False:"
+            ),
+        ),
+        "tests/integration/test_fold.py::test_a_refresh_that_the_store_has_only_part_of_is_lost",
+    ),
+    Mutant(
         "the wait until a registration is on disk",
         (Edit("consumers/registration.py", "            store.wait_durable()\n"),),
         f"{_GUARDS}::test_a_registration_is_durable_before_it_is_appended",

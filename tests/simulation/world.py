@@ -57,8 +57,9 @@ _HEAL_TURNS = 200
 _DRAIN_TURNS = 500  # it takes some ten
 _STEPS = (
     "take_over", "fold_apply", "fold_publish", "fold_advance", "load", "compute", "append",
-    "apply", "publish", "advance", "refresh_snapshot", "refresh_write", "refresh_complete",
-    "refresh_swap", "register_append", "register_apply", "register_open", "register_finish",
+    "apply", "publish", "advance", "refresh_snapshot", "refresh_stage", "refresh_write",
+    "refresh_complete", "refresh_swap", "register_stage", "register_append", "register_apply",
+    "register_open", "register_finish",
 )  # fmt: skip
 _POINTS = (
     *(f"step: {step}" for step in _STEPS), "barrier", "barrier", "log: publish before",
@@ -73,6 +74,7 @@ _HURTS = (
     "step: register_append", "step: register_apply", "step: register_open",
     "step: register_finish", "store: send",
 )  # fmt: skip
+_STAGINGS = ("step: refresh_stage", "step: refresh_write", "step: register_stage")
 
 
 @cache
@@ -441,8 +443,8 @@ class World:
                 self.people.keep_image()
             else:
                 self._overtake(actor)
-        elif actor.at == "step: refresh_write" and chance < 0.5:
-            self.people.keep_image()  # going back to it loses the swap, and not the result
+        elif actor.at in _STAGINGS and chance < 0.5:
+            self.people.keep_image()  # going back to it loses the swap, and some of the result
 
     def _overtake(self, held_at: Actor | None = None) -> None:
         """Let another worker take over from one that is held amid its steps, and go first."""
