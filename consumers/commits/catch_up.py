@@ -7,7 +7,7 @@ receipts are the commit's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
 from consumers.commits.commit import Commit
@@ -29,18 +29,24 @@ def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) ->
     None: some record is not there any more, or a guard refuses this time. The model then waits for
     a rebuild.
     """
-    if state.awaiting_rebuild or not records.keys() >= set(commit.erased):
+    if state.awaiting_rebuild:
         return None
-    found = [records[row] for row in commit.erased]
-    return _delete(state.generation, state.stream, state.meta, found)
+    return _delete(state.generation, state.stream, state.meta, commit.erased, records)
 
 
 def _delete(
-    generation: Generation, stream: Stream, meta: Meta, records: list[bytes]
+    generation: Generation,
+    stream: Stream,
+    meta: Meta,
+    row_ids: Sequence[str],
+    records: Mapping[str, bytes],
 ) -> Stream | None:
+    if not records.keys() >= set(row_ids):
+        return None
     config = meta.config
     what = f"model {config.model_id!r}, rows that were deleted"
-    rows = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
+    found = [records[row] for row in row_ids]
+    rows = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
     try:
         return delete(
             generation,
@@ -57,28 +63,20 @@ def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
     """Return what a commit appends to V and Q of the generation that it makes live.
 
     That is what the swap left out of it: rows that were deleted while it was made. None: they are
-    not there, or a guard refuses.
+    not there, a guard refuses, or V is not the commit's.
     """
     if commit.empties:
         return NOTHING
-    if commit.staged is None:
-        return None
     before = read_live(store, live.keys, commit.meta, commit.thetas)
-    if before is None:
+    if commit.staged is None or before is None:
         return None
-    generation, stream = before
+    generation, staged = before
     rows = commit.staged.caught_up
-    v, q = len(stream.V), len(stream.Q)
-    if rows:
-        records = store.row_records(live.keys, rows)
-        if records.keys() != set(rows):
-            return None
-        after = _delete(generation, stream, commit.meta, [records[row] for row in rows])
-        if after is None:
-            return None
-        stream = after
-    if len(stream.V) != commit.meta.K:
+    records = store.row_records(live.keys, rows) if rows else {}
+    stream = _delete(generation, staged, commit.meta, rows, records) if rows else staged
+    if stream is None or len(stream.V) != commit.meta.K:
         return None
+    v, q = len(staged.V), len(staged.Q)
     return Arrays(stream.V.array[v:], stream.Q.array[q:], v, q, None)
 
 
