@@ -34,7 +34,7 @@ from consumers.state_cache import StateCache
 from consumers.steps import AtStep, Step, unwatched
 from engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
 from engine.store.apply import Applied, Change, Place
-from engine.store.cursors import PartitionCursors
+from engine.store.cursors import Pair, PartitionCursors
 from engine.store.head import ModelConfig
 from engine.store.keys import PartitionKeys
 from engine.store.partition import commit_partition
@@ -211,6 +211,7 @@ class _One:
         self._resumed: dict[str, int] = {}
         self._configs: dict[str, ModelConfig] = {}
         self._applied = self._published = 0
+        self._published_to = cursors.cursors.published
         tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
         self._followed = Followed(tail, low=cursors.cursors.apply)
 
@@ -239,6 +240,7 @@ class _One:
             if swaps or len(run) == _RUN or len(publish) == _RUN:
                 self._apply(run)
                 self._publish(publish)
+                self._advance(sealed.place.offset + 1)  # a fold is long, and may be cut short
                 run, publish = [], []
                 self._progress("reading commits", sealed.place.offset, self._end)
         self._apply(run)
@@ -492,6 +494,13 @@ class _One:
         self._producer.publish(messages_of([one.commit for one in told]))
         self._published += len(told)
 
+    def _advance(self, end: int) -> Pair:
+        """Note that everything below ``end`` is published; return the cursors before."""
+        self._at_step(Step.FOLD_ADVANCE)
+        low, self._published_to = self._published_to, end
+        halted = sorted(self._halted)
+        return self._store.cursors.move_published(self._keys, low, end, halted=halted)
+
     # -- the end --------------------------------------------------------------------------------
 
     def _finish(self, read: Sequence[OpenRecord]) -> None:
@@ -500,12 +509,11 @@ class _One:
         below, epoch = ("", -1) if last is None else (last.digest, last.epoch)
         if self._end == self._cursors.cursors.apply:
             below, epoch = self._cursors.below, self._cursors.epoch
-        self._at_step(Step.FOLD_ADVANCE)
-        low, published = self._followed.low, self._cursors.cursors.published
-        halted, cursors = sorted(self._halted), self._store.cursors
-        cursors.move_apply(self._keys, low, self._end, below=below, epoch=epoch, halted=halted)
-        before = cursors.move_published(self._keys, published, self._end, halted=halted)
-        if before.published > self._end:
+        low, halted = self._followed.low, sorted(self._halted)
+        self._store.cursors.move_apply(
+            self._keys, low, self._end, below=below, epoch=epoch, halted=halted
+        )
+        if self._advance(self._end).published > self._end:
             self._newest_once_more(read)
         for model in self._cursors.behind:
             if model in self._halted:

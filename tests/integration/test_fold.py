@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from consumers import refresh_job, topics
+from consumers.commits import fold
 from consumers.deletion_worker import DeletionWorker
 from consumers.log.memory import MemoryConsumer, MemoryLog
 from consumers.loop import TRANSIENT
@@ -435,6 +436,26 @@ def test_a_worker_dies_before_any_of_its_steps(platform: Platform, step: Step) -
     platform.drain()
     assert {platform.final(one).status for one in requests} == {"APPLIED"}
     check_model(platform)
+
+
+def test_a_fold_that_is_cut_short_is_gone_on_with(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that break off each long fold must not have it begin at the same place for ever."""
+    monkeypatch.setattr(fold, "_RUN", 2)
+    memory.register("m", budget=10.0)
+    early = backup(memory)
+    for row in range(6):
+        memory.send_index("m", row)
+        memory.drain()
+    before = memory.store.cursors.read(memory.load().keys.partition).cursors.published
+    restore(memory, early)
+    for _ in range(2):
+        run_to_death(memory, memory.deletion_worker(at_step=ends_at(Step.FOLD_PUBLISH, 2)))
+    cursors = memory.store.cursors.read(memory.load().keys.partition).cursors
+    assert cursors.published == before - 2
+    settle(memory)
+    check_model(memory)
 
 
 @pytest.mark.parametrize("step", [Step.APPLY, Step.PUBLISH])
