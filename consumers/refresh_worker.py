@@ -196,10 +196,12 @@ class RefreshWorker:
                 job=event.job_id,
                 reason=str(error),
             )
+            end_attempt(self._store.client, event.model_id, event.job_id)
         except Exception as error:
             # Also a defect of ours, or memory that does not suffice: other models' jobs go on.
             known = isinstance(error, LetheError)
             self._fail(event, str(error) if known else f"a defect: {type(error).__name__}: {error}")
+            end_attempt(self._store.client, event.model_id, event.job_id)
         else:
             if result is None:
                 end_attempt(self._store.client, event.model_id, event.job_id)

@@ -12,6 +12,7 @@ from consumers import halts, refresh_job, refresh_worker, topics
 from consumers.events import RefreshRequested
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer, MemoryLog
+from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.jobs import begin_attempt
 from engine.store.keys import ModelKeys
@@ -182,6 +183,18 @@ def test_a_job_that_ends_its_worker_again_and_again_is_given_up(memory: Platform
 
     assert memory.load("m").version == 0
     assert memory.final(request, "other").status == "APPLIED"
+
+
+def test_a_job_that_is_read_again_and_again_is_not_taken_for_a_failure(memory: Platform) -> None:
+    """A log that is read again (the store went back) has orders of generations that are gone."""
+    memory.register("m")
+    event = memory.ordered("m", None)
+    memory.order("m", Size.REBUILD)
+    memory.drain()
+    assert memory.load("m").meta.generation == 1
+    memory.producer.publish([_order(event)] * 5)
+    memory.drain()
+    assert memory.raw().hgetall(ModelKeys("m").job(event.job_id)).get(b"failure") is None
 
 
 def _order(event: RefreshRequested) -> Message:
