@@ -16,7 +16,7 @@ from consumers.commitment import new_secret
 from consumers.commits.publish import PARAMETERS_LIMIT
 from consumers.fitness import check_fit
 from consumers.progress import Progress
-from consumers.transition import scalars_of, with_meta
+from consumers.transition import scalars_of
 from engine.blockwise import precompute_blocks
 from engine.classes import class_counts, one_sided
 from engine.error import sample_sentinels
@@ -25,7 +25,7 @@ from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_i
 from engine.precompute import Precomputation
 from engine.store import staging
 from engine.store.generation import Sampled
-from engine.store.head import ErrorRecord, Meta, ModelConfig, Status
+from engine.store.head import ErrorRecord, Meta, ModelConfig, Status, with_meta
 from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
 from engine.store.state import STAGED, Head, ModelState
 from engine.store.store import ModelStore

@@ -24,22 +24,22 @@ from consumers.decide import (
     deferred_record,
     source_of,
 )
-from consumers.events import MAX_REQUEST_BYTES, Receipt, Source, SourceRange
+from consumers.events import MAX_REQUEST_BYTES, Receipt, SourceRange
 from consumers.log.base import Headers, Message, Record
 from consumers.refresh_order import order_refresh
 from consumers.transition import (
     Origin,
     Transition,
+    applied_receipt,
     commit_of,
     next_version,
     publish_version,
     scalars_of,
-    with_meta,
     with_receipts,
     without_rows,
 )
 from consumers.validate import Refused, Valid
-from engine.store.head import CertificateRecord
+from engine.store.head import CertificateRecord, with_meta
 from engine.store.state import Deferred, ModelState
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
@@ -249,34 +249,6 @@ def _deferred_receipt(after: ModelState, deferral: Deferral, now: datetime) -> R
         source=accepted.source,
         completed_at=now,
         rows_commitment=accepted.commitment,
-    )
-
-
-def applied_receipt(
-    after: ModelState,
-    request_id: str,
-    *,
-    rows_deleted: int,
-    rows_unknown: int,
-    source: Source,
-    commitment: str | None,
-    certificate: CertificateRecord | None,
-    now: datetime,
-) -> Receipt:
-    """Return the receipt of a request that stands."""
-    return Receipt(
-        request_id=request_id,
-        model_id=after.model_id,
-        status="APPLIED" if rows_deleted else "ALREADY_APPLIED",
-        rows_deleted=rows_deleted,
-        rows_unknown=rows_unknown,
-        version=after.version,
-        generation=after.meta.generation,
-        error=after.meta.error,
-        certificate=certificate,
-        source=source,
-        completed_at=now,
-        rows_commitment=commitment,
     )
 
 

@@ -18,7 +18,6 @@ from typing import Any
 from consumers import chain, cloudevents, topics
 from consumers.events import MODEL_VERSION, Version
 from consumers.log.base import Partition, Reader, Record
-from consumers.log.scan import scan_topic
 from consumers.signing import TrustedKeys
 from engine.errors import BrokenChain, LogReset, Unauthenticated
 from engine.store.partition import partition_index
@@ -98,33 +97,6 @@ def history(
         yield from chained.advance(LIVE_SECONDS)
         if chained.caught_up and not follow:
             return
-
-
-def newest_version(reader: Reader, model_id: str) -> Version | None:
-    """Return the newest version that was published of a model, unchecked; None: none was.
-
-    Cost: one pass over the topic, of which only the model's own records are parsed.
-    """
-    key = model_id.encode()
-    mine = (_version_of(one) for one in scan_topic(reader, topics.VERSIONS) if one.key == key)
-    return max((one for one in mine if one is not None), key=lambda v: v.version, default=None)
-
-
-def versioned_models(reader: Reader) -> frozenset[str]:
-    """Return the models of which versions were published. Cost: one pass over the topic."""
-    names: dict[bytes, str] = {}
-    for record in scan_topic(reader, topics.VERSIONS):
-        version = None if record.key in names else _version_of(record)
-        if version is not None:
-            names[record.key or b""] = version.model_id
-    return frozenset(names.values())
-
-
-def _version_of(record: Record) -> Version | None:
-    try:
-        return Version.read(record.value or b"")
-    except ValueError:
-        return None
 
 
 class HistoryReader:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from consumers.history import newest_version
 from consumers.log.base import Reader
+from consumers.published_versions import newest_version
 from consumers.receipt_index import kept_receipts, leaves_of
 from engine.errors import CorruptState
 from engine.store.predecessor import Members, Predecessor

@@ -28,10 +28,10 @@ from consumers.commits.log_tip import LogRecord, LogTip, log_tip
 from consumers.commits.record import open_commit
 from consumers.commits.sealing import SealKeys
 from consumers.events import Receipt
-from consumers.history import newest_version
 from consumers.log.base import Producer, Reader
 from consumers.log.scan import scan_topic
 from consumers.progress import Progress, unseen
+from consumers.published_versions import newest_version
 from consumers.receipt_index import kept_receipts
 from consumers.signing import Signer, TrustedKeys
 from engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel

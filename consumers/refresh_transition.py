@@ -13,17 +13,16 @@ from datetime import datetime
 from consumers.certificates import certificate_of
 from consumers.commits.apply import NOTHING, Arrays, Live, no_rows
 from consumers.commits.commit import CommitKind, Staged
-from consumers.deletion_transition import applied_receipt
 from consumers.events import Receipt, RefreshInfo, Source
 from consumers.refresh_order import one_more_failure, order_refresh
 from consumers.transition import (
     Origin,
     Transition,
+    applied_receipt,
     commit_of,
     next_version,
     publish_version,
     scalars_of,
-    with_meta,
     with_receipts,
     without_rows,
 )
@@ -31,7 +30,7 @@ from engine.certified import after_polish
 from engine.policy import Size
 from engine.refresh import Polished, adopt_polish, complete, concurrent_remainder
 from engine.store import codec
-from engine.store.head import CertificateRecord, Meta
+from engine.store.head import CertificateRecord, Meta, with_meta
 from engine.store.jobs import JobResult
 from engine.store.staged import CaughtUp
 from engine.store.state import STAGED, Deferred, ModelState

@@ -45,13 +45,12 @@ from consumers.transition import (
     next_version,
     publish_version,
     scalars_of,
-    with_meta,
     with_receipts,
 )
 from engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from engine.store import staging
 from engine.store.generation import thetas_of
-from engine.store.head import ModelConfig
+from engine.store.head import ModelConfig, with_meta
 from engine.store.keys import ModelKeys
 from engine.store.partition import commit_partition
 from engine.store.predecessor import Members, Predecessor, read_members, read_predecessor

@@ -13,12 +13,12 @@ from consumers import chain
 from consumers.certificates import certificate_of
 from consumers.commits.apply import Arrays, Live
 from consumers.commits.commit import Answer, Commit, CommitKind, Sealed
-from consumers.events import Receipt, RefreshInfo, RefreshRequested, SourceRange, Version
+from consumers.events import Receipt, RefreshInfo, RefreshRequested, Source, SourceRange, Version
 from consumers.refresh_order import order_refresh
 from engine.error import ErrorKind, PublishedError, Sentinels, published_error
 from engine.merkle import leaf_hash
 from engine.store.generation import empty_generation, thetas_of
-from engine.store.head import ErrorRecord, Meta
+from engine.store.head import CertificateRecord, ErrorRecord, with_meta
 from engine.store.receipt_log import ReceiptLog
 from engine.store.state import STAGED, ModelState
 from engine.stream import Stream, at_rest
@@ -132,11 +132,6 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "v_seconds": stream.v_seconds,
         "least_pivot": stream.least_pivot,
     }
-
-
-def with_meta(meta: Meta, **changes: object) -> Meta:
-    """Return meta with changes, checked."""
-    return meta.model_validate({**dict(meta), **changes})
 
 
 def without_rows(state: ModelState) -> ModelState:
@@ -264,4 +259,32 @@ def committed(transition: Transition, sealed: Sealed, arrays: str) -> ModelState
         deletions_from=commit.meta.deletions_logged - len(commit.deleted)
         if swapped
         else after.deletions_from,
+    )
+
+
+def applied_receipt(
+    after: ModelState,
+    request_id: str,
+    *,
+    rows_deleted: int,
+    rows_unknown: int,
+    source: Source,
+    commitment: str | None,
+    certificate: CertificateRecord | None,
+    now: datetime,
+) -> Receipt:
+    """Return the receipt of a request that stands."""
+    return Receipt(
+        request_id=request_id,
+        model_id=after.model_id,
+        status="APPLIED" if rows_deleted else "ALREADY_APPLIED",
+        rows_deleted=rows_deleted,
+        rows_unknown=rows_unknown,
+        version=after.version,
+        generation=after.meta.generation,
+        error=after.meta.error,
+        certificate=certificate,
+        source=source,
+        completed_at=now,
+        rows_commitment=commitment,
     )

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from consumers import cloudevents
+from consumers.commits.commit import BODY_BYTES
 from consumers.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
@@ -25,8 +26,6 @@ from consumers.events import (
 from consumers.log.base import Record
 
 _DETAIL_LIMIT = 300
-BODY_BYTES = 16
-"""Of the digest of a request's content: two contents of one digest harm only who makes them."""
 
 
 @dataclass(frozen=True, slots=True)

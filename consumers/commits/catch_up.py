@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
 from consumers.commits.commit import Commit
-from consumers.transition import with_meta
 from engine.errors import IllConditioned
 from engine.methods import method_named
 from engine.objective import Rows
 from engine.store import codec
-from engine.store.head import Meta
+from engine.store.head import Meta, with_meta
 from engine.store.staged import read_live
 from engine.store.state import ModelState
 from engine.store.store import ModelStore

@@ -35,6 +35,10 @@ class CommitKind(StrEnum):
     """A log that lost commits goes on from what the store holds (`lethe recover`)."""
 
 
+BODY_BYTES = 16
+"""Of the digest of a request's content: two contents of one digest harm only who makes them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A receipt of this commit, as it is kept in the request index.
@@ -44,7 +48,7 @@ class Answer:
     receipt, value
         The receipt, and its published bytes.
     body
-        Digest of the request's content (16 bytes): the same id with another one is a conflict.
+        Digest of the request's content (`BODY_BYTES`): the same id with another one is a conflict.
     place
         Of a final one: its place in the log of receipts. -1 for one that waits.
     """

@@ -26,9 +26,9 @@ from consumers.commits.record import UNOPENED, Framed, open_commit
 from consumers.commits.replay import Replay, forgotten, parts_of, too_old
 from consumers.commits.sealing import SealKeys
 from consumers.commits.shred import shred
-from consumers.history import versioned_models
 from consumers.log.base import Partition, Producer, Reader
 from consumers.progress import Progress, unseen
+from consumers.published_versions import versioned_models
 from consumers.signing import TrustedKeys
 from consumers.state_cache import StateCache
 from consumers.steps import AtStep, Step, unwatched

@@ -16,9 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
 from consumers import topics
-from consumers.commits.commit import Answer
+from consumers.commits.commit import BODY_BYTES, Answer
 from consumers.events import Receipt, ReceiptStatus, Source
-from consumers.validate import BODY_BYTES
 from engine.errors import CorruptState
 from engine.store.head import CertificateRecord, ErrorRecord
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from consumers.log.base import Partition, Reader, Record
-from consumers.progress import Progress, unseen
 from engine.errors import LogUnavailable
 
 _RECORDS = 500
@@ -38,7 +37,9 @@ def scan(reader: Reader, partition: Partition, start: int, end: int) -> Iterator
         offset = after
 
 
-def scan_topic(reader: Reader, topic: str, progress: Progress = unseen) -> Iterator[Record]:
+def scan_topic(
+    reader: Reader, topic: str, progress: Callable[[str, int, int], None] = lambda *_: None
+) -> Iterator[Record]:
     """Yield all records of a topic, partition by partition.
 
     Raises

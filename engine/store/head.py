@@ -169,6 +169,11 @@ class Meta(_Stored):
     receipt_log: ReceiptLog | None = None
 
 
+def with_meta(meta: Meta, **changes: object) -> Meta:
+    """Return meta with changes, checked."""
+    return meta.model_validate({**dict(meta), **changes})
+
+
 def meta_json(meta: Meta) -> bytes:
     """Return meta as the head and commits hold it: JSON without the configuration."""
     return meta.model_dump_json(exclude={"config"}).encode()
