@@ -23,7 +23,7 @@ import numpy as np
 import redis
 from threadpoolctl import threadpool_limits
 
-from consumers.embedded import EmbeddedValkey
+from consumers.service.embedded_valkey import EmbeddedValkey
 from engine import crossover
 from engine.compact import compacted_dual_rows, downdated_factor
 from engine.error import Sentinels, remainder_estimate

@@ -28,7 +28,7 @@ warnings.simplefilter("ignore", DeprecationWarning)
 
 from consumers.log.base import Log, Message, Reader, TopicSpec  # noqa: E402
 from consumers.log.confluent.log import ConfluentLog  # noqa: E402
-from consumers.log.kafka import KafkaLog  # noqa: E402
+from consumers.log.kafka.log import KafkaLog  # noqa: E402
 
 VALUE = bytes(1000)
 MANY = 1_000

@@ -20,13 +20,13 @@ import structlog
 from benchmarks.synthetic import model_id, register_model, row_id
 from threadpoolctl import threadpool_limits
 
-from consumers import topics
-from consumers.commits.sealing import SealKeys
-from consumers.deletion_worker import DeletionWorker
-from consumers.embedded import EmbeddedValkey
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog
-from consumers.registration import Registrar
+from consumers.registration.register import Registrar
+from consumers.service.embedded_valkey import EmbeddedValkey
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.objective import Kind
 from engine.store.connection import Barrier, connect
 from engine.store.row_keys import RowKeys

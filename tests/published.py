@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from consumers import chain, cloudevents, topics
-from consumers.events import MODEL_PARAMETERS, MODEL_VERSION, Parameters, Version
+from consumers.contract import cloudevents, topics, version_chain
+from consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Parameters, Version
 from consumers.log.base import Log, Message
 from engine.objective import Kind
 from engine.store.codec import pack
@@ -46,7 +46,9 @@ def release(
         "version": number,
         "prev_digest": "" if before is None else before.version.digest,
         "digest": "",
-        "parameters_digest": chain.parameters_digest(array, names, ["y"], fit_intercept=True),
+        "parameters_digest": version_chain.parameters_digest(
+            array, names, ["y"], fit_intercept=True
+        ),
         "method": "pru",
         "kind": "linear",
         "status": "ACTIVE",
@@ -62,7 +64,7 @@ def release(
         error=ERROR,
         request_ids=(f"r{number}",),
     )
-    identity["digest"] = chain.version_digest(version)
+    identity["digest"] = version_chain.version_digest(version)
     return Release(
         version.model_copy(update={"digest": identity["digest"]}),
         Parameters(
@@ -129,7 +131,7 @@ def by_uri(one: Release) -> Parameters:
 
 def stored(one: Release) -> tuple[str, dict[str, bytes]]:
     """Return what the store holds of a release: the key of its head, and the fields of that."""
-    theta = chain.theta_of(one.parameters)
+    theta = version_chain.theta_of(one.parameters)
     config = ModelConfig(
         model_id=one.version.model_id,
         kind=Kind(one.version.kind),

@@ -3,7 +3,7 @@
 JSON lines (docs/audit.md). The first says whose history it is, then one line a record as it lay in
 the log, then the leaf hashes of the receipt log, and a last line that counts, so that a file that
 was cut off is seen. Nothing in the file is believed because it stands there: every line is bounded
-before it is parsed, and what it says is judged by `consumers.audit.auditing`.
+before it is parsed, and what it says is judged by `consumers.audit.auditor`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from consumers import chain, topics
 from consumers.audit.finding import Faults, Finding
 from consumers.audit.history import History, VersionFact
 from consumers.audit.receipts import (
@@ -19,7 +18,8 @@ from consumers.audit.receipts import (
     rows_finding,
 )
 from consumers.audit.signatures import signatures_finding
-from consumers.parameters import IDENTITY
+from consumers.contract import topics, version_chain
+from consumers.subscriber.parameters import IDENTITY
 from engine.errors import BrokenChain
 from engine.merkle import consistency_proof, verify_consistency
 
@@ -85,7 +85,7 @@ def chain_finding(history: History) -> Finding:
     for number in sorted(history.versions):
         fact = history.versions[number]
         try:
-            chain.check_link(fact.event, None if previous is None else previous.event)
+            version_chain.check_link(fact.event, None if previous is None else previous.event)
         except BrokenChain as error:
             faults.add(str(error))
         previous = fact

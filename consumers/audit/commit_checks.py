@@ -9,8 +9,8 @@ from consumers.audit.finding import Faults, Finding
 from consumers.audit.history import History, ReceiptFact
 from consumers.commits.commit import Commit
 from consumers.commits.publish import parameters_of
-from consumers.commits.sealing import SealKeys
-from consumers.signing import TrustedKeys
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import TrustedKeys
 from engine.errors import LetheError
 from engine.merkle import leaf_hash
 from engine.store.head import ModelConfig

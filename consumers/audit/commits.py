@@ -21,9 +21,9 @@ from consumers.commits.record import (
     decode_frame,
     open_commit,
 )
-from consumers.commits.sealing import SealKeys
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import TrustedKeys
 from consumers.log.base import Record
-from consumers.signing import TrustedKeys
 from engine.errors import LetheError, Unauthenticated
 from engine.store.head import ModelConfig
 from engine.store.partition import commit_partition

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from consumers import chain, topics
 from consumers.audit.bundle import STORED
 from consumers.audit.finding import Faults
-from consumers.events import (
+from consumers.contract import topics, version_chain
+from consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
     MODEL_VERSION,
@@ -25,10 +25,10 @@ from consumers.events import (
     Receipt,
     Version,
 )
-from consumers.history import read_object, read_version
+from consumers.contract.signatures import HEADER, TrustedKeys
+from consumers.contract.signed_log import signed_type
 from consumers.log.base import Record
-from consumers.signed_log import signed_type
-from consumers.signing import HEADER, TrustedKeys
+from consumers.subscriber.history import read_object, read_version
 from engine.errors import BrokenChain, Unauthenticated
 from engine.merkle import HASH_BYTES, leaf_hash
 
@@ -269,7 +269,7 @@ class History:
                 None
             )
         if event.theta is not None:
-            found = chain.digest_of(event, chain.theta_of(event))
+            found = version_chain.digest_of(event, version_chain.theta_of(event))
             if found != event.parameters_digest:
                 self.parameters_faults.add(
                     f"the parameters of version {event.version} at {_place(record)} do not match "

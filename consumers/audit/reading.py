@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from consumers import topics
 from consumers.audit.bundle import STORED
 from consumers.audit.history import History
-from consumers.events import Parameters
+from consumers.commits.receipt_index import kept_receipts
+from consumers.contract import topics
+from consumers.contract.events import Parameters
 from consumers.log.base import Bounds, Partition, Reader, Record
-from consumers.progress import Progress, unseen
-from consumers.published import published_of
-from consumers.receipt_index import kept_receipts
+from consumers.service.progress import Progress, unseen
+from consumers.subscriber.published import published_of
 from engine.errors import BrokenChain, CorruptState
 from engine.merkle import leaf_hash
 from engine.store.partition import commit_partition

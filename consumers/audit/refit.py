@@ -1,7 +1,7 @@
 """The bound of the newest version, checked by who holds the training file and no server.
 
-The rows of the file that are not deleted are refitted by `consumers.verify`, and the published
-parameters must lie within the bound of the result.
+The rows of the file that are not deleted are refitted by `consumers.audit.verify`, and the
+published parameters must lie within the bound of the result.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from consumers import chain
 from consumers.audit.finding import Finding, Result
 from consumers.audit.history import History
-from consumers.events import Parameters, Version
-from consumers.table import Columns, read_table
-from consumers.verify import bound_at, refit
+from consumers.audit.verify import bound_at, refit
+from consumers.contract import version_chain
+from consumers.contract.events import Parameters, Version
+from consumers.registration.table.reader import Columns, read_table
 from engine.errors import InvalidData, NotConverged
 from engine.objective import Array, Kind, Objective, Rows, norm, ridge_penalty, with_intercept
 
@@ -91,7 +91,7 @@ def _refitted(version: Version, event: Parameters, ridge: float, holding: Holdin
             f"has {version.rows_live} live ones: file or list of deleted ids is another"
         )
         return Finding(_NAME, Result.FAILED, detail)
-    theta, d = chain.theta_of(event), rows.X.shape[1]
+    theta, d = version_chain.theta_of(event), rows.X.shape[1]
     if len(rows) == 0:
         return _compared(version, norm(theta), 0.0, 0.0, "no row is left: theta is 0")
     penalised = version.status == "INTERCEPT_PENALISED"

@@ -11,9 +11,9 @@ from consumers.audit.commit_checks import precedes
 from consumers.audit.commits import CommitChain
 from consumers.audit.finding import Faults, Finding, Result
 from consumers.audit.history import CONFLICT, UNKNOWN_MODEL, History
-from consumers.published import published_of
-from consumers.receipt_index import kept_receipts
-from consumers.verify import verify
+from consumers.audit.verify import verify
+from consumers.commits.receipt_index import kept_receipts
+from consumers.subscriber.published import published_of
 from engine.errors import CorruptState, LetheError, NotConverged, Unavailable, UnknownModel
 from engine.merkle import leaf_hash, root_of
 from engine.store.connection import reachable, text
@@ -213,7 +213,7 @@ def _published(state: ModelState, history: History, kept: set[bytes], faults: Fa
 
 
 def bound_finding(store: ModelStore, model_id: str) -> Finding:
-    """Refit on the live rows by other code: theta lies within the bound (`consumers.verify`)."""
+    """Refit on the live rows by other code: theta lies within the bound (`audit.verify`)."""
     try:
         found = verify(store, model_id)
     except NotConverged as error:

@@ -7,13 +7,19 @@ from contextlib import ExitStack
 
 import click
 
-from consumers.checks import Check, check_log, check_programs, check_signing, check_store
+from consumers.audit.health.checks import (
+    Check,
+    check_log,
+    check_programs,
+    check_signing,
+    check_store,
+)
+from consumers.audit.health.commits import check_commits
+from consumers.audit.health.models import check_model
 from consumers.cli.options import global_options
 from consumers.cli.output import prepare
-from consumers.commit_checks import check_commits
-from consumers.model_checks import check_model
-from consumers.runtime import Runtime, open_runtime
-from consumers.settings import Settings
+from consumers.service.connect import Runtime, open_runtime
+from consumers.service.settings import Settings
 from engine.errors import LetheError
 from engine.store.store import ModelStore
 

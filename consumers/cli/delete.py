@@ -13,10 +13,10 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from consumers import cloudevents, topics
 from consumers.cli.options import Flags, WaitSeconds, global_options
 from consumers.cli.output import Output, counted, error_number, number, prepare
-from consumers.events import (
+from consumers.contract import cloudevents, topics
+from consumers.contract.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
     MAX_ROWS,
@@ -24,9 +24,9 @@ from consumers.events import (
     Receipt,
     rfc3339,
 )
+from consumers.contract.signatures import Signer, read_signer
 from consumers.log.base import Message, Partition, Reader
-from consumers.runtime import Runtime, open_runtime
-from consumers.signing import Signer, read_signer
+from consumers.service.connect import Runtime, open_runtime
 from engine.errors import InvalidRequest, Unavailable
 
 _DEFAULT_WAIT = "60"

@@ -17,9 +17,9 @@ from safetensors.numpy import save
 
 from consumers.cli.options import global_options
 from consumers.cli.output import prepare
-from consumers.events import Parameters
-from consumers.published import published
-from consumers.runtime import open_runtime
+from consumers.contract.events import Parameters
+from consumers.service.connect import open_runtime
+from consumers.subscriber.published import published
 from engine.errors import InvalidData
 from engine.objective import Array
 

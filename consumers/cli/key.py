@@ -8,8 +8,8 @@ import click
 
 from consumers.cli.options import Flags, global_options
 from consumers.cli.output import Output, counted
-from consumers.commits.sealing import SealKeys, new_seal_file, rotate_seal_file
-from consumers.signing import Signer, new_key_file, read_signer
+from consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
+from consumers.contract.signatures import Signer, new_key_file, read_signer
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from consumers.durations import seconds_of
+from consumers.service.durations import seconds_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

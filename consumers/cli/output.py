@@ -24,11 +24,11 @@ from rich.progress import BarColumn, Progress as Bars, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from consumers.access import store_access
 from consumers.cli.options import Flags
-from consumers.progress import Progress
-from consumers.settings import Settings, load_settings, unknown_variables
-from consumers.telemetry import configure_logging, logger
+from consumers.service.credentials import store_access
+from consumers.service.logs import configure_logging, logger
+from consumers.service.progress import Progress
+from consumers.service.settings import Settings, load_settings, unknown_variables
 from engine.store.connection import connect
 from engine.store.head import CertificateRecord
 

@@ -9,17 +9,17 @@ from typing import Any
 import click
 
 from consumers.audit.finding import Result
-from consumers.audit.story import Signature, Story, Told, story_of
-from consumers.audit.story_commit import Decided
-from consumers.audit.story_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
+from consumers.audit.request_commit import Decided
+from consumers.audit.request_report import Signature, Story, Told, story_of
+from consumers.audit.request_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
 from consumers.cli.options import global_options, trust_option
 from consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
 from consumers.cli.seals import seals_of_auditor
-from consumers.events import rfc3339
-from consumers.keys import keys_of_auditor
-from consumers.runtime import Runtime, open_runtime
-from consumers.signing import TrustedKeys
-from consumers.validate import Valid
+from consumers.contract.events import rfc3339
+from consumers.contract.signatures import TrustedKeys
+from consumers.deletions.validate import Valid
+from consumers.service.connect import Runtime, open_runtime
+from consumers.service.signing_keys import keys_of_auditor
 
 
 @click.command(short_help="Tell one request's whole story.")

@@ -7,8 +7,8 @@ import click
 from consumers.cli.options import global_options
 from consumers.cli.output import prepare
 from consumers.cli.registrar import recovery
-from consumers.recovery import Plan
-from consumers.runtime import open_runtime
+from consumers.registration.recovery import Plan
+from consumers.service.connect import open_runtime
 
 
 @click.command(short_help="Last resort: go on from the store when the log lost commits.")

@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
-from consumers import cloudevents, topics
 from consumers.cli.options import WaitSeconds, global_options
 from consumers.cli.output import Output, error_number, number, prepare
-from consumers.drained import lags
-from consumers.events import REFRESH_REQUESTED, RefreshRequested, Version
+from consumers.contract import cloudevents, topics
+from consumers.contract.events import REFRESH_REQUESTED, RefreshRequested, Version
 from consumers.log.base import Message, Partition, Reader
-from consumers.refresh_order import ORDERED, SCHEDULED, refresh_reason
-from consumers.runtime import Runtime, open_runtime
+from consumers.service.connect import Runtime, open_runtime
+from consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
+from consumers.workers.drained import lags
 from engine.errors import InvalidData, RefreshFailed, Unavailable
 from engine.policy import Size
 from engine.store.jobs import JobResult, read_refusal, read_result

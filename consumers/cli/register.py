@@ -9,7 +9,6 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from consumers.certificates import certificate_of, check_terms
 from consumers.cli.options import Duration, Limit, global_options
 from consumers.cli.output import (
     certificate_line,
@@ -20,11 +19,12 @@ from consumers.cli.output import (
     prepare,
 )
 from consumers.cli.registrar import registrar
-from consumers.events import Id
-from consumers.fitness import fit_warnings
-from consumers.registration import Registered
-from consumers.runtime import open_runtime
-from consumers.table import Columns, TableRead, read_table
+from consumers.contract.events import Id
+from consumers.registration.error_budget import fit_warnings
+from consumers.registration.register import Registered
+from consumers.registration.table.reader import Columns, TableRead, read_table
+from consumers.service.connect import open_runtime
+from consumers.versions.certificates import certificate_of, check_terms
 from engine.certified import Terms
 from engine.errors import InvalidData
 from engine.objective import Kind

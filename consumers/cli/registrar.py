@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from consumers.progress import Progress
-from consumers.recovery import Recovery
-from consumers.registration import Registrar
-from consumers.runtime import Runtime
+from consumers.registration.recovery import Recovery
+from consumers.registration.register import Registrar
+from consumers.service.connect import Runtime
+from consumers.service.progress import Progress
 from engine.store.store import ModelStore
 
 Committing = TypeVar("Committing")

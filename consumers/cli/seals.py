@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from redis.exceptions import NoPermissionError
 
-from consumers.commits.sealing import SealKeys, read_seal_keys, stored_seal_keys
-from consumers.runtime import Runtime
+from consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
+from consumers.service.connect import Runtime
 from engine.errors import StoreUnavailable
 from engine.store.store import ModelStore
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from consumers import topics
-from consumers.certificates import certificate_of
 from consumers.cli.options import global_options
 from consumers.cli.output import (
     Output,
@@ -19,10 +17,12 @@ from consumers.cli.output import (
     number,
     prepare,
 )
-from consumers.drained import Lag, lags, stuck
-from consumers.events import rfc3339
-from consumers.refresh_order import is_stuck
-from consumers.runtime import open_runtime
+from consumers.contract import topics
+from consumers.contract.events import rfc3339
+from consumers.service.connect import open_runtime
+from consumers.versions.certificates import certificate_of
+from consumers.versions.refresh_schedule import is_stuck
+from consumers.workers.drained import Lag, lags, stuck
 from engine.store.head import CertificateRecord
 from engine.store.state import ModelState
 

@@ -7,7 +7,7 @@ import click
 from consumers.cli.options import global_options
 from consumers.cli.output import counted, prepare
 from consumers.cli.registrar import registrar
-from consumers.runtime import open_runtime
+from consumers.service.connect import open_runtime
 
 
 @click.command(short_help="Delete a model's rows and state; its history stays.")

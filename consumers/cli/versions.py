@@ -12,10 +12,10 @@ import click
 from consumers.cli.options import global_options
 from consumers.cli.output import Output, counted, error_number, number, prepare
 from consumers.cli.stopping import stopped_by
-from consumers.events import Version
-from consumers.history import history
-from consumers.keys import trusted_keys
-from consumers.runtime import open_runtime
+from consumers.contract.events import Version
+from consumers.service.connect import open_runtime
+from consumers.service.signing_keys import trusted_keys
+from consumers.subscriber.history import history
 from engine.errors import UnknownModel
 
 _COLUMNS = (

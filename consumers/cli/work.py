@@ -16,23 +16,23 @@ import click
 import stamina
 from threadpoolctl import threadpool_limits
 
-from consumers import topics
-from consumers.batching import Batching
 from consumers.cli.options import Flags, global_options
 from consumers.cli.output import prepare
 from consumers.cli.stopping import stopped_by
-from consumers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.drained import Drained
-from consumers.health import Health
-from consumers.http import serve
-from consumers.loop import collect_rarely
-from consumers.metrics import Metrics
-from consumers.refresh_queue import RefreshLimit
-from consumers.refresh_worker import RefreshWorker
-from consumers.request_keys import RequestKeys, read_request_keys
-from consumers.runtime import Runtime, open_runtime
-from consumers.settings import Settings
-from consumers.telemetry import Logger, logger
+from consumers.contract import topics
+from consumers.deletions.authenticate import RequestKeys, read_request_keys
+from consumers.deletions.batching import Batching
+from consumers.refresh.queue import RefreshLimit
+from consumers.service.connect import Runtime, open_runtime
+from consumers.service.health import Health
+from consumers.service.http import serve
+from consumers.service.logs import Logger, logger
+from consumers.service.loop import collect_rarely
+from consumers.service.metrics import Metrics
+from consumers.service.settings import Settings
+from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.workers.drained import Drained
+from consumers.workers.refresh_worker import RefreshWorker
 from engine.errors import CorruptState, RefreshFailed, Unavailable
 
 _LOOK_SECONDS = 0.1  # between looks at the workers and, with --until-idle, at what is left

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from consumers.events import Receipt, RefreshRequested, Version
+from consumers.contract.events import Receipt, RefreshRequested, Version
 from engine.store.apply import Place
 from engine.store.head import Meta
 from engine.store.state import Deferred, Head

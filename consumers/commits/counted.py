@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from consumers.commits.journal import LogGap, Verdict, gap, judge, read_records
 from consumers.commits.record import OpenPart
 from consumers.log.base import Partition, Reader
-from consumers.progress import Progress
+from consumers.service.progress import Progress
 from engine.store.state import Head
 
 _TELL = 64  # records between two reports of progress

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from consumers import topics
 from consumers.commits.commit import Commit, CommitKind, Sealed
 from consumers.commits.counted import OpenRecord, count, read_open
 from consumers.commits.journal import (
@@ -24,14 +23,15 @@ from consumers.commits.journal import (
 from consumers.commits.publish import messages_of, newest_parameters
 from consumers.commits.record import UNOPENED, Framed, open_commit
 from consumers.commits.replay import Replay, forgotten, parts_of, too_old
-from consumers.commits.sealing import SealKeys
 from consumers.commits.shred import shred
+from consumers.commits.state_cache import StateCache
+from consumers.contract import topics
+from consumers.contract.published_versions import versioned_models
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import TrustedKeys
 from consumers.log.base import Partition, Producer, Reader
-from consumers.progress import Progress, unseen
-from consumers.published_versions import versioned_models
-from consumers.signing import TrustedKeys
-from consumers.state_cache import StateCache
-from consumers.steps import AtStep, Step, unwatched
+from consumers.service.progress import Progress, unseen
+from consumers.service.steps import AtStep, Step, unwatched
 from engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
 from engine.store.apply import Applied, Change, Place
 from engine.store.cursors import Pair, PartitionCursors

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from consumers import topics
 from consumers.commits.fold import Fold
 from consumers.commits.journal import Followed, Journal
+from consumers.commits.state_cache import StateCache
+from consumers.contract import topics
 from consumers.log.base import Consumer, Reader
-from consumers.metrics import Metrics
-from consumers.state_cache import StateCache
-from consumers.telemetry import Logger
+from consumers.service.logs import Logger
+from consumers.service.metrics import Metrics
 from engine.errors import LetheError, LogReset
 from engine.store.keys import PartitionKeys
 from engine.store.partition import COMMIT_PARTITIONS, commit_partition

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from consumers import topics
 from consumers.commits.commit import Commit, Sealed
 from consumers.commits.record import (
     MAX_RECORD_BYTES,
@@ -27,10 +26,11 @@ from consumers.commits.record import (
     decode_frame,
     encode,
 )
-from consumers.commits.sealing import SealKeys
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import Signer
 from consumers.log.base import Appended, Message, Partition, Producer, Reader, Record
 from consumers.log.scan import scan
-from consumers.signing import Signer
 from engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
 from engine.store.apply import Place
 from engine.store.partition import COMMIT_PARTITIONS, commit_partition

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
-from consumers import topics
 from consumers.commits.commit import BODY_BYTES, Answer
-from consumers.events import Receipt, ReceiptStatus, Source
+from consumers.contract import topics
+from consumers.contract.events import Receipt, ReceiptStatus, Source
 from engine.errors import CorruptState
 from engine.store.head import CertificateRecord, ErrorRecord
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from consumers import cloudevents, topics
 from consumers.commits.apply import thetas_in
 from consumers.commits.commit import Commit
-from consumers.events import (
+from consumers.contract import cloudevents, topics
+from consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
     MODEL_VERSION,

@@ -14,7 +14,7 @@ from typing import Any
 from consumers.commits.commit import Sealed
 from consumers.commits.publish import messages_of, newest_parameters
 from consumers.log.base import Flush, Message, Producer
-from consumers.steps import AtStep, Step
+from consumers.service.steps import AtStep, Step
 from engine.store.cursors import Cursors
 from engine.store.keys import PartitionKeys
 from engine.store.partition import commit_partition

@@ -3,7 +3,7 @@
     "lethe.commit.v1" LF
     length (uint32) | open part: JSON
     length (uint32) | sealed part: nonce (12) | ciphertext | tag (16)
-    length (uint32) | signature as in `consumers.signing`, empty where no key is set
+    length (uint32) | signature as in `consumers.contract.signatures`, empty where no key is set
 
 The open part is associated data of the sealed one. A commit's digest is the SHA-256 of the label,
 the open part, the SHA-256 of the sealed part and the signature, each with its length: so the chain
@@ -34,9 +34,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumers.commits.commit import Answer, Commit, CommitKind, Staged
-from consumers.commits.sealing import KeyUnknown, SealKeys
-from consumers.events import Receipt, RefreshRequested, Version
-from consumers.signing import HEADER, Signer, TrustedKeys
+from consumers.contract.events import Receipt, RefreshRequested, Version
+from consumers.contract.sealing import KeyUnknown, SealKeys
+from consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from engine.errors import CorruptState, FormatTooNew, Unauthenticated
 from engine.store.head import ModelConfig, meta_json, parse_config, parse_meta
 from engine.store.partition import COMMIT_PARTITIONS

@@ -16,8 +16,8 @@ from consumers.commits.apply import (
 )
 from consumers.commits.catch_up import larger_of_both, left_out, swapped, unchanged
 from consumers.commits.commit import CommitKind, Sealed
+from consumers.commits.state_cache import StateCache
 from consumers.log.base import Partition
-from consumers.state_cache import StateCache
 from engine.errors import CorruptState
 from engine.store.apply import Change
 from engine.store.keys import ModelKeys

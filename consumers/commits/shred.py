@@ -8,7 +8,7 @@ have died before. A deleted row never comes back, so dropping its key again does
 from __future__ import annotations
 
 from consumers.commits.commit import Commit
-from consumers.steps import AtStep, Step
+from consumers.service.steps import AtStep, Step
 from engine.store.keys import ModelKeys
 from engine.store.store import ModelStore
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from consumers.commits.commit import Commit
 from consumers.commits.journal import Followed, Verdict, judge, read_records
 from consumers.commits.record import UNOPENED, Framed, open_commit, peek_deleted
-from consumers.commits.sealing import SealKeys
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import TrustedKeys
 from consumers.log.base import Reader
-from consumers.signing import TrustedKeys
 from engine.errors import CorruptState
 from engine.store.head import Meta
 from engine.store.predecessor import Predecessor

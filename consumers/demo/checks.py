@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from consumers.chain import check_parameters, check_version, theta_of
+from consumers.contract.events import Receipt, Version
+from consumers.contract.version_chain import check_parameters, check_version, theta_of
 from consumers.demo.outcome import Observed, Outcome
-from consumers.events import Receipt, Version
 from engine.errors import BrokenChain
 from engine.policy import Size
 

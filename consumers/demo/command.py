@@ -16,7 +16,7 @@ from rich.console import Console
 
 from consumers.cli.options import Flags
 from consumers.demo.live import Lines, LiveTable, Silent, View
-from consumers.telemetry import configure_logging
+from consumers.service.logs import configure_logging
 from engine.errors import InvalidData
 
 _PACE = 0.4

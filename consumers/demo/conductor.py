@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from consumers import chain, topics
+from consumers.contract import topics, version_chain
+from consumers.contract.events import Parameters, Version
 from consumers.demo import data
 from consumers.demo.crew import Crew, at_work
 from consumers.demo.data import DemoModel
@@ -19,11 +20,10 @@ from consumers.demo.remains import remains
 from consumers.demo.retraining import retrain
 from consumers.demo.scenario import Request, Wave, waves
 from consumers.demo.subscriber import Seen, SeenDeadLetter, SeenOrder, SeenReceipt, Subscriber
-from consumers.events import Parameters, Version
 from consumers.log.base import Log, Producer
-from consumers.registration import Registrar
-from consumers.runtime import Runtime, open_runtime
-from consumers.settings import Settings
+from consumers.registration.register import Registrar
+from consumers.service.connect import Runtime, open_runtime
+from consumers.service.settings import Settings
 from engine.errors import InvalidData, LetheError, ModelExists
 from engine.store.store import ModelStore
 
@@ -78,7 +78,7 @@ class Watcher:
         retrained = retrain(
             version.kind, model.data.X[live], model.data.y[live, 0], model.config.ridge
         )
-        theta = np.ravel(chain.theta_of(parameters))
+        theta = np.ravel(version_chain.theta_of(parameters))
         refresh = version.refresh
         return Observed(
             version=version,

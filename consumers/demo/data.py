@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from consumers.registration import TrainingData
+from consumers.registration.register import TrainingData
 from engine.objective import Array, Kind
 from engine.store.head import LimitsRecord, ModelConfig
 

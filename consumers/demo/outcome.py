@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from consumers.contract.events import Parameters, Version
 from consumers.demo.scenario import Request
 from consumers.demo.subscriber import SeenDeadLetter, SeenReceipt
-from consumers.events import Parameters, Version
 from engine.objective import Array
 
 

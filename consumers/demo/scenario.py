@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consumers import topics
+from consumers.contract import topics
 from consumers.demo.data import SEED, DemoModel
 from consumers.log.base import Message
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumers import cloudevents, topics
-from consumers.events import Parameters, Receipt, RefreshRequested, Version
+from consumers.contract import cloudevents, topics
+from consumers.contract.events import Parameters, Receipt, RefreshRequested, Version
 from consumers.log.base import Log, Partition, Record
 
 _PAUSE = 0.005

@@ -1,8 +1,8 @@
 """What every log offers: ordered partitions of records, a group consumer, a producer, a reader.
 
-The workers know this page only. `consumers.log.kafka` speaks to Kafka, `consumers.log.streams`
-to Redis Streams (single-node mode) and `consumers.log.memory` serves fast tests; all three pass
-the same battery of tests (`tests/integration/test_log_battery.py`).
+The workers know this page only. `consumers.log.kafka.log` speaks to Kafka,
+`consumers.log.streams.log` to Redis Streams (single-node mode) and `consumers.log.memory` serves
+fast tests; all three pass the same battery of tests (`tests/integration/test_log_battery.py`).
 
 Five rules that the workers lean on:
 

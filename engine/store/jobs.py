@@ -185,7 +185,7 @@ def parse_result(stored: bytes, keys: ModelKeys, job_id: str) -> JobResult:
 
 
 def read_pace(client: redis.Redis, keys: ModelKeys) -> float:
-    """Return a model's pace (`consumers.refresh_queue`) in seconds since 1970; 0 if none is kept.
+    """Return a model's pace (`consumers.refresh.queue`) in seconds since 1970; 0 if none is kept.
 
     What is damaged counts as none: it limits, and decides nothing.
     """

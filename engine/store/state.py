@@ -117,7 +117,7 @@ class ModelState:
     seal
         Name of the key that its newest commit is sealed with.
     secret
-        Salts the commitments of receipts (`consumers.commitment`).
+        Salts the commitments of receipts (`consumers.contract.commitment`).
     """
 
     keys: ModelKeys

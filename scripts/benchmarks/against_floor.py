@@ -17,7 +17,7 @@ from benchmarks import shape
 from benchmarks.records import Record, Setting, compared, derived, measured
 from benchmarks.sides import Asked, Side, floor_side, worker_side
 from benchmarks.worker import Job
-from consumers.deletion_worker import BatchLimits
+from consumers.workers.deletion_worker import BatchLimits
 from engine.store.partition import COMMIT_PARTITIONS
 
 SECTION = "floor"

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from consumers.deletion_worker import DeletionWorker
 from consumers.log.base import Flush, Message, Producer
-from consumers.metrics import Metrics
-from consumers.steps import Step
+from consumers.service.metrics import Metrics
+from consumers.service.steps import Step
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.store.store import ModelStore
 
 

@@ -19,8 +19,8 @@ from benchmarks.pipeline import Pipeline, Process, pipeline
 from benchmarks.records import Record, Setting, measured
 from benchmarks.synthetic import model_id, row_id
 from benchmarks.worker import Job
-from consumers import topics
-from consumers.events import RefreshRequested
+from consumers.contract import topics
+from consumers.contract.events import RefreshRequested
 from consumers.log.base import Message
 from engine.policy import Size
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import redis
 
 from benchmarks.pipeline import Stuck
-from consumers import topics
+from consumers.contract import topics
 from consumers.log.base import Log, Message, Partition, Producer, Reader
 from engine.store.partition import partition_index
 

@@ -17,7 +17,7 @@ from benchmarks.end_to_end import Plan, take_turns
 from benchmarks.pipeline import pipeline
 from benchmarks.records import Record, Setting, derived, measured
 from benchmarks.worker import Job
-from consumers.signing import TrustedKeys, new_key_file
+from consumers.contract.signatures import TrustedKeys, new_key_file
 from engine.objective import Kind
 
 SECTION = "evidence"

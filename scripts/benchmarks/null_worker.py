@@ -14,10 +14,10 @@ from datetime import datetime
 
 import numpy as np
 
-import consumers.batch_processor
-import consumers.refresh_order
-import consumers.transition
-from consumers.decide import Accepted, Batch, Decision
+import consumers.deletions.batch_processor
+import consumers.versions.refresh_schedule
+import consumers.versions.transition
+from consumers.deletions.decide import Accepted, Batch, Decision
 from engine.error import ErrorKind, PublishedError
 from engine.objective import Array
 from engine.store.state import ModelState
@@ -43,7 +43,7 @@ _canned = _Canned()
 
 
 def canned_batch(state: ModelState, decisions: Sequence[Decision], _lookup: Lookup) -> Batch:
-    """Return a batch of the size that `consumers.decide.compute` would return, uncomputed."""
+    """Return a batch of the size that `deletions.decide.compute` would return, uncomputed."""
     config, stream = state.meta.config, state.stream
     ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
     rows = _canned.array(len(ids), config.d)
@@ -69,9 +69,9 @@ def no_reason(_state: ModelState, _now: datetime) -> str | None:
 
 
 _REPLACED = (
-    (consumers.batch_processor, "compute", canned_batch),
-    (consumers.transition, "measured_error", canned_error),
-    (consumers.refresh_order, "refresh_reason", no_reason),
+    (consumers.deletions.batch_processor, "compute", canned_batch),
+    (consumers.versions.transition, "measured_error", canned_error),
+    (consumers.versions.refresh_schedule, "refresh_reason", no_reason),
 )
 
 

@@ -19,14 +19,14 @@ from typing import IO
 
 from benchmarks.machine import ONE_THREAD
 from benchmarks.worker import Job
-from consumers import topics
-from consumers.chain import check_version
-from consumers.embedded import EmbeddedValkey
-from consumers.events import MODEL_VERSION, Version
+from consumers.contract import topics
+from consumers.contract.events import MODEL_VERSION, Version
+from consumers.contract.signatures import TrustedKeys
+from consumers.contract.version_chain import check_version
 from consumers.log.base import Log, Message, Partition, Producer, Reader
-from consumers.log.kafka import KafkaLog
-from consumers.log.streams import StreamsLog
-from consumers.signing import TrustedKeys
+from consumers.log.kafka.log import KafkaLog
+from consumers.log.streams.log import StreamsLog
+from consumers.service.embedded_valkey import EmbeddedValkey
 from engine.errors import LogUnavailable
 from engine.store.connection import connect
 

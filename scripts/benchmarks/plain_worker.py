@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import consumers.decide
-import consumers.deletion_transition
-import consumers.refresh_transition
+import consumers.deletions.decide
+import consumers.deletions.transition
+import consumers.refresh.transition
 from consumers.commits.commit import Answer
-from consumers.events import Receipt
+from consumers.contract.events import Receipt
 from engine.store.state import ModelState
 
 
@@ -33,9 +33,9 @@ def no_commitment(_secret: bytes | None, _request_id: str, _row_ids: Collection[
 
 
 _REPLACED = (
-    (consumers.deletion_transition, "with_receipts", without_log),
-    (consumers.refresh_transition, "with_receipts", without_log),
-    (consumers.decide, "rows_commitment", no_commitment),
+    (consumers.deletions.transition, "with_receipts", without_log),
+    (consumers.refresh.transition, "with_receipts", without_log),
+    (consumers.deletions.decide, "rows_commitment", no_commitment),
 )
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.synthetic import model_id, register_model, request_id, row_id
-from consumers import topics
-from consumers.commits.sealing import SealKeys
-from consumers.deletion_worker import DeletionWorker
-from consumers.embedded import EmbeddedValkey
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
 from consumers.log.base import Flush, Log, Message, Producer
 from consumers.log.memory import MemoryLog
-from consumers.registration import Registrar
-from consumers.telemetry import configure_logging
+from consumers.registration.register import Registrar
+from consumers.service.embedded_valkey import EmbeddedValkey
+from consumers.service.logs import configure_logging
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.objective import Kind
 from engine.store.apply import Change
 from engine.store.codec import row_size

@@ -18,12 +18,12 @@ from benchmarks.pipeline import Process, Stuck, delete_topics
 from benchmarks.shape import Shape
 from benchmarks.synthetic import model_id, request_id, row_id
 from benchmarks.worker import Job
-from consumers import topics
-from consumers.deletion_worker import BatchLimits
-from consumers.embedded import EmbeddedValkey
+from consumers.contract import topics
 from consumers.log.base import Log
-from consumers.log.kafka import KafkaLog
-from consumers.log.streams import StreamsLog
+from consumers.log.kafka.log import KafkaLog
+from consumers.log.streams.log import StreamsLog
+from consumers.service.embedded_valkey import EmbeddedValkey
+from consumers.workers.deletion_worker import BatchLimits
 from engine.store.connection import connect
 
 _LOOK_SECONDS = 0.02

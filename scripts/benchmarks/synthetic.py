@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-import consumers.candidate
-from consumers.registration import Registrar, TrainingData
+import consumers.registration.candidate
+from consumers.registration.register import Registrar, TrainingData
 from engine.objective import Array, Kind
 from engine.store.head import ModelConfig
 
@@ -68,7 +68,7 @@ def share_precomputation() -> None:
 
     Dozens of models are registered so that each round has fresh ones; what is measured comes later.
     """
-    precompute: Callable[..., Any] = consumers.candidate._precompute
+    precompute: Callable[..., Any] = consumers.registration.candidate._precompute
     found: dict[str, Any] = {}
 
     def once(config: ModelConfig, data: TrainingData) -> Any:
@@ -77,4 +77,4 @@ def share_precomputation() -> None:
             found[key] = precompute(config, data)
         return found[key]
 
-    consumers.candidate._precompute = once
+    consumers.registration.candidate._precompute = once

@@ -15,20 +15,20 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-import consumers.deletion_worker
+import consumers.workers.deletion_worker
 from benchmarks import null_worker, plain_worker
 from benchmarks.calls import Calls
 from benchmarks.synthetic import model_id, register_model, share_precomputation
-from consumers import topics
 from consumers.commits.fold import Fold
-from consumers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.loop import collect_rarely
-from consumers.metrics import Metrics
-from consumers.refresh_worker import RefreshWorker
-from consumers.registration import Registrar
-from consumers.runtime import Runtime, open_runtime
-from consumers.settings import Settings
-from consumers.telemetry import configure_logging
+from consumers.contract import topics
+from consumers.registration.register import Registrar
+from consumers.service.connect import Runtime, open_runtime
+from consumers.service.logs import configure_logging
+from consumers.service.loop import collect_rarely
+from consumers.service.metrics import Metrics
+from consumers.service.settings import Settings
+from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.workers.refresh_worker import RefreshWorker
 from engine.objective import Kind
 from engine.store.partition import COMMIT_PARTITIONS
 
@@ -82,7 +82,7 @@ def rename_topics(prefix: str) -> None:
         *("DEAD_LETTERS", "ERASURES"),
     ):
         setattr(topics, name, prefix + getattr(topics, name))
-    consumers.deletion_worker.GROUP = prefix + consumers.deletion_worker.GROUP
+    consumers.workers.deletion_worker.GROUP = prefix + consumers.workers.deletion_worker.GROUP
 
 
 class Commands:

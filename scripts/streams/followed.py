@@ -1,7 +1,7 @@
 """A library model followed along its stream: what it publishes, says and costs.
 
 The policy is the product's: after each batch, a refresh is ordered when the published error
-passes the budget or the generation is used up (as in `consumers/refresh_order.py`), and
+passes the budget or the generation is used up (as in `consumers/versions/refresh_schedule.py`), and
 `engine.policy.choose` decides its size.
 """
 

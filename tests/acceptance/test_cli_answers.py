@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consumers.embedded import EmbeddedValkey
+from consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import PROGRAM, Answer, Lethe
 from tests.acceptance.training import write
 

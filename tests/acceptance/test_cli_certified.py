@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from consumers.embedded import EmbeddedValkey
+from consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_certified")]

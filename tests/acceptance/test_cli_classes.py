@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
 from consumers import ModelSubscriber
-from consumers.embedded import EmbeddedValkey
+from consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 
 # One worker runs the file: its tests share servers, and some build on those before.

@@ -12,11 +12,11 @@ import pytest
 from safetensors import safe_open
 from sklearn.linear_model import Ridge
 
-from consumers import topics
-from consumers.embedded import EmbeddedValkey
-from consumers.history import history
+from consumers.contract import topics
 from consumers.log.base import Message
-from consumers.log.streams import StreamsLog
+from consumers.log.streams.log import StreamsLog
+from consumers.service.embedded_valkey import EmbeddedValkey
+from consumers.subscriber.history import history
 from engine.store.connection import connect
 from engine.store.keys import ModelKeys
 from tests.acceptance.lethe import Lethe

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from consumers.embedded import EmbeddedValkey
+from consumers.service.embedded_valkey import EmbeddedValkey
 from engine.merkle import leaf_hash, root_of, verify_inclusion
 from engine.store.keys import ModelKeys, shard_of
 from tests.acceptance.lethe import Within

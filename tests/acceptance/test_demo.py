@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from consumers import chain, topics
+from consumers.contract import topics, version_chain
+from consumers.contract.events import Parameters, Receipt, RefreshInfo, Source, Version
 from consumers.demo import checks, report
 from consumers.demo.checks import Check
 from consumers.demo.command import demo
@@ -29,7 +30,6 @@ from consumers.demo.outcome import Observed, Outcome
 from consumers.demo.retraining import retrain
 from consumers.demo.scenario import Request
 from consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
-from consumers.events import Parameters, Receipt, RefreshInfo, Source, Version
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog
 from engine.objective import Array
@@ -233,7 +233,7 @@ def observed(
     unsigned = Version(
         model_id="m", generation=0, version=number,
         prev_digest="" if previous is None else previous.digest, digest="",
-        parameters_digest=chain.parameters_digest(
+        parameters_digest=version_chain.parameters_digest(
             theta[:, None], features, targets, fit_intercept=True
         ),
         method="pru", kind="linear", status="ACTIVE", rows_live=rows_live,
@@ -244,7 +244,7 @@ def observed(
         created_at=NOW, commit=number,
         commit_prev="" if previous is None else f"{number:064x}",
     )  # fmt: skip
-    version = unsigned.model_copy(update={"digest": chain.version_digest(unsigned)})
+    version = unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
     shared = version.model_dump(
         include={"model_id", "generation", "version", "prev_digest", "digest", "status"}
     )

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
-from consumers import topics
-from consumers.chain import theta_of
-from consumers.events import Parameters
+from consumers.contract import topics
+from consumers.contract.events import Parameters
+from consumers.contract.version_chain import theta_of
 from tests.chaos.facts import Facts, Verdict
 from tests.chaos.history import Json
 from tests.oracles import distance, retrain_wide

@@ -11,8 +11,8 @@ import numpy as np
 import redis
 from numpy.typing import NDArray
 
-from consumers import topics
 from consumers.commits.packed import unpack
+from consumers.contract import topics
 from consumers.log.base import Log
 from engine.store.connection import text
 from engine.store.keys import SHARDS, ModelKeys

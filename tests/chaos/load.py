@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from consumers import topics
-from consumers.cloudevents import headers as event_headers
 from consumers.commits.publish import job_message
-from consumers.events import DELETION_REQUESTED, RefreshRequested
+from consumers.contract import topics
+from consumers.contract.cloudevents import headers as event_headers
+from consumers.contract.events import DELETION_REQUESTED, RefreshRequested
 from consumers.log.base import Log, Message
 from engine.errors import Unavailable
 from engine.policy import Size

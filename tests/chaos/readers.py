@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from consumers import topics
+from consumers.contract import topics
 from consumers.log.base import Log, Partition, Reader
-from consumers.subscriber import ModelSubscriber
-from consumers.transition import published_digest
+from consumers.subscriber.subscriber import ModelSubscriber
+from consumers.versions.transition import published_digest
 from engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
 from engine.objective import Kind
 from engine.store.connection import NoBarrier, connect

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from consumers import topics
+from consumers.contract import topics
 from consumers.log.base import Appended, Consumer, Flush, Log, Message, Partition, Producer
 from consumers.log.wrapped import WrappedLog
 from engine.store.apply import Change

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import redis
 
-from consumers import topics
-from consumers.kafka_client import kafka_log
+from consumers.contract import topics
 from consumers.log.base import Producer, Reader
-from consumers.refresh_order import is_stuck
-from consumers.registration import Registrar
-from consumers.settings import load_settings
+from consumers.registration.register import Registrar
+from consumers.service.kafka_client import kafka_log
+from consumers.service.settings import load_settings
+from consumers.versions.refresh_schedule import is_stuck
 from engine.errors import LetheError, Unavailable
 from engine.policy import Size
 from engine.store.connection import Barrier, connect

@@ -18,11 +18,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from consumers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.kafka_client import kafka_log
-from consumers.refresh_worker import RefreshWorker
-from consumers.settings import load_settings
-from consumers.telemetry import configure_logging
+from consumers.service.kafka_client import kafka_log
+from consumers.service.logs import configure_logging
+from consumers.service.settings import load_settings
+from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.workers.refresh_worker import RefreshWorker
 from engine.errors import Unavailable
 from engine.store.connection import Barrier, connect
 from tests.chaos.recording import Diary, RecordedLog, RecordedStore

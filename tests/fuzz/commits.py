@@ -22,8 +22,8 @@ from consumers.commits.record import (
     open_commit,
     peek_deleted,
 )
-from consumers.commits.sealing import SealKeys, read_seal_keys, stored_seal_keys
-from consumers.events import Receipt, RefreshRequested, Source
+from consumers.contract.events import Receipt, RefreshRequested, Source
+from consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from engine.errors import CorruptState, InvalidData
 from engine.policy import Size
 from engine.store import codec

@@ -12,10 +12,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from consumers.audit.bundle import BundleReader, Header, write_bundle
 from consumers.audit.checkpoint import parse_since, read_checkpoint
 from consumers.audit.refit import read_ids
-from consumers.events import DELETION_RECEIPT
+from consumers.contract.events import DELETION_RECEIPT
+from consumers.contract.signatures import (
+    HEADER,
+    Signer,
+    TrustedKeys,
+    parse_trusted,
+    read_signer,
+    read_trusted,
+)
+from consumers.deletions.authenticate import parse_request_keys
 from consumers.log.base import Partition, Record
-from consumers.request_keys import parse_request_keys
-from consumers.signing import HEADER, Signer, TrustedKeys, parse_trusted, read_signer, read_trusted
 from engine.errors import CorruptState, InvalidData, Unauthenticated
 from engine.store.reading import record
 from engine.store.receipt_log import ReceiptLog

@@ -14,12 +14,12 @@ from kafka import errors as kafka_errors
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from consumers.cli.delete import _read_rows
-from consumers.embedded import _read_line, read_pid
 from consumers.log.base import Partition
-from consumers.log.kafka_records import to_record
-from consumers.log.kafka_repairs import read_odd_header_names
-from consumers.settings import load_settings, unknown_variables
-from consumers.table import Columns, read_table
+from consumers.log.kafka.records import to_record
+from consumers.log.kafka.repairs import read_odd_header_names
+from consumers.registration.table.reader import Columns, read_table
+from consumers.service.embedded_valkey import _read_line, read_pid
+from consumers.service.settings import load_settings, unknown_variables
 from engine.errors import InvalidData, InvalidRequest
 from engine.objective import Kind
 from engine.store.connection import connect, without_secrets

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from consumers import chain, cloudevents
-from consumers.events import (
+from consumers.contract import cloudevents, version_chain
+from consumers.contract.events import (
     DELETION_REQUESTED,
     REFRESH_COMPLETED,
     DeletionRequest,
@@ -22,11 +22,11 @@ from consumers.events import (
     Source,
     Version,
 )
-from consumers.history import read_version
+from consumers.deletions.validate import Refreshed, Refused, Valid, validate
 from consumers.log.base import Partition, Record
-from consumers.parameters import ParametersReader
-from consumers.refresh_queue import JobQueue
-from consumers.validate import Refreshed, Refused, Valid, validate
+from consumers.refresh.queue import JobQueue
+from consumers.subscriber.history import read_version
+from consumers.subscriber.parameters import ParametersReader
 from engine.errors import BrokenChain
 from tests.fuzz.contract import Harness, joined, parts
 from tests.published import release, releases
@@ -133,7 +133,7 @@ def _event(data: bytes) -> None:
         assert model.read(value).value() == value
         if isinstance(event, Version):
             with contextlib.suppress(ValueError):  # numbers that have no canonical form
-                chain.version_digest(event)
+                version_chain.version_digest(event)
     if not taken:
         raise ValueError("no event")
 
@@ -170,7 +170,7 @@ def event_seeds() -> list[bytes]:
 
 def _version(data: bytes) -> None:
     version = read_version(_record(data), MODEL)
-    assert chain.content_digest(json.loads(data)) == version.digest
+    assert version_chain.content_digest(json.loads(data)) == version.digest
 
 
 def version_seeds() -> list[bytes]:
@@ -182,9 +182,9 @@ def _parameters(data: bytes) -> None:
     reader: Any = None
     event = ParametersReader(reader, MODEL, None)._parse(_record(data))
     if event.theta is not None:
-        theta = chain.theta_of(event)
+        theta = version_chain.theta_of(event)
         assert bool(np.isfinite(theta).all())
-        assert chain.digest_of(event, theta) == event.parameters_digest
+        assert version_chain.digest_of(event, theta) == event.parameters_digest
 
 
 def parameters_seeds() -> list[bytes]:

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from consumers.events import Version
+from consumers.contract.events import Version
 from consumers.log.base import Partition
-from consumers.log.streams_format import (
+from consumers.log.streams.format import (
     decode_entry,
     decode_headers,
     encode_headers,
     offset_of,
     read_topic,
 )
-from consumers.parameters import StoredParameters
-from consumers.refresh_order import in_turn
+from consumers.subscriber.parameters import StoredParameters
+from consumers.versions.refresh_schedule import in_turn
 from engine.certified import Ledger, Terms
 from engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from engine.objective import Kind

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from consumers import refresh_worker
 from consumers.log.base import Log
 from consumers.log.memory import MemoryLog
-from consumers.log.streams import StreamsLog
+from consumers.log.streams.log import StreamsLog
+from consumers.workers import refresh_worker
 from tests.support.kafka_clients import kafka_log
 from tests.support.names import use_prefix
 from tests.support.platform import Platform

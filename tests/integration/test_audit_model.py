@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import topics
-from consumers.audit.auditing import Audit, audit_model
+from consumers.audit.auditor import Audit, audit_model
 from consumers.audit.finding import Result
-from consumers.commits.sealing import SealKeys
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import Signer, TrustedKeys
+from consumers.contract.signed_log import SignedLog
 from consumers.log.base import Message
-from consumers.signed_log import SignedLog
-from consumers.signing import Signer, TrustedKeys
-from consumers.steps import Step
+from consumers.service.steps import Step
 from engine.policy import Size
 from engine.store.partition import commit_partition
 from tests.support.platform import Platform

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from consumers import commit_checks, topics
-from consumers.checks import Check
-from consumers.commit_checks import check_commits
-from consumers.housekeeping import Housekeeper
+from consumers.audit.health import commits as commit_checks
+from consumers.audit.health.checks import Check
+from consumers.audit.health.commits import check_commits
+from consumers.audit.health.models import check_model
+from consumers.contract import topics
 from consumers.log.base import Log
 from consumers.log.wrapped import WrappedLog
-from consumers.model_checks import check_model
-from consumers.runtime import Runtime, open_runtime
-from consumers.settings import Settings, load_settings
-from consumers.telemetry import logger
+from consumers.service.connect import Runtime, open_runtime
+from consumers.service.logs import logger
+from consumers.service.settings import Settings, load_settings
+from consumers.workers.housekeeping import Housekeeper
 from engine.store import staging
 from engine.store.staging import TIME_TO_LIVE
 from tests.support.platform import Platform, seal_file

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import topics
 from consumers.commits.record import COMMIT, FORMAT, Framed, decode_frame
-from consumers.commits.sealing import SealKeys
-from consumers.deletion_worker import DeletionWorker
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import Signer, TrustedKeys
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog
-from consumers.signing import Signer, TrustedKeys
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.errors import CorruptState
 from engine.store.keys import ModelKeys
 from engine.store.partition import commit_partition

@@ -1,7 +1,7 @@
 """Dying at every step, servers that are killed and restarted: the same theta, no gap, no repeat.
 
-The steps are those of `consumers.steps`: what is not in that list is not tried, and what is in it
-and never reached makes the test fail.
+The steps are those of `consumers.service.steps`: what is not in that list is not tried, and what
+is in it and never reached makes the test fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 
 import pytest
 
-from consumers.steps import Step
+from consumers.service.steps import Step
 from engine.policy import Size
 from tests.servers import KafkaProcess, ValkeyProcess
 from tests.support.crash_lane import finish, many_rows

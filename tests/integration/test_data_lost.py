@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 
-from consumers import topics
 from consumers.commits.replay import StoreTooOld
-from consumers.commits.sealing import KeyUnknown, SealKeys
+from consumers.contract import topics
+from consumers.contract.sealing import KeyUnknown, SealKeys
 from consumers.log.memory import MemoryLog
 from engine.errors import CorruptState, ModelExists
 from engine.store.head import LimitsRecord

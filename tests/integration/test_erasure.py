@@ -26,9 +26,9 @@ import numpy as np
 import pytest
 import redis
 
-from consumers import topics
-from consumers.deletion_worker import DeletionWorker
+from consumers.contract import topics
 from consumers.log.memory import MemoryLog
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.policy import Size
 from engine.store.keys import ModelKeys
 from engine.store.rewrite import ERASURE_SECONDS, read_erasures

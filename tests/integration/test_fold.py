@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from consumers import refresh_job, topics
 from consumers.commits import fold
-from consumers.deletion_worker import DeletionWorker
+from consumers.contract import topics
 from consumers.log.memory import MemoryConsumer, MemoryLog
-from consumers.loop import TRANSIENT
-from consumers.refresh_job import run_job
-from consumers.steps import Step
+from consumers.refresh import job as refresh_job
+from consumers.refresh.job import run_job
+from consumers.service.loop import TRANSIENT
+from consumers.service.steps import Step
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.policy import Size
 from engine.store import staging
 from engine.store.keys import shard_of
@@ -144,7 +145,7 @@ def test_a_worker_that_is_idle_notices_that_its_store_went_back(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody asks for anything, nothing fails: it looks at the cursors now and then."""
-    monkeypatch.setattr("consumers.lag._PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr("consumers.workers.lag._PERIOD_SECONDS", 0.0)
     memory.register("m", budget=10.0)
     early = backup(memory, "m")
     memory.send_index("m", 1)

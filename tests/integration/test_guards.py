@@ -8,15 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from consumers import deletion_worker, topics
 from consumers.commits.fold import Fold
 from consumers.commits.journal import Journal, Tail, Verdict, check_tail, judge
 from consumers.commits.record import OpenPart, decode_frame, open_commit
-from consumers.commits.sealing import SealKeys
-from consumers.deletion_worker import DeletionWorker
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
 from consumers.log.base import Appended, Flush, Message, Producer, Record
 from consumers.log.memory import MemoryConsumer, MemoryLog
-from consumers.steps import Step, unwatched
+from consumers.service.steps import Step, unwatched
+from consumers.workers import deletion_worker
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.errors import LogReset, LogUnavailable
 from engine.policy import Size
 from engine.store.apply import Applied, ArraysChange, Change, Place, Swap

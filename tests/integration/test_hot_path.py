@@ -16,7 +16,7 @@ import pytest
 import redis
 from redis.connection import Connection
 
-from consumers import topics
+from consumers.contract import topics
 from consumers.log.memory import MemoryLog
 from consumers.log.moment import Moment
 from engine.error import SENTINELS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.partitioner.default import murmur2
 
-from consumers import topics
+from consumers.contract import topics
 from consumers.log.base import Message
 from engine.policy import Size
 from engine.store.head import LimitsRecord

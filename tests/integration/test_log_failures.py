@@ -23,8 +23,8 @@ from consumers.log.base import (
     TopicSpec,
 )
 from consumers.log.reset import PartitionReset
-from consumers.log.streams import StreamsLog
-from consumers.log.streams_format import stream_key, topic_key
+from consumers.log.streams.format import stream_key, topic_key
+from consumers.log.streams.log import StreamsLog
 from engine.errors import LogUnavailable
 from engine.store.connection import Barrier
 from tests.servers import KafkaProcess, ValkeyProcess
@@ -117,7 +117,7 @@ def test_kafka_clients_survive_their_broker(
     if client == "confluent":
         from consumers.log.confluent import server as patient
     else:
-        from consumers.log import kafka_connection as patient
+        from consumers.log.kafka import connection as patient
     monkeypatch.setattr(patient, "UNREACHABLE_SECONDS", 1.0)
     _server_dies_and_comes_back(log, broker.kill, broker.start)
     log.close()
@@ -241,7 +241,7 @@ def test_aborted_records_and_markers_are_passed_over(
 def test_a_join_that_finishes_between_two_polls_is_completed(
     client: str, kafka_bootstrap: str, topic_prefix: str
 ) -> None:
-    from consumers.log.kafka_connection import METADATA_SECONDS
+    from consumers.log.kafka.connection import METADATA_SECONDS
 
     topic = topic_prefix + "t"
     log = kafka_log(kafka_bootstrap, client=client)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import redis
 
-from consumers import topics
-from consumers.log import streams_producer, streams_read
+from consumers.contract import topics
 from consumers.log.base import Bounds, Message, Partition, TopicSpec
-from consumers.log.streams import StreamsLog
-from consumers.log.streams_format import stream_key, topic_key
+from consumers.log.streams import producer as streams_producer, read as streams_read
+from consumers.log.streams.format import stream_key, topic_key
+from consumers.log.streams.log import StreamsLog
 from engine.store.keys import watermark
 from tests.support.platform import Platform
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from consumers import topics
 from consumers.commits.log_tip import LogRecord, LogTip, log_tip
 from consumers.commits.record import OpenPart
+from consumers.contract import topics
 from consumers.log.base import Message, Partition
 from consumers.log.memory import MemoryLog
-from consumers.recovery import Recovery
+from consumers.registration.recovery import Recovery
 from engine.errors import CorruptState, InvalidData, UnknownModel
 from engine.store.partition import commit_partition
 from engine.store.state import Head

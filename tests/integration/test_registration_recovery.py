@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consumers import topics
-from consumers.candidate import TrainingData
+from consumers.contract import topics
+from consumers.registration.candidate import TrainingData
 from engine.errors import CorruptState, ModelExists
 from engine.store.head import LimitsRecord
 from engine.store.keys import ModelKeys

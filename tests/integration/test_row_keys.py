@@ -11,8 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from consumers.log.memory import MemoryLog
-from consumers.runtime import open_runtime
-from consumers.settings import Settings
+from consumers.service.connect import open_runtime
+from consumers.service.settings import Settings
 from engine.errors import CorruptState, InvalidData, StoreUnavailable
 from engine.policy import Size
 from engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of

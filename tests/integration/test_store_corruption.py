@@ -15,9 +15,9 @@ import redis
 
 from consumers.commits.packed import Indexed, unpack
 from consumers.log.memory import MemoryLog
-from consumers.published import published
-from consumers.refresh_swap import swap
-from consumers.transition import Origin
+from consumers.refresh.swap import swap
+from consumers.subscriber.published import published
+from consumers.versions.transition import Origin
 from engine.errors import LetheError
 from engine.policy import Size
 from engine.store.jobs import read_result

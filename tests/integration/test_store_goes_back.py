@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from consumers import topics
 from consumers.commits.publish import newest_parameters
-from consumers.events import Parameters
-from consumers.steps import Step
+from consumers.contract import topics
+from consumers.contract.events import Parameters
+from consumers.service.steps import Step
 from engine.policy import Size
 from engine.store.apply import Applied, Change, Place
 from tests.support.invariants import check_model

@@ -12,11 +12,11 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from consumers import topics
 from consumers.cli.main import lethe
-from consumers.embedded import EmbeddedValkey
+from consumers.contract import topics
 from consumers.log.memory import MemoryLog
-from consumers.log.streams import StreamsLog
+from consumers.log.streams.log import StreamsLog
+from consumers.service.embedded_valkey import EmbeddedValkey
 from engine.store.connection import connect
 from engine.store.rewrite import rewrite_append_only_file
 from tests.servers import ValkeyProcess

@@ -21,11 +21,12 @@ import numpy as np
 import pytest
 import redis
 
-from consumers import ModelSubscriber, topics
-from consumers.deletion_worker import DeletionWorker
+from consumers import ModelSubscriber
+from consumers.contract import topics
 from consumers.log.base import Log
-from consumers.refresh_worker import RefreshWorker
-from consumers.registration import Registrar, TrainingData
+from consumers.registration.register import Registrar, TrainingData
+from consumers.workers.deletion_worker import DeletionWorker
+from consumers.workers.refresh_worker import RefreshWorker
 from engine.errors import BrokenChain
 from engine.objective import Kind
 from engine.store.connection import NoBarrier, connect

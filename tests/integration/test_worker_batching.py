@@ -10,15 +10,16 @@ from typing import cast
 import numpy as np
 import pytest
 
-from consumers import batching, topics
-from consumers.batching import Batching
-from consumers.chain import theta_of
 from consumers.cli import work
-from consumers.deletion_worker import DeletionWorker
-from consumers.drained import lags
-from consumers.events import Parameters
-from consumers.health import Health
-from consumers.runtime import Runtime
+from consumers.contract import topics
+from consumers.contract.events import Parameters
+from consumers.contract.version_chain import theta_of
+from consumers.deletions import batching
+from consumers.deletions.batching import Batching
+from consumers.service.connect import Runtime
+from consumers.service.health import Health
+from consumers.workers.deletion_worker import DeletionWorker
+from consumers.workers.drained import lags
 from engine.policy import Size
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

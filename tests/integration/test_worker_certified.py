@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers import refresh_job, topics
-from consumers.events import Version
-from consumers.verify import verify
+from consumers.audit.verify import verify
+from consumers.contract import topics
+from consumers.contract.events import Version
+from consumers.refresh import job as refresh_job
 from engine import certified
 from engine.certified import REFRESH_AT, Terms
 from engine.errors import InvalidData

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers import ModelSubscriber, refresh_job
+from consumers import ModelSubscriber
+from consumers.audit.health.models import check_model as check_stored
+from consumers.audit.verify import verify
 from consumers.commits import publish
-from consumers.model_checks import check_model as check_stored
-from consumers.refresh_job import run_job
-from consumers.steps import Step
-from consumers.verify import verify
+from consumers.refresh import job as refresh_job
+from consumers.refresh.job import run_job
+from consumers.service.steps import Step
 from engine.classes import probabilities
 from engine.policy import Size
 from engine.store.head import LimitsRecord

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeout
 
-from consumers import deletion_worker, topics
-from consumers.deletion_worker import DeletionWorker
+from consumers.contract import topics
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer, MemoryLog
 from consumers.log.moment import Moment
-from consumers.metrics import Metrics
-from consumers.steps import Step
+from consumers.service.metrics import Metrics
+from consumers.service.steps import Step
+from consumers.workers import deletion_worker
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.errors import LogUnavailable, StoreUnavailable
 from engine.policy import Size
 from engine.store.store import ModelStore

@@ -7,8 +7,9 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from consumers import refresh_job, topics
+from consumers.contract import topics
 from consumers.log.memory import MemoryLog
+from consumers.refresh import job as refresh_job
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.staging import TIME_TO_LIVE

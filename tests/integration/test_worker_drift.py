@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import redis
 
-from consumers.model_checks import check_model as checks_of
+from consumers.audit.health.models import check_model as checks_of
 from engine.policy import Size
 from engine.store import codec
 from engine.store.keys import shard_of
@@ -98,7 +98,7 @@ def test_a_model_too_large_for_a_check_says_so(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.register("m", "benign", "linear", budget=10.0)
-    monkeypatch.setattr("consumers.model_checks.AUDITED_NUMBERS", 100)
+    monkeypatch.setattr("consumers.audit.health.models.AUDITED_NUMBERS", 100)
     fine, detail = drift_line(memory)
     assert fine
     assert detail.startswith("not audited here: 3120 numbers")

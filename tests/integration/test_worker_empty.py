@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.model_checks import check_model as check_stored
+from consumers.audit.health.models import check_model as check_stored
 from engine.store.connection import text
 from engine.store.head import LimitsRecord
 from tests.families import make

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from consumers import topics
-from consumers.commitment import commitment_of, salt_of
+from consumers.commits.receipt_index import leaves_of
+from consumers.contract import topics
+from consumers.contract.commitment import commitment_of, salt_of
 from consumers.log.memory import MemoryLog
-from consumers.receipt_index import leaves_of
-from consumers.telemetry import configure_logging
+from consumers.service.logs import configure_logging
 from engine.errors import CorruptState
 from engine.merkle import (
     consistency_proof,

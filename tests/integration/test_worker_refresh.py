@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers import refresh_swap
-from consumers.chain import theta_of
+from consumers.contract.version_chain import theta_of
+from consumers.refresh import swap as refresh_swap
 from engine.policy import Size
 from engine.store.snapshot import load_factor
 from engine.store.staged import Staged, catch_up

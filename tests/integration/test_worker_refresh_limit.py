@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from consumers import refresh_job, topics
 from consumers.cli.refresh import _outdated, _Waiting
-from consumers.deletion_worker import DeletionWorker
-from consumers.drained import lags
+from consumers.contract import topics
 from consumers.log.base import Message
-from consumers.refresh_queue import RefreshLimit
-from consumers.refresh_worker import RefreshWorker
+from consumers.refresh import job as refresh_job
+from consumers.refresh.queue import RefreshLimit
+from consumers.workers.deletion_worker import DeletionWorker
+from consumers.workers.drained import lags
+from consumers.workers.refresh_worker import RefreshWorker
 from engine.errors import NotConverged, RefreshFailed
 from engine.policy import Size
 from engine.store.jobs import read_refusal

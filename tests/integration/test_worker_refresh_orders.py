@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.fitness import fit_warnings
+from consumers.registration.error_budget import fit_warnings
 from engine.errors import InvalidData
 from engine.policy import Size
 from engine.store.head import LimitsRecord, meta_json

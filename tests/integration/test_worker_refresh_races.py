@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from consumers import refresh_job
-from consumers.refresh_job import run_job
+from consumers.refresh import job as refresh_job
+from consumers.refresh.job import run_job
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from tests.support.invariants import (

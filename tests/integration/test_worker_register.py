@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers import candidate, topics
+from consumers.contract import topics
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog
 from consumers.log.moment import Moment
-from consumers.registration import Registrar
-from consumers.steps import Step
+from consumers.registration import candidate
+from consumers.registration.register import Registrar
+from consumers.service.steps import Step
 from engine.errors import InvalidData, LogUnavailable, ModelExists
 from engine.policy import Size
 from engine.store import staging
@@ -252,7 +253,7 @@ def test_a_registration_that_was_cut_short_is_finished_by_a_worker(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, step: Step, running: bool
 ) -> None:
     """One that takes over, or that runs already and looks around; it is opened by who meets it."""
-    monkeypatch.setattr("consumers.lag._PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr("consumers.workers.lag._PERIOD_SECONDS", 0.0)
     if running:
         platform.drain()
     early = platform.send("m", "row-1")

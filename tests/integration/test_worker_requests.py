@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from consumers import topics
-from consumers.events import DELETION_REQUESTED, Receipt
+from consumers.contract import topics
+from consumers.contract.events import DELETION_REQUESTED, Receipt
 from consumers.log.base import Headers, Record
 from consumers.log.memory import MemoryLog
 from tests.support.invariants import check_model, ledger_of

@@ -12,14 +12,14 @@ from functools import partial
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import topics
 from consumers.commits.record import decode_frame, encode, open_commit
-from consumers.deletion_worker import DeletionWorker
-from consumers.events import DELETION_REQUESTED
+from consumers.contract import topics
+from consumers.contract.events import DELETION_REQUESTED
+from consumers.contract.signatures import Signer, TrustedKeys
+from consumers.deletions.authenticate import parse_request_keys
 from consumers.log.base import Message
-from consumers.metrics import Metrics
-from consumers.request_keys import parse_request_keys
-from consumers.signing import Signer, TrustedKeys
+from consumers.service.metrics import Metrics
+from consumers.workers.deletion_worker import DeletionWorker
 from engine.store.partition import commit_partition
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

@@ -9,22 +9,23 @@ from typing import Any, cast
 
 import pytest
 
-from consumers import halts, refresh_job, refresh_worker
+from consumers.audit.health.models import check_model as check_stored
 from consumers.cli import work
 from consumers.cli.refresh import _due
 from consumers.cli.status import _document
 from consumers.commits.publish import job_message
-from consumers.deletion_worker import BatchLimits
-from consumers.drained import Drained
-from consumers.events import RefreshRequested
-from consumers.health import Health
+from consumers.contract.events import RefreshRequested
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer
-from consumers.loop import TRANSIENT
-from consumers.model_checks import check_model as check_stored
-from consumers.refresh_job import run_job
-from consumers.runtime import Runtime
-from consumers.steps import Step
+from consumers.refresh import job as refresh_job
+from consumers.refresh.job import run_job
+from consumers.service.connect import Runtime
+from consumers.service.health import Health
+from consumers.service.loop import TRANSIENT
+from consumers.service.steps import Step
+from consumers.workers import halts, refresh_worker
+from consumers.workers.deletion_worker import BatchLimits
+from consumers.workers.drained import Drained
 from engine.errors import (
     LogUnavailable,
     NotConverged,

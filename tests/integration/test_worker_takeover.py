@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from consumers import halts, refresh_job, refresh_worker, topics
-from consumers.events import RefreshRequested
+from consumers.contract import topics
+from consumers.contract.events import RefreshRequested
 from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer, MemoryLog
+from consumers.refresh import job as refresh_job
+from consumers.workers import halts, refresh_worker
 from engine.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.jobs import begin_attempt

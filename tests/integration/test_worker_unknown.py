@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers import topics
-from consumers.events import Version
-from consumers.metrics import Metrics
+from consumers.contract import topics
+from consumers.contract.events import Version
+from consumers.service.metrics import Metrics
 from engine.policy import Size
 from tests.families import Data, make
 from tests.support.invariants import check_model, true_error

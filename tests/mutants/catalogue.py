@@ -41,8 +41,8 @@ class Mutant:
 
 _SCRIPT = "engine/store/apply.lua"
 _CURSORS = "engine/store/cursors.py"
-_WORKER = "consumers/deletion_worker.py"
-_PROCESSOR = "consumers/batch_processor.py"
+_WORKER = "consumers/workers/deletion_worker.py"
+_PROCESSOR = "consumers/deletions/batch_processor.py"
 _JOURNAL = "consumers/commits/journal.py"
 _FOLDER = "consumers/commits/fold.py"
 _FOLLOWER = "consumers/commits/follower.py"
@@ -286,12 +286,18 @@ MUTANTS = (
     ),
     Mutant(
         "the ledger check of a decision",
-        (Edit("consumers/decide.py", "elif row in self.lookup.ledger:", "elif row == '':"),),
+        (
+            Edit(
+                "consumers/deletions/decide.py",
+                "elif row in self.lookup.ledger:",
+                "elif row == '':",
+            ),
+        ),
         f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
     ),
     Mutant(
         "the final-receipt check of a decision",
-        (Edit("consumers/decide.py", "if stored is not None:", "if stored == '':"),),
+        (Edit("consumers/deletions/decide.py", "if stored is not None:", "if stored == '':"),),
         f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
     ),
     # -- publishing
@@ -338,14 +344,14 @@ MUTANTS = (
     ),
     Mutant(
         "the wait until a registration is on disk",
-        (Edit("consumers/registration.py", "            store.wait_durable()\n"),),
+        (Edit("consumers/registration/register.py", "            store.wait_durable()\n"),),
         f"{_GUARDS}::test_a_registration_is_durable_before_it_is_appended",
     ),
     Mutant(
         "the ledger that a registration reads again when its commit was void",
         (
             Edit(
-                "consumers/registration.py",
+                "consumers/registration/register.py",
                 "        later = sorted(self._gone(before, candidate.data))\n",
                 "        later: list[str] = []\n",
             ),
@@ -356,7 +362,7 @@ MUTANTS = (
         "the check that a refresh's result still fits",
         (
             Edit(
-                "consumers/refresh_transition.py",
+                "consumers/refresh/transition.py",
                 "if result.generation_key != state.meta.generation_key:",
                 "if False:",
             ),

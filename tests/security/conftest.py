@@ -14,11 +14,11 @@ import pytest
 import redis
 from make_certificates import make
 
-from consumers import topics
-from consumers.access import store_access
-from consumers.kafka_client import kafka_log
+from consumers.contract import topics
 from consumers.log.base import Log
-from consumers.settings import Settings, load_settings
+from consumers.service.credentials import store_access
+from consumers.service.kafka_client import kafka_log
+from consumers.service.settings import Settings, load_settings
 from engine.store.connection import connect
 from tests.acceptance.lethe import Lethe
 from tests.conftest import give_up

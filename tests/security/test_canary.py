@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.access import kafka_access, store_access
-from consumers.embedded import EmbeddedValkey
+from consumers.service.credentials import kafka_access, store_access
+from consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import PROGRAM, Lethe
 from tests.security.conftest import Secure
 from tests.servers import free_port

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import redis
 
-from consumers import ModelSubscriber, topics
+from consumers import ModelSubscriber
+from consumers.contract import topics
 from consumers.log.base import Message
 from engine.errors import LogUnavailable
 from engine.store.keys import SEALS, ModelKeys

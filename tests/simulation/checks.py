@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from consumers import topics
-from consumers.batching import Batching
 from consumers.commits.packed import unpack
-from consumers.events import Receipt, Version
+from consumers.contract import topics
+from consumers.contract.events import Receipt, Version
+from consumers.deletions.batching import Batching
 from consumers.log.base import Log, Record
 from engine.store import codec
 from engine.store.connection import text

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consumers import topics
-from consumers.commits.sealing import SealKeys
-from consumers.loop import TRANSIENT
-from consumers.registration import Registrar
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
+from consumers.registration.register import Registrar
+from consumers.service.loop import TRANSIENT
 from engine.certified import Terms
 from engine.errors import LetheError
 from engine.store.head import LimitsRecord, ModelConfig

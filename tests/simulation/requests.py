@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from consumers import topics
-from consumers.events import Receipt
+from consumers.contract import topics
+from consumers.contract.events import Receipt
 from consumers.log.base import Message, Record
 from tests.simulation.log import SimulatedLog
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from consumers import topics
-from consumers.chain import check_parameters, theta_of
-from consumers.events import Parameters, Version
+from consumers.contract import topics
+from consumers.contract.events import Parameters, Version
+from consumers.contract.version_chain import check_parameters, theta_of
 from consumers.log.base import Message, Record
 from tests.proof import independent_fold
 from tests.proof.independent_fold import ModelFold

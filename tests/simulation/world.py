@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from consumers import halts, lag, topics
-from consumers.batching import Batching
 from consumers.commits import follower, journal
-from consumers.commits.sealing import SealKeys
-from consumers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
+from consumers.deletions.batching import Batching
 from consumers.log.base import Message, Record
 from consumers.log.memory import MemoryConsumer
-from consumers.loop import TRANSIENT
-from consumers.metrics import Metrics
-from consumers.refresh_queue import RefreshLimit
-from consumers.refresh_worker import RefreshWorker
+from consumers.refresh.queue import RefreshLimit
+from consumers.service.loop import TRANSIENT
+from consumers.service.metrics import Metrics
+from consumers.workers import halts, lag
+from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.workers.refresh_worker import RefreshWorker
 from engine import certified
 from engine.errors import LogUnavailable, NotDurable, UnknownModel
 from engine.policy import Size

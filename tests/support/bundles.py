@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consumers import chain, topics
-from consumers.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
-from consumers.signing import HEADER, Signer
+from consumers.contract import topics, version_chain
+from consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
+from consumers.contract.signatures import HEADER, Signer
 
 TYPES = {
     topics.VERSIONS: MODEL_VERSION,
@@ -89,7 +89,7 @@ class Bundle:
         for line in sorted(self.versions, key=lambda line: int(content_of(line)["version"])):
             content = content_of(line)
             content["prev_digest"] = before
-            content["digest"] = chain.content_digest(content)
+            content["digest"] = version_chain.content_digest(content)
             before = content["digest"]
             put(line, content)
             newest = content

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from consumers.log.base import Log
-from consumers.log.streams import StreamsLog
+from consumers.log.streams.log import StreamsLog
 from engine.policy import Size
 from engine.store.connection import connect, text
 from tests.families import Data, make

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.signing import Signer
+from consumers.contract.signatures import Signer
 from engine.merkle import leaf_hash
 from tests.support.bundles import (
     Bundle,

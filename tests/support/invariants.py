@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from consumers import topics
-from consumers.chain import check_parameters, check_version, theta_of
 from consumers.commits.record import Framed, decode_frame
+from consumers.contract import topics
+from consumers.contract.version_chain import check_parameters, check_version, theta_of
 from engine.store import staging
 from engine.store.connection import text
 from engine.store.keys import SHARDS, ModelKeys

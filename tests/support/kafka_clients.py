@@ -38,7 +38,7 @@ def kafka_log(
             session_seconds=session_seconds,
             connect_seconds=connect_seconds,
         )
-    from consumers.log.kafka import KafkaLog
+    from consumers.log.kafka.log import KafkaLog
 
     return KafkaLog(
         bootstrap,

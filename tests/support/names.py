@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from consumers import deletion_worker, refresh_worker, topics
+from consumers.contract import topics
+from consumers.workers import deletion_worker, refresh_worker
 
 _TOPICS = (
     "DELETIONS",

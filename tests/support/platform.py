@@ -14,12 +14,10 @@ from typing import Any, Literal
 
 import redis
 
-from consumers import topics
-from consumers.cloudevents import headers as event_headers
 from consumers.commits.publish import job_message
-from consumers.commits.sealing import SealKeys
-from consumers.deletion_worker import DeletionWorker
-from consumers.events import (
+from consumers.contract import topics
+from consumers.contract.cloudevents import headers as event_headers
+from consumers.contract.events import (
     REFRESH_COMPLETED,
     Parameters,
     Receipt,
@@ -28,12 +26,14 @@ from consumers.events import (
     Source,
     Version,
 )
+from consumers.contract.sealing import SealKeys
 from consumers.log.base import Headers, Log, Message, Record
-from consumers.loop import TRANSIENT
-from consumers.refresh_job import run_job
-from consumers.refresh_worker import RefreshWorker
-from consumers.registration import Registered, Registrar, TrainingData
-from consumers.steps import AtStep, unwatched
+from consumers.refresh.job import run_job
+from consumers.registration.register import Registered, Registrar, TrainingData
+from consumers.service.loop import TRANSIENT
+from consumers.service.steps import AtStep, unwatched
+from consumers.workers.deletion_worker import DeletionWorker
+from consumers.workers.refresh_worker import RefreshWorker
 from engine.certified import Terms
 from engine.objective import Kind
 from engine.policy import Size

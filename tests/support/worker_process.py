@@ -36,11 +36,11 @@ from typing import Literal
 
 import stamina
 
-from consumers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.log.base import Log
-from consumers.log.streams import StreamsLog
-from consumers.refresh_worker import RefreshWorker
-from consumers.steps import AtStep, Step, unwatched
+from consumers.log.streams.log import StreamsLog
+from consumers.service.steps import AtStep, Step, unwatched
+from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from consumers.workers.refresh_worker import RefreshWorker
 from engine.errors import StoreUnavailable
 from engine.store.connection import connect
 from engine.store.store import ModelStore
@@ -150,7 +150,7 @@ def main(orders: dict[str, object]) -> int:
         if chosen_client() == "confluent":  # loaded once, before the children
             import consumers.log.confluent.log
         else:
-            import consumers.log.kafka  # noqa: F401
+            import consumers.log.kafka.log  # noqa: F401
     for death in deaths:
         child = os.fork()
         if child == 0:

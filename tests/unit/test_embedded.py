@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pytest
 import redis
 
-from consumers.embedded import MAX_SOCKET_PATH, EmbeddedValkey
+from consumers.service.embedded_valkey import MAX_SOCKET_PATH, EmbeddedValkey
 from engine.errors import StoreUnavailable
 
 pytestmark = pytest.mark.redis
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.redis
 # Enters, says where the server is, and leaves when its standard input ends.
 CLIENT = """
 import sys
-from consumers.embedded import EmbeddedValkey
+from consumers.service.embedded_valkey import EmbeddedValkey
 with EmbeddedValkey(sys.argv[1]) as server:
     print(server.url, flush=True)
     sys.stdin.read()

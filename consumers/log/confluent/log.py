@@ -1,8 +1,8 @@
 """Kafka as a log, on confluent-kafka.
 
 Every setting that could lose or double a request is explicit, as it is with kafka-python
-(`consumers.log.kafka`); the two clients keep the same promises, and topics made by one are those
-of the other. docs/kafka-clients.md says how they differ.
+(`consumers.log.kafka.log`); the two clients keep the same promises, and topics made by one are
+those of the other. docs/kafka-clients.md says how they differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from consumers.log.confluent.producer import ConfluentProducer
 from consumers.log.confluent.questions import Questions
 from consumers.log.confluent.reader import ConfluentReader
 from consumers.log.confluent.server import Server
-from consumers.log.kafka_limits import CONNECT_SECONDS, SESSION_SECONDS, kafka_settings
+from consumers.log.kafka.limits import CONNECT_SECONDS, SESSION_SECONDS, kafka_settings
 from engine.errors import LogUnavailable
 
 _TOPIC_SECONDS = 15.0
@@ -38,7 +38,7 @@ class ConfluentLog:
     client_id : str
         The name under which brokers log and account for this program.
     access : mapping, optional
-        librdkafka's settings for TLS and SASL (`consumers.access.librdkafka_access`).
+        librdkafka's settings for TLS and SASL (`consumers.service.credentials.librdkafka_access`).
     session_seconds : float, optional
         How long a member that is not heard of keeps its partitions. Brokers allow 6 s to 30 min
         unless they are told otherwise.

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Pr
 from consumers.log.base import Appended, Message, Partition, Producer
 from consumers.log.confluent.questions import Questions, by_topic
 from consumers.log.confluent.server import METADATA_SECONDS, SLICE_SECONDS, Heard, opened
-from consumers.log.kafka_limits import MAX_REQUEST_BYTES, too_large
+from consumers.log.kafka.limits import MAX_REQUEST_BYTES, too_large
 from consumers.log.partitioner import index_for
 from engine.errors import LogUnavailable
 

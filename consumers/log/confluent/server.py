@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from consumers.log.kafka_advice import SigningOn
+from consumers.log.kafka.advice import SigningOn
 from engine.errors import InvalidData, LogUnavailable
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from make_certificates import make
 
-from consumers.access import kafka_access, store_access
-from consumers.settings import load_settings
+from consumers.service.credentials import kafka_access, store_access
+from consumers.service.settings import load_settings
 from engine.errors import InvalidData, StoreUnavailable
 from engine.store.connection import connect, without_command
 from engine.store.row_keys import RowKeys

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import chain, cloudevents, topics
 from consumers.audit.checks import history_findings
 from consumers.audit.finding import Result
 from consumers.audit.history import History
-from consumers.events import (
+from consumers.contract import cloudevents, topics, version_chain
+from consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
     MODEL_VERSION,
@@ -24,8 +24,8 @@ from consumers.events import (
     SourceRange,
     Version,
 )
+from consumers.contract.signatures import Signer, TrustedKeys
 from consumers.log.base import Headers, Partition, Record
-from consumers.signing import Signer, TrustedKeys
 from engine.merkle import Frontier, leaf_hash
 from engine.policy import Size
 from engine.store.receipt_log import LogHead
@@ -77,7 +77,7 @@ class Life:
                 **changes,
             }
         )
-        made = made.model_copy(update={"digest": chain.version_digest(made)})
+        made = made.model_copy(update={"digest": version_chain.version_digest(made)})
         self.versions.append(made)
         parameters = self.newest.parameters.model_copy(
             update={"version": number, "digest": made.digest, "prev_digest": made.prev_digest}

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from consumers import batching
-from consumers.batching import Batching, HeldRequests, Rest, waits_since
-from consumers.grouping import Group, group_records
+from consumers.deletions import batching
+from consumers.deletions.batching import Batching, HeldRequests, Rest, waits_since
+from consumers.deletions.grouping import Group, group_records
 from consumers.log.base import Headers, Partition, Record
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

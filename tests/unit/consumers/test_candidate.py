@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.candidate import TrainingData, _precompute
-from consumers.fitness import check_fit
+from consumers.registration.candidate import TrainingData, _precompute
+from consumers.registration.error_budget import check_fit
 from engine.errors import InvalidData
 from engine.objective import Kind
 from engine.store.head import ModelConfig

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers import chain, topics
-from consumers.events import Parameters, Version
-from consumers.history import HistoryReader, history
+from consumers.contract import topics, version_chain
+from consumers.contract.events import Parameters, Version
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog
+from consumers.subscriber.history import HistoryReader, history
 from engine.errors import BrokenChain
 from tests.published import Release, altered, publish, release, releases, version_message
 
@@ -55,8 +55,8 @@ def test_the_documented_parameters_have_the_documented_digest() -> None:
     by_hand = hashlib.sha256(b"lethe.parameters.v1\n" + layout + b"\n" + numbers).hexdigest()
     assert by_hand == expected
     # And by the program.
-    found = chain.parameters_digest(
-        chain.theta_of(event), event.feature_names, event.target_names, fit_intercept=True
+    found = version_chain.parameters_digest(
+        version_chain.theta_of(event), event.feature_names, event.target_names, fit_intercept=True
     )
     assert found == expected
 
@@ -65,8 +65,8 @@ def test_the_documented_parameters_have_the_documented_digest() -> None:
 def test_the_documented_versions_have_their_digests(number: int) -> None:
     text = documented(f"version-{number}")
     version = Version.model_validate_json(text)
-    assert chain.content_digest(json.loads(text)) == version.digest
-    assert chain.version_digest(version) == version.digest
+    assert version_chain.content_digest(json.loads(text)) == version.digest
+    assert version_chain.version_digest(version) == version.digest
 
 
 def test_the_documented_canonical_form_is_what_is_hashed() -> None:
@@ -74,25 +74,25 @@ def test_the_documented_canonical_form_is_what_is_hashed() -> None:
     assert hashlib.sha256(canonical).hexdigest() == documented("digest-0")
     version = json.loads(documented("version-0"))
     assert version.pop("digest") == documented("digest-0")
-    assert chain.canonical(version) == canonical
+    assert version_chain.canonical(version) == canonical
 
 
 def test_the_documented_versions_are_a_chain_and_own_their_parameters() -> None:
     first, second = (Version.model_validate_json(documented(f"version-{n}")) for n in (0, 1))
-    chain.check_version(first, None)
-    chain.check_version(second, first)
+    version_chain.check_version(first, None)
+    version_chain.check_version(second, first)
     event = Parameters.model_validate_json(documented("parameters-0"))
-    chain.check_parameters(event, first, chain.theta_of(event))
+    version_chain.check_parameters(event, first, version_chain.theta_of(event))
 
 
 def test_a_version_of_an_earlier_commit_than_the_one_before_is_refused() -> None:
     first, second = (Version.model_validate_json(documented(f"version-{n}")) for n in (0, 1))
     late = first.model_copy(update={"commit": 2})
-    late = late.model_copy(update={"digest": chain.version_digest(late)})
+    late = late.model_copy(update={"digest": version_chain.version_digest(late)})
     follows = second.model_copy(update={"prev_digest": late.digest})
     with pytest.raises(BrokenChain, match="commit 2 made it, and commit 2 the version before"):
-        chain.check_link(follows, late)
-    chain.check_link(follows.model_copy(update={"commit": 3}), late)
+        version_chain.check_link(follows, late)
+    version_chain.check_link(follows.model_copy(update={"commit": 3}), late)
 
 
 def test_the_digest_of_several_targets_is_row_major_with_the_intercepts_last() -> None:
@@ -103,7 +103,7 @@ def test_the_digest_of_several_targets_is_row_major_with_the_intercepts_last() -
     expected = hashlib.sha256(
         b"lethe.parameters.v1\n" + layout + b"\n" + struct.pack("<6d", *range(1, 7))
     ).hexdigest()
-    found = chain.parameters_digest(theta, ["a", "b"], ["y", "z"], fit_intercept=True)
+    found = version_chain.parameters_digest(theta, ["a", "b"], ["y", "z"], fit_intercept=True)
     assert found == expected
 
 
@@ -117,7 +117,9 @@ def test_the_digest_covers_the_names_of_classes_where_there_are_some() -> None:
         b"lethe.parameters.v1\n" + layout + b"\n" + struct.pack("<6d", *range(1, 7))
     ).hexdigest()
     classes = ["p", "q", "r"]
-    found = chain.parameters_digest(theta, ["a"], ["y"], fit_intercept=True, classes=classes)
+    found = version_chain.parameters_digest(
+        theta, ["a"], ["y"], fit_intercept=True, classes=classes
+    )
     assert found == expected
 
 
@@ -131,10 +133,10 @@ def test_an_event_without_classes_has_no_such_member_and_the_same_bytes_as_ever(
     assert json.loads(named.value())["classes"] == ["no", "yes"]
     assert Parameters.model_validate_json(named.value()) == named
     # Whoever swaps the names of two classes is found out
-    theta = chain.theta_of(event)
+    theta = version_chain.theta_of(event)
     version = Version.model_validate_json(documented("version-0"))
     with pytest.raises(BrokenChain, match="not those of the version"):
-        chain.check_parameters(named, version, theta)
+        version_chain.check_parameters(named, version, theta)
 
 
 # -- histories ------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def test_a_sound_history_is_yielded_from_the_first_version_on() -> None:
 def test_a_field_that_this_program_does_not_know_is_covered_and_ignored() -> None:
     data = json.loads(releases(1)[0].version.value())
     data["colour"] = {"of": ["the", "sky", 1.50]}
-    data["digest"] = chain.content_digest(data)
+    data["digest"] = version_chain.content_digest(data)
     newer = Message(topics.VERSIONS, b"churn", json.dumps(data).encode())
     assert read(filled(newer)) == [0]
     with pytest.raises(BrokenChain, match="version 0: its digest does not match"):
@@ -160,7 +162,7 @@ def test_a_field_that_this_program_does_not_know_is_covered_and_ignored() -> Non
 
 
 def _sign(data: dict[str, Any]) -> None:
-    data["digest"] = chain.content_digest(data)
+    data["digest"] = version_chain.content_digest(data)
 
 
 def _flip_count(data: dict[str, Any]) -> None:
@@ -263,7 +265,7 @@ def test_a_history_that_goes_back_and_on_another_way_is_refused() -> None:
 def test_repeats_from_long_ago_are_compared_with_the_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumers.history._RECENT", 2)
+    monkeypatch.setattr("consumers.subscriber.history._RECENT", 2)
     made = releases(6)
     messages = [version_message(one.version) for one in made]
     assert read(filled(*messages, messages[1])) == [0, 1, 2, 3, 4, 5]
@@ -310,7 +312,7 @@ def test_a_version_that_is_in_no_partition_is_missed() -> None:
 def test_partitions_that_are_added_while_it_is_followed_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumers.history._SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr("consumers.subscriber.history._SWEEP_SECONDS", 0.0)
     messages = [version_message(one.version) for one in releases(2)]
     log = filled(messages[0])
     reader = HistoryReader(log.reader(), "churn")

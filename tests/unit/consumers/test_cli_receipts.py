@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consumers import topics
 from consumers.cli.delete import NoReceipt, _wait
 from consumers.cli.output import Output
-from consumers.events import DeletionRequest, Receipt, ReceiptStatus, Source
+from consumers.contract import topics
+from consumers.contract.events import DeletionRequest, Receipt, ReceiptStatus, Source
 from consumers.log.base import Message, Reader
 from consumers.log.memory import MemoryLog
 

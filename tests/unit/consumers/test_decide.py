@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from consumers import topics
 from consumers.commits.apply import change_of
 from consumers.commits.commit import Sealed
 from consumers.commits.packed import pack
 from consumers.commits.publish import messages_of
-from consumers.decide import (
+from consumers.contract import topics
+from consumers.contract.events import Receipt
+from consumers.deletions.decide import (
     Accepted,
     Again,
     Conflicting,
@@ -28,10 +29,9 @@ from consumers.decide import (
     deferred_record,
     rows_named,
 )
-from consumers.deletion_transition import deletion_transition, origin_of, unknown_model
-from consumers.events import Receipt
+from consumers.deletions.transition import deletion_transition, origin_of, unknown_model
+from consumers.deletions.validate import Refused, Valid, validate
 from consumers.log.base import Partition, Record
-from consumers.validate import Refused, Valid, validate
 from engine.error import Sentinels
 from engine.store.apply import Place
 from engine.store.codec import pack_row

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.health import Health
+from consumers.service.health import Health
 
 
 class Clock:

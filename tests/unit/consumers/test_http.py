@@ -7,9 +7,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from consumers.health import Health
-from consumers.http import serve
-from consumers.metrics import Metrics
+from consumers.service.health import Health
+from consumers.service.http import serve
+from consumers.service.metrics import Metrics
 from engine.errors import InvalidData
 
 

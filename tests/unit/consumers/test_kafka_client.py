@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from make_certificates import make
 
-from consumers.access import librdkafka_access
-from consumers.kafka_client import kafka_log
-from consumers.settings import load_settings
+from consumers.service.credentials import librdkafka_access
+from consumers.service.kafka_client import kafka_log
+from consumers.service.settings import load_settings
 from engine.errors import InvalidData
 from tests.conftest import need_confluent
 from tests.servers import ROOT

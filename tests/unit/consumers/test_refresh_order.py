@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from consumers.events import Source
-from consumers.refresh_order import in_turn
+from consumers.contract.events import Source
+from consumers.versions.refresh_schedule import in_turn
 from engine.store.state import Deferred
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.events import DELETION_REQUESTED, MODEL_VERSION, REFRESH_COMPLETED
+from consumers.contract.events import DELETION_REQUESTED, MODEL_VERSION, REFRESH_COMPLETED
+from consumers.contract.signatures import Signer
+from consumers.deletions.authenticate import RequestKeys, parse_request_keys, read_request_keys
+from consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
 from consumers.log.base import Headers, Partition, Record
-from consumers.request_keys import RequestKeys, parse_request_keys, read_request_keys
-from consumers.signing import Signer
-from consumers.validate import Refreshed, Refused, Valid, Validated, validate
 from engine.errors import InvalidData
 
 HERE = Partition("lethe.deletions", "id", 0)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_info
 
-from consumers.commits.sealing import KeyUnknown, new_seal_file, rotate_seal_file
-from consumers.runtime import open_runtime
-from consumers.settings import Settings
+from consumers.contract.sealing import KeyUnknown, new_seal_file, rotate_seal_file
+from consumers.service.connect import open_runtime
+from consumers.service.settings import Settings
 from engine.errors import FormatTooOld, InvalidData
 from engine.store.connection import connect
 from engine.store.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys

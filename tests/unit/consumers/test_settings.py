@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.settings import load_settings, unknown_variables
+from consumers.service.settings import load_settings, unknown_variables
 from engine.errors import InvalidData
 from engine.store.connection import without_secrets
 

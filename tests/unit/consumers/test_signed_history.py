@@ -10,21 +10,22 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import ModelSubscriber, topics
-from consumers.events import MODEL_VERSION
-from consumers.history import history
-from consumers.keys import (
+from consumers import ModelSubscriber
+from consumers.contract import topics
+from consumers.contract.events import MODEL_VERSION
+from consumers.contract.signatures import HEADER, Signer, TrustedKeys, new_key_file
+from consumers.contract.signed_log import SignedLog
+from consumers.log.base import Log, Message
+from consumers.log.memory import MemoryLog
+from consumers.service.settings import Settings
+from consumers.service.signing_keys import (
     OWN_KEY,
     existing_signer,
     key_path,
     signer_for_publishing,
     trusted_keys,
 )
-from consumers.log.base import Log, Message
-from consumers.log.memory import MemoryLog
-from consumers.settings import Settings
-from consumers.signed_log import SignedLog
-from consumers.signing import HEADER, Signer, TrustedKeys, new_key_file
+from consumers.subscriber.history import history
 from engine.errors import BrokenChain, InvalidData
 from tests.published import (
     Release,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consumers.log.base import Bounds, Partition
-from consumers.start_offset import start_offset
+from consumers.workers.start_offset import start_offset
 from engine.errors import LogReset
 
 PARTITION = Partition("lethe.deletions", "topic-id", 3)

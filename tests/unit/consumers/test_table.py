@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consumers import table, table_file
-from consumers.table import Columns, TableRead, read_table
+from consumers.registration.table import file as table_file, reader as table
+from consumers.registration.table.reader import Columns, TableRead, read_table
 from engine.errors import InvalidData
 from engine.objective import Kind
 

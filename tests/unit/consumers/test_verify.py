@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consumers.verify import refit
+from consumers.audit.verify import refit
 from engine.errors import NotConverged
 from engine.fit import fit
 from engine.objective import Array, Kind, Objective, Rows, norm

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consumers import cloudevents
-from consumers.chain import theta_of
 from consumers.cli.delete import MAX_ROWS_FILE_BYTES, _read_rows
-from consumers.embedded import read_pid
-from consumers.events import Parameters, Receipt, Version
-from consumers.history import read_version
+from consumers.contract import cloudevents
+from consumers.contract.events import Parameters, Receipt, Version
+from consumers.contract.version_chain import theta_of
+from consumers.deletions.validate import Refused, validate
 from consumers.log.base import Partition, Record
-from consumers.parameters import ParametersReader
-from consumers.validate import Refused, validate
+from consumers.service.embedded_valkey import read_pid
+from consumers.subscriber.history import read_version
+from consumers.subscriber.parameters import ParametersReader
 from engine.errors import BrokenChain, CorruptState, InvalidRequest
 from engine.store import codec
 from engine.store.head import meta_json, parse_config, parse_meta

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from consumers import topics
 from consumers.commits.commit import Commit, CommitKind
 from consumers.commits.journal import (
     CommitTooLarge,
@@ -19,7 +18,8 @@ from consumers.commits.journal import (
     judge,
 )
 from consumers.commits.record import OpenPart, decode_frame, encode
-from consumers.commits.sealing import SealKeys
+from consumers.contract import topics
+from consumers.contract.sealing import SealKeys
 from consumers.log.base import Appended, Message
 from consumers.log.memory import MemoryLog
 from engine.errors import LogReset

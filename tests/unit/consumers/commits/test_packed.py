@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from consumers import topics
 from consumers.commits.commit import Answer
 from consumers.commits.packed import body_of, pack, unpack
-from consumers.events import Receipt, Source
+from consumers.contract import topics
+from consumers.contract.events import Receipt, Source
 from engine.errors import CorruptState
 from engine.store.head import CertificateRecord, ErrorRecord
 

@@ -9,7 +9,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings, strategies as st
 
-from consumers import topics
 from consumers.commits.commit import Answer, Commit, CommitKind, Staged
 from consumers.commits.record import (
     Untrusted,
@@ -18,9 +17,10 @@ from consumers.commits.record import (
     open_commit,
     peek_deleted,
 )
-from consumers.commits.sealing import KeyUnknown, SealKeys
-from consumers.events import Receipt, Source
-from consumers.signing import Signer, TrustedKeys
+from consumers.contract import topics
+from consumers.contract.events import Receipt, Source
+from consumers.contract.sealing import KeyUnknown, SealKeys
+from consumers.contract.signatures import Signer, TrustedKeys
 from engine.errors import FormatTooNew, LetheError
 from engine.store.state import Deferred
 from tests.families import make

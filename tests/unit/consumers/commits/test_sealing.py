@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from consumers.commits.sealing import (
+from consumers.contract.sealing import (
     KeyUnknown,
     SealKeys,
     name_of,

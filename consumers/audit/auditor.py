@@ -1,0 +1,291 @@
+"""One audit, from what is reached: servers, or an exported file alone.
+
+What is read changes while it is read, when workers run. So the state is looked at before and after,
+and read again if it has moved; what never stands still is not compared, and the audit says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from consumers.audit.bundle import BundleReader, Header, write_bundle
+from consumers.audit.checks import Seen, history_findings
+from consumers.audit.commit_checks import Sealing, commit_findings
+from consumers.audit.commits import CommitChain, read_chain
+from consumers.audit.finding import Finding, Result
+from consumers.audit.history import History
+from consumers.audit.reading import (
+    Extent,
+    extent_of,
+    for_export,
+    home_of,
+    records_in,
+    records_of_model,
+    stored_parameters,
+    stored_receipts,
+)
+from consumers.audit.refit import Holding, refit_finding
+from consumers.audit.state import (
+    StateStamp,
+    bound_finding,
+    stamp_of,
+    state_findings,
+)
+from consumers.commits.receipt_index import leaves_of
+from consumers.contract.events import rfc3339
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import TrustedKeys
+from consumers.log.base import Reader
+from consumers.service.progress import Progress, unseen
+from engine.errors import CorruptState, InvalidData, UnknownModel
+from engine.merkle import HASH_BYTES, root_of
+from engine.store.receipt_log import ReceiptLog
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+Remembered = Callable[[str], Seen | None]
+"""Returns what an earlier audit of a model ended with, if that is known."""
+
+_TRIES = 5
+_PAUSE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found, in the order of the checks."""
+
+    history: History
+    findings: Sequence[Finding]
+    exported: int | None = None
+
+    def count(self, result: Result) -> int:
+        """Return how many checks ended so."""
+        return sum(finding.result is result for finding in self.findings)
+
+
+# -- a file -------------------------------------------------------------------------------------
+
+
+def audit_bundle(
+    path: Path,
+    *,
+    model_id: str | None,
+    trusted: TrustedKeys | None,
+    remembered: Remembered,
+    holding: Holding | None,
+    progress: Progress = unseen,
+) -> Audit:
+    """Check all that can be checked of an exported file, with no server.
+
+    Raises
+    ------
+    InvalidData
+        A file cannot be read, or was cut off.
+    """
+    with BundleReader(path) as bundle:
+        header = bundle.header
+        if model_id not in (None, header.model_id):
+            raise InvalidData(f"{path}: is of model {header.model_id!r}, not {model_id!r}")
+        history = History(header.model_id, trusted or _named_keys(header))
+        history.begins = dict(header.begins)
+        progress(f"reading {path}", 0, 0)
+        history.read(bundle)
+    progress("checking", 0, 0)
+    seen = remembered(header.model_id)
+    findings = list(history_findings(history, trusted=trusted is not None, seen=seen))
+    findings.append(refit_finding(history, header.registration, holding))
+    return Audit(history, findings)
+
+
+def _named_keys(header: Header) -> TrustedKeys | None:
+    """Return the keys that a file names itself: they show that it fits together, and no more."""
+    try:
+        keys = TrustedKeys.of(base64.b64decode(key, validate=True) for key in header.public_keys)
+    except (ValueError, InvalidData):
+        return None
+    return keys if len(keys) else None
+
+
+# -- servers ------------------------------------------------------------------------------------
+
+
+def audit_model(
+    store: ModelStore,
+    reader: Reader,
+    model_id: str,
+    *,
+    trusted: TrustedKeys | None = None,
+    seals: SealKeys | None = None,
+    remembered: Remembered = lambda _: None,
+    export: Path | None = None,
+    bound: bool = True,
+    log_alone: bool = False,
+    progress: Progress = unseen,
+) -> Audit:
+    """Check a model's published history, its commits, its state, and its bound.
+
+    A bundle is written if asked for. ``seals`` opens commits; without it their open part alone is
+    checked. ``log_alone``: a store that lacks the model may be another one than the workers'.
+
+    Raises
+    ------
+    UnknownModel
+        Neither log nor store has heard of it.
+    StoreUnavailable, LogUnavailable
+        A server is gone.
+    """
+    found = _read(store, reader, model_id, trusted, progress)
+    history = found.history
+    if not history.versions and found.state is None and found.fault is None:
+        raise UnknownModel(
+            f"model {model_id!r} is not registered and has no published version; `lethe status` "
+            "lists the models"
+        )
+    progress("checking", 0, 0)
+    seen = remembered(model_id)
+    findings = _of_history(found, seen, trusted=trusted is not None)
+    config = None if found.state is None else found.state.meta.config
+    findings += commit_findings(
+        found.chain,
+        history,
+        trusted=trusted,
+        sealing=None if seals is None else Sealing(seals, config),
+        published=found.published,
+    )
+    findings += _of_state(store, found, log_alone=log_alone)
+    if found.state is not None and bound:
+        progress("retraining on the live rows", 0, 0)
+        findings.append(bound_finding(store, model_id))
+    written = None if export is None else _export(export, store, reader, found, trusted)
+    return Audit(history, findings, written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A history, the state at the same moment, and why the two cannot be compared.
+
+    ``published`` is the offset below which all commits are published; None where nobody knows.
+    """
+
+    history: History
+    chain: CommitChain
+    extent: Extent
+    state: ModelState | None
+    fault: str | None
+    disturbed: str | None = None
+    published: int | None = None
+
+
+def _read(
+    store: ModelStore,
+    reader: Reader,
+    model_id: str,
+    trusted: TrustedKeys | None,
+    progress: Progress,
+) -> _Found:
+    """Read log and state, again while commits come in between."""
+    for attempt in range(1, _TRIES + 1):
+        state, fault = _state(store, model_id)
+        before = None if state is None else stamp_of(store, state)
+        extent = extent_of(reader)
+        history = History(model_id, trusted)
+        history.begins = extent.receipts_begin
+        history.read(records_of_model(reader, model_id, extent, progress))
+        chain = _chain(reader, model_id, history, progress)
+        if state is None or before is None:
+            return _Found(history, chain, extent, None, fault)
+        _complete(store, state, history)
+        disturbed = _disturbed(state, chain, before, stamp_of(store, state))
+        found = _Found(history, chain, extent, state, fault, disturbed, before.published)
+        if disturbed is None:
+            return found
+        if attempt < _TRIES:
+            time.sleep(_PAUSE)
+    tip = found.history.tip
+    if tip is not None and tip.head is not None:  # what came after it is not all published
+        del found.history.leaves[tip.head.size * HASH_BYTES :]
+    return found
+
+
+def _chain(reader: Reader, model_id: str, history: History, progress: Progress) -> CommitChain:
+    home = home_of(reader, model_id)
+    versions = history.versions.values()
+    named = {one.event.commit: one.event.commit_prev for one in versions}
+    return read_chain(model_id, lambda: records_in(reader, home, progress), named)
+
+
+def _complete(store: ModelStore, state: ModelState, history: History) -> None:
+    """Add to a history what the state has kept of it, and the log has not."""
+    log = state.meta.receipt_log or ReceiptLog()
+    with suppress(CorruptState):
+        leaves = leaves_of(store, state.keys, log.size)
+        if root_of(leaves) == log.frontier().root:  # else the check of the state's receipts says so
+            history.leaves += b"".join(leaves)
+    if history.truncated:
+        history.read(stored_receipts(store, state, history))
+    if history.parameters is None or history.parameters.digest != state.digest:
+        kept = stored_parameters(state)
+        history.read([] if kept is None else [kept])
+
+
+def _disturbed(
+    state: ModelState, chain: CommitChain, before: StateStamp, after: StateStamp
+) -> str | None:
+    """Return why state and log cannot be compared; None: they stood still."""
+    if not before.head == after.head == state.head:
+        return "requests are being decided; run it again in a quiet moment"
+    last = chain.last
+    if last is not None and last.number > state.head.commit:
+        count = last.number - state.head.commit
+        return f"{count} commits are not applied yet: run `lethe work`"
+    if last is not None and before.published <= last.offset:
+        return "what was committed is not all published yet: run `lethe work`"
+    return None
+
+
+def _state(store: ModelStore, model_id: str) -> tuple[ModelState | None, str | None]:
+    try:
+        return store.load(model_id), None
+    except CorruptState as error:
+        return None, str(error)
+
+
+def _of_history(found: _Found, seen: Seen | None, *, trusted: bool) -> list[Finding]:
+    if found.disturbed is not None and not found.history.versions and seen is None:
+        return [Finding.passed_over("chain", found.disturbed)]  # its first version is on its way
+    return list(history_findings(found.history, trusted=trusted, seen=seen))
+
+
+def _of_state(store: ModelStore, found: _Found, *, log_alone: bool) -> list[Finding]:
+    if found.state is not None:
+        return list(state_findings(store, found.state, found.history, found.chain, found.disturbed))
+    if found.fault is not None:
+        return [Finding("state", Result.FAILED, found.fault)]
+    if log_alone:
+        detail = "no store is named (--redis), and the embedded one does not hold this model"
+        return [Finding.passed_over("state", detail)]
+    return [Finding("state", Result.FAILED, "the model was published, the store does not hold it")]
+
+
+def _export(
+    path: Path, store: ModelStore, reader: Reader, found: _Found, trusted: TrustedKeys | None
+) -> int:
+    history, state = found.history, found.state
+    config = None if state is None else state.meta.config
+    known = {} if config is None else {"ridge": config.ridge, "certified": bool(config.certify)}
+    keys = () if trusted is None else trusted.keys.values()
+    header = Header(
+        model_id=history.model_id,
+        exported_at=rfc3339(datetime.now(UTC)),
+        public_keys=tuple(base64.b64encode(key).decode() for key in keys),
+        begins=history.begins,
+        registration=known,
+    )
+    records = for_export(reader, store, state, history, found.extent)
+    return write_bundle(path, header, records, bytes(history.leaves))

@@ -1,0 +1,4 @@
+"""What `lethe check` looks at.
+
+Nothing here writes.
+"""

@@ -1,0 +1,182 @@
+"""What `lethe check` looks at in ``lethe.commits``: how far the store follows, and who can read it.
+
+Read-only. Each check is a line for a person: what is fine, or what to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from consumers.audit.health.checks import Check
+from consumers.commits.journal import commit_partitions
+from consumers.commits.record import MAX_RECORD_BYTES
+from consumers.contract import topics
+from consumers.contract.sealing import keys_of_heads
+from consumers.log.base import Log, Partition, Reader
+from consumers.service.connect import Runtime
+from engine.errors import LetheError
+from engine.store.cursors import PartitionCursors
+from engine.store.keys import PartitionKeys
+from engine.store.store import ModelStore
+
+_CATCH_UP_SECONDS = 3.0  # a worker applies and publishes what there is in less
+_PAUSE = 0.1
+_DAY_MS = 86_400_000
+
+
+def check_commits(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
+    """Look at the topic's settings, the cursors, the models that are halted, and the seal keys."""
+    yield _seals(store, runtime)
+    try:
+        yield from _settings(runtime.log)
+        reader = runtime.log.reader()
+        try:
+            yield from _cursors(store, reader)
+        finally:
+            reader.close()
+    except LetheError as error:
+        yield Check("commits", False, str(error))
+
+
+def _seals(store: ModelStore, runtime: Runtime) -> Check:
+    """See whether the keys here open the newest commit of every model."""
+    subject, used = "seal keys", sorted(set(keys_of_heads(store).values()))
+    path = runtime.settings.seal_key_file
+    if not used and path is None:
+        return Check(subject, True, "one is made in the store with the first model")
+    try:
+        seals = runtime.seals(store, make=False)
+    except LetheError as error:
+        return Check(subject, False, str(error))
+    place = "the store, and in each backup of it" if path is None else str(path)
+    newest = f"{', '.join(used)} of newest commits" if used else "no commit yet"
+    return Check(subject, True, f"{newest}; {seals.current} seals the next, and lies in {place}")
+
+
+# -- the topic's settings -------------------------------------------------------------------------
+
+
+def _settings(log: Log) -> Iterator[Check]:
+    if log.name != "kafka":
+        return
+    subject, found = f"topic {topics.COMMITS}", log.topic_settings(topics.COMMITS)
+    if not found:
+        detail = "its settings cannot be read; grant DescribeConfigs (deploy/kafka/acls.csv)"
+        yield Check(subject, True, detail)
+        return
+    wrong = [f"{name}={value}: {why}" for name, value, why in _faults(found)]
+    if wrong:
+        yield Check(subject, False, "; ".join(wrong) + " (docs/operations.md)")
+        return
+    kept = _duration(found.get("retention.ms", ""))
+    detail = (
+        f"keeps commits {kept}: a backup of the store that is older cannot be brought up to date"
+    )
+    yield Check(subject, True, detail)
+
+
+def _faults(found: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the settings that lose or refuse commits: name, value, what it should be and why."""
+    wanted = {
+        "cleanup.policy": ("delete", "compaction leaves one commit of each model"),
+        "retention.bytes": ("-1", "commits expire before their time"),
+        "message.timestamp.type": ("LogAppendTime", "a producer's clock decides what expires"),
+        "unclean.leader.election.enable": ("false", "acknowledged commits can be lost"),
+    }
+    for name, (value, why) in wanted.items():
+        if found.get(name) not in (None, value):
+            yield name, found[name], f"should be {value}, else {why}"
+    largest = found.get("max.message.bytes", "")
+    if largest.isdigit() and int(largest) < MAX_RECORD_BYTES:
+        yield "max.message.bytes", largest, f"should be {MAX_RECORD_BYTES}, what a commit can have"
+
+
+def _duration(milliseconds: str) -> str:
+    if not milliseconds.isdigit():
+        return "for ever"
+    return f"for {int(milliseconds) / _DAY_MS:g} days"
+
+
+# -- the cursors ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """A partition that the store does not follow to its end."""
+
+    partition: Partition
+    cursors: PartitionCursors
+    end: int
+
+    def __str__(self) -> str:
+        pair = self.cursors.cursors
+        return (
+            f"partition {self.partition.index} is applied to {pair.apply} and published to "
+            f"{pair.published} of {self.end}"
+        )
+
+
+def _cursors(store: ModelStore, reader: Reader) -> Iterator[Check]:
+    partitions = commit_partitions(reader)
+    ends = reader.ends(partitions)
+    read = {one: store.cursors.read(PartitionKeys(one.index)) for one in partitions}
+    faults = [
+        fault
+        for one in partitions
+        if (fault := _fault(reader, one, read[one], ends[one])) is not None
+    ]
+    for fault in faults:
+        yield Check("commits", False, fault)
+    if not faults:
+        yield _followed(store, ends)
+    halted = {model for cursors in read.values() for model in cursors.behind}
+    for model in sorted(halted):
+        detail = (
+            "is or was halted: commits of it are not applied or published yet. The worker's log "
+            "lines with action=halt say why; `lethe work deletions` looks at it again"
+        )
+        yield Check(f"model {model}", False, detail)
+
+
+def _fault(reader: Reader, partition: Partition, known: PartitionCursors, end: int) -> str | None:
+    """Return what no worker can go on from."""
+    where, restore = f"{partition.topic}/{partition.index}", "restore it, or run `lethe recover`"
+    if known.topic_id == "":
+        return None
+    if known.topic_id != partition.topic_id:
+        return f"LOG_RESET: {where} was made again, and has lost its commits; {restore}"
+    if end < known.cursors.apply:
+        return (
+            f"LOG_RESET: {where} ends at {end}, and the store has followed it to "
+            f"{known.cursors.apply}: it has lost commits; {restore}"
+        )
+    begin = reader.bounds(partition).begin
+    if known.lowest < begin:
+        return (
+            f"STORE_TOO_OLD: {where} begins at {begin}, and the store has followed it to "
+            f"{known.lowest}: restore a newer backup of the store, or register its models again "
+            "with --replace"
+        )
+    return None
+
+
+def _followed(store: ModelStore, ends: Mapping[Partition, int]) -> Check:
+    """See whether all that was appended is applied and published, or is about to be."""
+    deadline = time.monotonic() + _CATCH_UP_SECONDS
+    while True:
+        behind = [
+            _Behind(one, cursors, end)
+            for one, end in ends.items()
+            if (cursors := store.cursors.read(PartitionKeys(one.index))).cursors.lower < end
+            and end > 0
+        ]
+        if not behind:
+            count = sum(end > 0 for end in ends.values())
+            detail = f"applied and published to the end; {count} of {len(ends)} partitions in use"
+            return Check("commits", True, detail)
+        if time.monotonic() > deadline:
+            listed = "; ".join(str(one) for one in behind)
+            return Check("commits", False, f"{listed}: start `lethe work deletions`")
+        time.sleep(_PAUSE)

@@ -1,0 +1,177 @@
+"""What `lethe check` looks at in each model: invariants of what is stored, and its history."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from consumers.audit.health.checks import Check
+from consumers.log.base import Log
+from consumers.subscriber.history import history
+from consumers.subscriber.published import published_of
+from consumers.versions.refresh_schedule import is_stuck
+from consumers.workers.drained import stuck
+from engine import blocks
+from engine.blockwise import audit_blocks, factor_of
+from engine.drift import PROBES, RESIDUAL, dual_residual
+from engine.error import scale
+from engine.errors import LetheError
+from engine.store import codec
+from engine.store.connection import reachable, text
+from engine.store.head import FORMAT
+from engine.store.snapshot import load_factor, take_snapshot
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+AUDITED_NUMBERS = 25_000_000
+"""Numbers of a model's rows and dual rows (200 MB) up to which a check reads all of them."""
+
+
+def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Check]:
+    """Look at one model's stored invariants, and at its history when there is a ``log``."""
+    subject = f"model {model}"
+    try:
+        state = store.load_model(model)  # parses the head; V and Q have the lengths it names
+        yield _head(state)
+        event, _ = published_of(state)
+        detail = f"of version {event.version} match their digest"
+        yield Check(f"{subject}, parameters", True, detail)
+        rows = _records(store, state)
+        yield rows
+        if rows.ok and not state.awaiting_rebuild:
+            probe = _probe(store, state)
+            yield probe
+            if probe.ok:  # a damaged factor would fail both
+                yield _drift(store, state)
+        yield _deferred(state)
+        if log is not None:
+            yield _history(store, log, state)
+    except LetheError as error:
+        yield Check(subject, False, str(error))
+
+
+def _head(state: ModelState) -> Check:
+    subject, meta = f"model {state.model_id}", state.meta
+    where = f"version {state.version}, commit {state.head.commit}, format {FORMAT}"
+    if state.awaiting_rebuild:
+        lost = "V and Q were lost with the store's last writes, and wait for a rebuild"
+        return Check(subject, True, f"{where}; {lost}")
+    return Check(subject, True, f"{where}, V {meta.K} rows, Q {meta.r} rows, as its head says")
+
+
+def _records(store: ModelStore, state: ModelState) -> Check:
+    """Compare row records with live rows."""
+    subject, live = f"model {state.model_id}, rows", state.generation_keys
+    pipeline = store.client.pipeline(transaction=True)
+    for key in live.every_rows():
+        pipeline.hlen(key)
+    pipeline.hget(state.keys.head, "commit")
+    with reachable(store.client):
+        *counts, commit = pipeline.execute()
+    if int(commit or 0) != state.head.commit:
+        return Check(subject, True, "not counted: deletions are being committed")
+    records, wanted = sum(counts), state.meta.rows_live
+    if records == wanted:
+        return Check(subject, True, f"{records} live, each with its record")
+    if records < wanted:
+        detail = f"DATA_LOST: {wanted - records} of {wanted} live rows have no record"
+    else:
+        detail = f"{records} records for {wanted} live rows"
+    advice = "restore the store from a backup, or register the model again with --replace"
+    return Check(subject, False, f"{detail}; {advice}")
+
+
+def _probe(store: ModelStore, state: ModelState) -> Check:
+    """Multiply stored dual rows back: L L^T w_i = x_i, from the stored bytes."""
+    subject = f"model {state.model_id}, dual rows"
+    ids_key = state.keys.dataset(state.meta.dataset_key).ids
+    with reachable(store.client):
+        n = int(store.client.llen(ids_key))
+        places = random.sample(range(n), min(n, 64 * PROBES))
+        pipeline = store.client.pipeline(transaction=False)
+        for place in places:
+            pipeline.lindex(ids_key, place)
+        ids = [text(row) for row in pipeline.execute() if row is not None]
+    records = list(store.row_records(state.generation_keys, ids).values())[:PROBES]
+    if not records:
+        drawn_all = len(places) == n
+        fine = state.meta.rows_live == 0 or not drawn_all
+        return Check(subject, fine, f"none of {len(places)} rows drawn has a record")
+    config = state.meta.config
+    rows = codec.unpack_rows(records, config.d, config.m, subject, config.blocks)
+    factor = load_factor(store, state)
+    worst = max(
+        dual_residual(factor_of(factor, c), rows.X, blocks.part(rows.W, c, config.d))
+        for c in range(config.blocks)
+    )
+    if worst <= RESIDUAL:
+        detail = f"L L^T w = x on {len(records)} random rows, residual {worst:.1e}"
+        return Check(subject, True, detail)
+    detail = (
+        f"L L^T w differs from x by {worst:.1e} (at most {RESIDUAL:.0e}): the stored factor or "
+        "dual rows are damaged; order `lethe refresh --size rebuild`, then check again"
+    )
+    return Check(subject, False, detail)
+
+
+def _drift(store: ModelStore, state: ModelState) -> Check:
+    """Audit V and the exact answer against all live rows, unless they are many."""
+    subject, meta = f"model {state.model_id}, drift", state.meta
+    numbers = (1 + meta.config.blocks) * meta.rows_live * meta.config.d
+    if meta.rows_live == 0:
+        return Check(subject, True, "no row is left")
+    if numbers > AUDITED_NUMBERS:
+        detail = f"not audited here: {numbers} numbers; refreshes that read the rows audit it"
+        return Check(subject, True, detail)
+    snapshot = take_snapshot(store, state.model_id)
+    now = snapshot.state
+    drift = audit_blocks(
+        now.generation,
+        now.stream,
+        load_factor(store, now),
+        snapshot.rows,
+        snapshot.W,
+        tolerated=now.meta.config.error_budget * scale(now.generation, now.stream),
+    )
+    if drift.fault is None:
+        detail = (
+            f"V goes with {len(snapshot.ids)} live rows, residual {drift.inverse:.1e}; the exact "
+            f"answer is off by {drift.theta:.1e}, {drift.allowed:.1e} allowed"
+        )
+        return Check(subject, True, detail)
+    advice = "order `lethe refresh --size rebuild`, then check again"
+    return Check(subject, False, f"{drift.fault}; {advice}")
+
+
+def _deferred(state: ModelState) -> Check:
+    subject = f"model {state.model_id}, deferred requests"
+    if is_stuck(state):
+        return Check(subject, False, stuck(state))
+    waiting = f"{len(state.deferred)} wait for a rebuild that is pending"
+    return Check(subject, True, waiting if state.deferred else "none")
+
+
+def _history(store: ModelStore, log: Log, state: ModelState) -> Check:
+    """Check every link of the published chain, and its end against the stored head."""
+    subject = f"model {state.model_id}, history"
+    cursors = store.cursors.read(state.keys.partition).of_model(state.model_id)
+    reader = log.reader()
+    tip = None
+    passed = False  # a worker may publish newer versions meanwhile
+    try:
+        for version in history(reader, state.model_id):
+            tip = version
+            passed = passed or (version.version, version.digest) == (state.version, state.digest)
+    finally:
+        reader.close()
+    if passed and tip is not None:
+        return Check(subject, True, f"{tip.version + 1} versions linked; the stored head is theirs")
+    end = "nothing" if tip is None else f"version {tip.version}"
+    if cursors.published < cursors.apply and (tip is None or tip.version < state.version):
+        return Check(subject, True, f"published up to {end}; the rest is still to be published")
+    detail = (
+        f"published history ends with {end}, the store holds version {state.version} with digest "
+        f"{state.digest[:12]}: one of them was reset or rolled back. Stop the workers, and restore "
+        "what is behind"
+    )
+    return Check(subject, False, detail)

@@ -1,0 +1,355 @@
+"""One request's whole story: what was asked, decided, published and erased, with what shows it.
+
+Read from the log and from the store, each as far as it still has it: requests leave the log within
+their retention, receipts later, and the state keeps final receipts for ever.
+`consumers.audit.request_rows` has the part about the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from consumers.audit.checks import chain_finding
+from consumers.audit.finding import Finding
+from consumers.audit.history import CONFLICT, History, VersionFact
+from consumers.audit.reading import extent_of, records_of_model
+from consumers.audit.request_commit import Decided, decided_by
+from consumers.commits.packed import Indexed, unpack
+from consumers.commits.receipt_index import leaves_of
+from consumers.contract import topics
+from consumers.contract.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import HEADER, TrustedKeys
+from consumers.deletions.validate import Refused, Valid, validate
+from consumers.log.base import Partition, Reader, Record
+from consumers.service.progress import Progress, unseen
+from engine.errors import CorruptState, LetheError, Unauthenticated
+from engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
+from engine.store.connection import reachable
+from engine.store.keys import ModelKeys
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+_READ_SECONDS = 5.0
+_READ_RECORDS = 1000
+
+
+class UnknownRequest(LetheError):
+    """Nobody has heard of a request; the answer is no."""
+
+    code = "UNKNOWN_REQUEST"
+    exit_code = 1
+
+
+class SeveralModels(LetheError):
+    """Several models have a request of this id: say which one is meant."""
+
+    code = "SEVERAL_MODELS"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Whose signature a record carries. ``valid`` None: no key is trusted, so it was not checked.
+
+    ``key_id`` is what the record names, checked or not.
+    """
+
+    key_id: str | None
+    valid: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A receipt as it was found: its bytes, where (None: only the state has it), and whose."""
+
+    receipt: Receipt
+    value: bytes
+    place: str | None
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request as it lay in the log."""
+
+    record: Record
+    item: Valid | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """The proof that the final receipt is in the receipt log of a version."""
+
+    version: int
+    index: int
+    size: int
+    root: bytes
+    leaf: bytes
+    proof: tuple[bytes, ...]
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All of it. ``told`` are distinct receipts in the order of the log, conflicts apart."""
+
+    request_id: str
+    model_id: str
+    told: Sequence[Told]
+    conflicts: Sequence[Told]
+    asked: Asked | None
+    state: ModelState | None
+    chain: Finding
+    version: VersionFact | None
+    version_signature: Signature | None
+    newest: VersionFact | None
+    inclusion: Inclusion | None
+    signed: tuple[int, int] | None
+    decided: Decided | None = None
+
+    def vouched(self, told: Told | None) -> bool:
+        """Return whether the version, or one of its receipts, may be unsigned.
+
+        A signed version vouches for those before it through the chain, and for the receipts in its
+        log. What is older than the first signature was never signed.
+        """
+        if self.signed is None:
+            return False
+        first, last = self.signed
+        if told is None:
+            return self.version is not None and self.version.event.version < first
+        proof = self.inclusion
+        if told is self.last and proof is not None and proof.verified:
+            return proof.version <= last
+        return not told.receipt.final and (told.receipt.version or 0) < first
+
+    @property
+    def last(self) -> Told:
+        """The final receipt, or the newest pending one."""
+        final = [told for told in self.told if told.receipt.final]
+        return (final or list(self.told))[-1]
+
+
+# -- which model ----------------------------------------------------------------------------------
+
+
+def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]:
+    """Return the models that have a request of this id: by the store, else by the receipts."""
+    names = store.every_model()
+    pipeline = store.client.pipeline(transaction=False)
+    for name in names:
+        pipeline.hexists(ModelKeys.of_model(name).requests, request_id)
+    with reachable(store.client):
+        there = pipeline.execute()
+    found = [name for name, has in zip(names, there, strict=True) if has]
+    if found:
+        return found
+    told = (receipt for _, receipt in _receipts(reader, None))
+    return sorted({one.model_id for one in told if one.request_id == request_id})
+
+
+def _receipts(reader: Reader, model_id: str | None) -> Iterator[tuple[Record, Receipt]]:
+    """Yield the receipts of the log, of one model or of all; what is none is passed over."""
+    key = None if model_id is None else model_id.encode()
+    for partition, bounds in extent_of(reader, [topics.RECEIPTS]).bounds.items():
+        offset = bounds.begin
+        while offset < bounds.end:
+            records, onward = reader.read(partition, offset, _READ_SECONDS, _READ_RECORDS)
+            for record in records:
+                receipt = _receipt(record) if key in (None, record.key) else None
+                if receipt is not None:
+                    yield record, receipt
+            if onward == offset:
+                break
+            offset = onward
+
+
+def _receipt(record: Record) -> Receipt | None:
+    try:
+        return Receipt.model_validate_json(record.value or b"")
+    except ValueError:
+        return None
+
+
+# -- the story ------------------------------------------------------------------------------------
+
+
+def story_of(
+    store: ModelStore,
+    reader: Reader,
+    request_id: str,
+    model_id: str | None,
+    trusted: TrustedKeys | None,
+    progress: Progress = unseen,
+    *,
+    seals: SealKeys | None = None,
+) -> Story:
+    """Return the story of a request; ``seals`` opens the commit that decided it.
+
+    Raises
+    ------
+    UnknownRequest
+        Neither store nor log has a receipt of it.
+    SeveralModels
+        ``model_id`` is None, and several models have one.
+    """
+    if model_id is None:
+        progress("looking for the request", 0, 0)
+        found = models_with(store, reader, request_id)
+        if len(found) > 1:
+            names = ", ".join(found)
+            raise SeveralModels(
+                f"request {request_id!r} is one of {len(found)} models: {names}; say which with "
+                "--model"
+            )
+        if not found:
+            raise _unknown(request_id, None)
+        model_id = found[0]
+    state = store.load(model_id)
+    progress("reading receipts", 0, 0)
+    told, conflicts = _told(store, reader, request_id, model_id, trusted)
+    if not told:
+        raise _unknown(request_id, model_id)
+    history, signatures = _versions(reader, model_id, trusted, progress)
+    last = next((t for t in reversed(told) if t.receipt.final), told[-1])
+    number = last.receipt.version
+    signed = [n for n, signature in signatures.items() if signature.valid]
+    return Story(
+        request_id=request_id,
+        model_id=model_id,
+        told=told,
+        conflicts=conflicts,
+        asked=_asked(reader, told[0].receipt),
+        state=state,
+        chain=chain_finding(history)
+        if history.versions or state is not None
+        else Finding.passed_over("chain", "the model has no version"),
+        version=None if number is None else history.versions.get(number),
+        version_signature=None if number is None else signatures.get(number),
+        newest=history.tip,
+        inclusion=None if state is None else _inclusion(store, state, history, last),
+        signed=(min(signed), max(signed)) if signed else None,
+        decided=decided_by(reader, history, last.value, state, seals),
+    )
+
+
+def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
+    of = "any model" if model_id is None else f"model {model_id!r}"
+    return UnknownRequest(
+        f"no receipt of request {request_id!r} of {of}: it was never sent, is not decided yet "
+        "(`lethe status` shows the lag), or was of a model that was never registered"
+    )
+
+
+def _told(
+    store: ModelStore, reader: Reader, request_id: str, model_id: str, trusted: TrustedKeys | None
+) -> tuple[list[Told], list[Told]]:
+    """Return the receipts of a request, repeats dropped, and those of conflicting ones."""
+    told: dict[bytes, Told] = {}
+    conflicts: list[Told] = []
+    for record, receipt in _receipts(reader, model_id):
+        value = record.value or b""
+        if (receipt.model_id, receipt.request_id) != (model_id, request_id) or value in told:
+            continue
+        place = f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
+        one = Told(receipt, value, place, signature_of(record, DELETION_RECEIPT, trusted))
+        if receipt.code == CONFLICT:
+            conflicts.append(one)
+        else:
+            told[value] = one
+    indexed = _indexed(store, model_id, request_id)
+    kept = None if indexed is None else indexed.receipt.value()
+    if indexed is not None and kept is not None and kept not in told:
+        unsigned = Signature(None, None, "the state keeps receipts without their signatures")
+        told[kept] = Told(indexed.receipt, kept, None, unsigned)
+    return list(told.values()), conflicts
+
+
+def _indexed(store: ModelStore, model_id: str, request_id: str) -> Indexed | None:
+    stored = store.receipt(model_id, request_id)
+    return None if stored is None else unpack(stored, model_id, request_id)
+
+
+def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -> Signature:
+    """Return what a record's signature is worth."""
+    named = [value for name, value in record.headers if name.lower() == HEADER]
+    if not named:
+        return Signature(None, None if trusted is None else False, "not signed")
+    key_id = named[0].decode("utf-8", errors="replace").split(":")[1:2]
+    key = key_id[0][:16] if key_id else None
+    if trusted is None:
+        return Signature(key, None, f"signed by key {key}; name the keys you trust with --trust")
+    try:
+        return Signature(trusted.check(event_type, record.value or b"", record.headers), True,
+                         f"signed by trusted key {key}")  # fmt: skip
+    except Unauthenticated as error:
+        return Signature(key, False, str(error))
+
+
+def _versions(
+    reader: Reader, model_id: str, trusted: TrustedKeys | None, progress: Progress
+) -> tuple[History, dict[int, Signature]]:
+    history = History(model_id, None)
+    signatures: dict[int, Signature] = {}
+    for record in records_of_model(
+        reader, model_id, extent_of(reader, [topics.VERSIONS]), progress
+    ):
+        before = len(history.versions)
+        history.add(record)
+        if len(history.versions) > before:
+            number = next(reversed(history.versions))
+            signatures[number] = signature_of(record, MODEL_VERSION, trusted)
+    return history, signatures
+
+
+def _asked(reader: Reader, receipt: Receipt) -> Asked | None:
+    """Return the record that a receipt names, if it is still there and is this request."""
+    source = receipt.source
+    for partition in reader.partitions(source.topic):
+        record = None
+        if partition.index == source.partition:
+            record = _record_at(reader, partition, source.offset)
+        item = None if record is None else validate(record)
+        if record is None or not isinstance(item, Valid | Refused):
+            continue
+        if _names(item) == (receipt.model_id, receipt.request_id):
+            return Asked(record, item)
+    return None
+
+
+def _names(item: Valid | Refused) -> tuple[str | None, str | None]:
+    """Return the model and the id of a request."""
+    if isinstance(item, Valid):
+        return item.request.model_id, item.request.request_id
+    return item.model_id, item.request_id
+
+
+def _record_at(reader: Reader, partition: Partition, offset: int) -> Record | None:
+    bounds = reader.bounds(partition)
+    if not bounds.begin <= offset < bounds.end:
+        return None
+    records, _ = reader.read(partition, offset, _READ_SECONDS, 1)
+    return next((record for record in records if record.offset == offset), None)
+
+
+def _inclusion(
+    store: ModelStore, state: ModelState, history: History, last: Told
+) -> Inclusion | None:
+    """Prove that a final receipt is in the log of the first version that has it."""
+    indexed = _indexed(store, state.model_id, last.receipt.request_id)
+    if indexed is None or not indexed.final or indexed.receipt.value() != last.value:
+        return None
+    log, leaf, index = state.meta.receipt_log, leaf_hash(last.value), indexed.place
+    try:
+        leaves = leaves_of(store, state.keys, 0 if log is None else log.size)
+    except CorruptState:
+        return None  # `lethe audit` says what is missing
+    for number, fact in sorted(history.versions.items()):
+        head = fact.head
+        if head is not None and index < head.size <= len(leaves):
+            proof = inclusion_proof(leaves[: head.size], index)
+            verified = verify_inclusion(leaf, index, head.size, proof, head.root)
+            return Inclusion(number, index, head.size, head.root, leaf, proof, verified)
+    return None

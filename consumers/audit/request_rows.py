@@ -1,0 +1,181 @@
+"""The rows of a request's story: which they are, what opens their commitment, what is left of them.
+
+Nothing of a deleted row's content is read; whether a record is there is all that is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from consumers.audit.request_report import Story
+from consumers.commits.packed import unpack
+from consumers.contract.commitment import commitment_of, salt_of
+from consumers.deletions.validate import Valid
+from engine.store.connection import reachable, text
+from engine.store.keys import shard_of
+from engine.store.state import ModelState
+from engine.store.store import CHUNK, ModelStore
+
+_SCAN = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that a request named, as far as anybody still knows.
+
+    ``exact`` says that they are these and no others: by the request itself, or because the
+    commitment opens to them. Else they are all rows that left in the same version.
+    """
+
+    ids: frozenset[str]
+    known_from: str
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What opens a receipt's commitment; ``opens`` None: the rows are not known."""
+
+    commitment: str
+    salt: bytes
+    opens: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What is left of rows: how many records, in how many generations."""
+
+    rows: int
+    generations: int
+    records: int
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return self.records == 0
+
+
+def opening_of(story: Story, rows: Rows | None) -> Opening | None:
+    """Return the salt of a request, and whether its commitment opens to the rows."""
+    commitment, salt = story.last.receipt.rows_commitment, _salt(story)
+    if commitment is None or salt is None:
+        return None
+    known = rows is not None and rows.exact
+    opens = commitment_of(salt, rows.ids) == commitment if rows is not None and known else None
+    return Opening(commitment, salt, opens)
+
+
+def _salt(story: Story) -> bytes | None:
+    if story.state is None or story.state.secret is None:
+        return None
+    return salt_of(story.state.secret, story.request_id)
+
+
+def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows | None:
+    """Return the rows of a request; None where nobody knows them any more.
+
+    ``named`` are rows that the reader of the story asks about: if nobody knows better, they may be
+    what opens the commitment.
+    """
+    state = story.state
+    if state is None:
+        return None
+    asked = None if story.asked is None else story.asked.item
+    if isinstance(asked, Valid):
+        if asked.request.subject_id is None:
+            return Rows(frozenset(asked.request.row_ids or ()), "the request", True)
+        subject = asked.request.subject_id
+        [found] = store.subjects([(state, [subject])])
+        return _checked(story, found.get(subject, ()), "the subject")
+    if story.request_id in state.deferred:
+        waiting = state.deferred[story.request_id]
+        return _checked(story, (*waiting.row_ids, *waiting.retired), "the deferred request")
+    together, known_from = _deleted_together(store, story, state)
+    for ids in (_own(store, story, together), together, named):
+        rows = _checked(story, ids, known_from)
+        if rows.exact:
+            return rows
+    return Rows(frozenset(together), known_from, False) if together else None
+
+
+def _deleted_together(
+    store: ModelStore, story: Story, state: ModelState
+) -> tuple[Sequence[str], str]:
+    """Return the rows that left in a request's version, in order, and who says so."""
+    if not story.last.receipt.rows_deleted:
+        return (), "the ledger"
+    decided = story.decided
+    if decided is not None and decided.commit is not None:
+        return decided.commit.deleted, "the commit"
+    return _deleted_in(store, state, story.last.receipt.version), "the ledger"
+
+
+def _own(store: ModelStore, story: Story, together: Sequence[str]) -> Sequence[str]:
+    """Return a request's part of the rows of its version: each request's lie side by side."""
+    before = 0
+    for request in () if story.version is None else story.version.event.request_ids:
+        if request == story.request_id:
+            return together[before : before + story.last.receipt.rows_deleted]
+        stored = store.receipt(story.model_id, request)
+        if stored is None:
+            return ()
+        before += unpack(stored, story.model_id, request).receipt.rows_deleted
+    return ()
+
+
+def _checked(story: Story, ids: Iterable[str], known_from: str) -> Rows:
+    """Return rows, exact where the commitment opens to them."""
+    rows, salt = frozenset(ids), _salt(story)
+    commitment = story.last.receipt.rows_commitment
+    exact = salt is not None and bool(rows) and commitment_of(salt, rows) == commitment
+    return Rows(rows, known_from, exact)
+
+
+def _deleted_in(store: ModelStore, state: ModelState, version: int | None) -> list[str]:
+    """Return the rows that the ledger has for a version. Cost O(deleted rows).
+
+    In the order of the commit, where the list of deletions still has them: it begins anew with each
+    generation.
+    """
+    found: set[str] = set()
+    wanted, cursor = str(version).encode(), 0
+    page: Any
+    while True:
+        with reachable(store.client):
+            cursor, page = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
+        found |= {text(row) for row, number in page.items() if number == wanted}
+        if cursor == 0:
+            break
+    with reachable(store.client):
+        page = store.client.lrange(state.keys.deletions, 0, -1)
+    listed = [row for entry in page if (row := text(entry)) in found]
+    return [*listed, *sorted(found - set(listed))]
+
+
+def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Erasure:
+    """Look for what is left of rows, in the live generation and in every staged one."""
+    ids = sorted(set(rows))
+    names = _generations(store, state)
+    records = 0
+    for name in names:
+        for start in range(0, len(ids), CHUNK):
+            pipeline = store.client.pipeline(transaction=False)
+            for row in ids[start : start + CHUNK]:
+                pipeline.hexists(state.keys.generation(name).rows(shard_of(row)), row)
+            with reachable(store.client):
+                records += sum(pipeline.execute())
+    return Erasure(len(ids), len(names), records)
+
+
+def _generations(store: ModelStore, state: ModelState) -> list[str]:
+    """Return the names of all generations of a model that hold a row record."""
+    begin = state.keys.head.removesuffix("head") + "gen:"
+    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", begin) + "*:rows:*"
+    names = {state.generation_keys.name}
+    with reachable(store.client):
+        for key in store.client.scan_iter(match=pattern, count=_SCAN):
+            names.add(text(key)[len(begin) :].partition(":")[0])
+    return sorted(names)

@@ -1,0 +1,309 @@
+"""An independent check: refit on the live rows by other code, and compare with what is published.
+
+Nothing of `engine.fit` or `engine.objective` is used for the oracle. Linear models: QR of the
+augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X. Logistic models:
+``scipy.optimize.minimize`` with loss, gradient and Hessian written here. Both end with Newton
+steps whose gradient is summed in extended precision; the last step is how far the oracle itself
+may be off, and it is added to the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit
+
+from consumers.subscriber.published import published
+from consumers.versions.certificates import certificate_of
+from engine.blocks import outputs
+from engine.blockwise import precompute_blocks, rows_of, together
+from engine.errors import CommitConflict, NotConverged
+from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.precompute import certify_afresh
+from engine.store.head import ErrorRecord
+from engine.store.snapshot import take_snapshot
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+_REFINEMENTS = 6
+_RESIDUAL = 1e-8  # of |theta|: an oracle that is further off is none
+_SMALLEST = 1e-150  # theta 0: no relative error
+_BLOCK = 4096  # rows that are in extended precision at once
+_TRIES = 5
+_EXACT_LIMIT = 400  # d above which the trust region is solved by a Krylov method
+_ITERATIONS = 500
+
+Long: TypeAlias = NDArray[np.longdouble]
+_StepAt: TypeAlias = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """A refit: its theta (d x m), how it was made, and how far off it may be itself."""
+
+    theta: Array
+    method: str
+    residual: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A published model against the oracle. Distances are absolute unless named otherwise.
+
+    Attributes
+    ----------
+    version, rows_live
+        What was compared.
+    distance, relative
+        From the published theta to the oracle's, and over the oracle's length.
+    bound, bound_from
+        The bound that must hold; ``version`` (published) or ``audit`` (computed now).
+    argument
+        Why it is a bound.
+    residual, method
+        The oracle's own.
+    gradient
+        Of a certified model: the norm of the perturbed objective's gradient at the published
+        theta, summed in extended precision. Its certificate says that ``spent`` bounds it.
+    """
+
+    state: ModelState
+    version: int
+    rows_live: int
+    distance: float
+    relative: float
+    bound: float
+    bound_from: str
+    argument: str
+    residual: float
+    method: str
+    gradient: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the distance is within the bound, the oracle's own error allowed."""
+        return self.distance <= self.bound + self.residual
+
+    @property
+    def certified(self) -> bool:
+        """Whether what the certificate says is spent bounds the gradient; True without one."""
+        certificate = certificate_of(self.state)
+        if certificate is None or self.gradient is None:
+            return True
+        return self.gradient <= certificate.spent <= certificate.budget
+
+
+def verify(store: ModelStore, model_id: str) -> Verification:
+    """Refit on the live rows and compare.
+
+    Raises
+    ------
+    UnknownModel, CorruptState, CommitConflict
+        The model cannot be read.
+    NotConverged
+        There is no oracle, or no bound.
+
+    Notes
+    -----
+    Cost O(n d^2) time, X and an n x d copy in memory.
+    """
+    for _ in range(_TRIES):
+        snapshot = take_snapshot(store, model_id)
+        event, theta = published(store, model_id)
+        if event.version == snapshot.state.version:
+            break
+    else:
+        raise CommitConflict(
+            f"model {model_id!r}: deletions are committed while it is read; try again in a moment"
+        )
+    state, rows = snapshot.state, snapshot.rows
+    objective = state.generation.objective
+    if len(rows) == 0:
+        # Nothing is left to learn from: the contract's EMPTY model, theta 0.
+        oracle = Oracle(np.zeros_like(theta), "no rows: zero", 0.0)
+        bound, origin, argument = 0.0, "version", "empty"
+    else:
+        oracle = refit(objective.kind, objective.penalty, rows, objective.linear)
+        bound, origin, argument = bound_at(model_id, state.meta.error, objective, rows, theta)
+    distance, size = norm(theta - oracle.theta), norm(oracle.theta)
+    return Verification(
+        state=state,
+        version=state.version,
+        rows_live=len(rows),
+        distance=distance,
+        relative=distance / size if size > 0 else distance,
+        bound=bound,
+        bound_from=origin,
+        argument=argument,
+        residual=oracle.residual,
+        method=oracle.method,
+        gradient=_residual(objective, rows, theta),
+    )
+
+
+def _residual(objective: Objective, rows: Rows, theta: Array) -> float | None:
+    if objective.linear is None or len(rows) == 0:
+        return None
+    return norm(_gradient(rows, objective.penalty, theta, objective.kind, objective.linear))
+
+
+def bound_at(
+    model_id: str, error: ErrorRecord, objective: Objective, rows: Rows, theta: Array
+) -> tuple[float, str, str]:
+    """Return the published bound; without one, audit: measure the gradient over all live rows.
+
+    Raises
+    ------
+    NotConverged
+        There is none to be had.
+    """
+    if error.bound is not None:
+        return error.bound, "version", error.kind
+    h = objective.blocks(theta.shape[1])
+    certificate = together(
+        [certify_afresh(objective, rows_of(rows, c, h), outputs(theta, c, h)) for c in range(h)]
+    )
+    if certificate.bound is not None:
+        return certificate.bound, "audit", certificate.argument
+    # Too far away for a certificate at theta: certify the optimum, and measure the way to it.
+    optimum = precompute_blocks(objective, rows, theta)
+    if optimum.certificate.bound is None:
+        raise NotConverged(
+            f"model {model_id!r}: no bound can be had at this point, nor at its optimum; "
+            "order `lethe refresh --size rebuild`, and raise the ridge strength if that fails too"
+        )
+    return (
+        norm(theta - optimum.theta) + optimum.certificate.bound,
+        "audit",
+        f"distance to a certified optimum ({optimum.certificate.argument})",
+    )
+
+
+# -- the oracle ---------------------------------------------------------------------------------
+
+
+def refit(kind: Kind, penalty: Array, rows: Rows, noise: Array | None = None) -> Oracle:
+    """Return the minimiser over ``rows`` by code that the engine does not use.
+
+    Of several classes each is refitted against the rest. ``noise`` is the linear term of a
+    certified model, d x m.
+
+    Raises
+    ------
+    NotConverged
+        It cannot judge: a large residual would let any model pass.
+    """
+    if kind is Kind.LINEAR:
+        oracle = _linear(penalty, rows, noise)
+    else:
+        columns = [slice(c, c + 1) for c in range(rows.y.shape[1])]
+        parts = [
+            _logistic(
+                penalty,
+                Rows(rows.X, rows.y[:, c], rows.weight),
+                None if noise is None else noise[:, c],
+            )
+            for c in columns
+        ]
+        theta = np.hstack([part.theta for part in parts])
+        residual = norm(np.array([part.residual for part in parts]))
+        oracle = Oracle(theta, parts[0].method, residual)
+    if not oracle.residual <= _RESIDUAL * norm(oracle.theta) + _SMALLEST:
+        raise NotConverged(
+            f"the independent refit ({oracle.method}) has not converged: {oracle.residual:.1e} is "
+            "left, and it cannot judge. Raise the ridge strength or rescale the features"
+        )
+    return oracle
+
+
+def _linear(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
+    root = np.sqrt(rows.weight)[:, None]
+    system = np.vstack([root * rows.X, np.diag(np.sqrt(penalty))])
+    right = np.vstack([root * rows.y, np.zeros((len(penalty), rows.y.shape[1]))])
+    Q, R = qr(system, mode="economic")
+    theta: Array = solve_triangular(R, Q.T @ right)
+    if noise is not None:
+        theta = theta - solve_triangular(R, solve_triangular(R, noise, trans="T"))
+
+    def step_at(point: Array) -> Array:
+        gradient = _gradient(rows, penalty, point, Kind.LINEAR, noise)
+        step: Array = solve_triangular(R, solve_triangular(R, gradient, trans="T"))
+        return step
+
+    theta, residual = _refined(theta, step_at)
+    return Oracle(theta, "QR of the augmented system", residual)
+
+
+def _logistic(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
+    d = len(penalty)
+    target, weight = rows.y[:, 0], rows.weight
+    tilt = np.zeros(d) if noise is None else noise[:, 0]
+
+    def value(theta: Array) -> float:
+        margin = rows.X @ theta
+        log_likelihood = target * log_expit(margin) + (1 - target) * log_expit(-margin)
+        return float(-weight @ log_likelihood + 0.5 * penalty @ theta**2 + tilt @ theta)
+
+    def gradient(theta: Array) -> Array:
+        slope: Array = rows.X.T @ (weight * (expit(rows.X @ theta) - target)) + penalty * theta
+        return slope + tilt
+
+    def hessian(theta: Array) -> Array:
+        probability = expit(rows.X @ theta)
+        curved: Array = (rows.X.T * (weight * probability * (1 - probability))) @ rows.X
+        curved[np.diag_indices(d)] += penalty
+        return curved
+
+    method = "trust-exact" if d <= _EXACT_LIMIT else "trust-krylov"
+    found = minimize(
+        value,
+        np.zeros(d),
+        jac=gradient,
+        hess=hessian,
+        method=method,
+        options={"gtol": 1e-8 * max(1.0, norm(gradient(np.zeros(d)))), "maxiter": _ITERATIONS},
+    )
+
+    def step_at(point: Array) -> Array:
+        slope = _gradient(rows, penalty, point, Kind.LOGISTIC, noise)
+        step: Array = cho_solve(cho_factor(hessian(point[:, 0])), slope)
+        return step
+
+    theta, residual = _refined(np.asarray(found.x).reshape(d, 1), step_at)
+    return Oracle(theta, f"scipy.optimize {method}", residual)
+
+
+def _refined(theta: Array, step_at: _StepAt) -> tuple[Array, float]:
+    """Take Newton steps while they shrink; return the point and the length of what is left."""
+    step = step_at(theta)
+    for _ in range(_REFINEMENTS):
+        moved = theta - step
+        following = step_at(moved)
+        if not norm(following) < norm(step):
+            break
+        theta, step = moved, following
+    # Storing theta rounds each coordinate by half a unit in the last place.
+    return theta, norm(step) + float(np.finfo(np.float64).eps) * norm(theta)
+
+
+def _gradient(
+    rows: Rows, penalty: Array, theta: Array, kind: Kind, noise: Array | None = None
+) -> Array:
+    """Return the gradient, summed in extended precision where the machine has it."""
+    point: Long = theta.astype(np.longdouble)
+    total: Long = penalty.astype(np.longdouble)[:, None] * point
+    if noise is not None:
+        total = total + noise
+    for start in range(0, len(rows), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        X: Long = rows.X[block].astype(np.longdouble)
+        margin = X @ point
+        mean = margin if kind is Kind.LINEAR else 1 / (1 + np.exp(-margin))
+        total = total + X.T @ (rows.weight[block, None] * (mean - rows.y[block]))
+    return np.asarray(total, dtype=np.float64)

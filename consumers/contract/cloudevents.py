@@ -1,0 +1,79 @@
+"""CloudEvents 1.0 in their Kafka binding: written in binary mode, read in three forms.
+
+Binary mode puts the attributes into ``ce_*`` headers and the data into the value. Structured mode
+(the whole event as JSON) and a plain JSON object without headers are accepted on input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from consumers.contract.events import rfc3339
+from consumers.log.base import Headers, Record
+from engine.store.reading import parse_json
+
+SOURCE = "/lethe"
+_STRUCTURED = "application/cloudevents+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """An event as read: its type and id where it names them, and its data (parsed JSON)."""
+
+    type: str | None
+    id: str | None
+    data: Any
+
+
+def headers(event_type: str, event_id: str, time: datetime, subject: str) -> Headers:
+    """Return the headers of an event in binary mode."""
+    return (
+        ("ce_specversion", b"1.0"),
+        ("ce_id", event_id.encode()),
+        ("ce_source", SOURCE.encode()),
+        ("ce_type", event_type.encode()),
+        ("ce_subject", subject.encode()),
+        ("ce_time", rfc3339(time).encode()),
+        ("content-type", b"application/json"),
+    )
+
+
+def parse(record: Record) -> Incoming:
+    """Return the event in a record.
+
+    Raises
+    ------
+    ValueError
+        The value is no JSON, names a member of an object twice, or is no JSON object where the
+        form asks for one.
+    RecursionError
+        It is nested deeper than Python follows (about 1,000).
+    """
+    named = {name.lower(): value for name, value in record.headers}
+    if record.value is None:
+        raise ValueError("the record has no value")
+    data = parse_json(record.value.decode("utf-8"))
+    content_type = _text(named.get("content-type")) or ""
+    if content_type.startswith(_STRUCTURED) or _looks_structured(data, named):
+        if not isinstance(data, dict) or "data" not in data:
+            raise ValueError("a structured CloudEvent without data")
+        return Incoming(_string(data.get("type")), _string(data.get("id")), data["data"])
+    return Incoming(_text(named.get("ce_type")), _text(named.get("ce_id")), data)
+
+
+def _looks_structured(data: Any, named: dict[str, bytes]) -> bool:
+    return (
+        "ce_type" not in named
+        and isinstance(data, dict)
+        and {"specversion", "type", "id", "source", "data"} <= data.keys()
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", errors="replace")
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,264 @@
+"""The events of contract 2.2 as pydantic models. Readers ignore fields that they do not know."""
+
+from __future__ import annotations
+
+import operator
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    model_validator,
+)
+
+from engine.policy import Size
+from engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
+from engine.store.reading import Texts, parse_json
+from engine.store.receipt_log import Hash, LogHead
+
+DELETION_REQUESTED = "lethe.deletion.requested.v1"
+REFRESH_COMPLETED = "lethe.refresh.completed.v1"
+DELETION_RECEIPT = "lethe.deletion.receipt.v1"
+MODEL_VERSION = "lethe.model.version.v1"
+MODEL_PARAMETERS = "lethe.model.parameters.v1"
+REFRESH_REQUESTED = "lethe.refresh.requested.v1"
+
+MAX_ROWS = 10_000
+MAX_REQUEST_BYTES = 1 << 20
+
+
+def _encodable(text: str) -> str:
+    text.encode("utf-8")  # a lone surrogate has no bytes: UnicodeEncodeError is a ValueError
+    return text
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a time, unless it lies outside the calendar in UTC: it could not be written again."""
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("lies outside the years 1 to 9999 in UTC") from None
+    return moment
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a time as RFC 3339 in UTC with milliseconds."""
+    return _rfc3339(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+
+
+@lru_cache(maxsize=16)  # all events of a batch have one time
+def _rfc3339(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Id = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
+]
+Numbers = Annotated[tuple[Finite, ...], Field(fail_fast=True)]
+Time = Annotated[datetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str)]
+
+
+class Event(BaseModel):
+    """Base of all events: immutable, tolerant of new fields."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def read(cls, value: bytes) -> Self:
+        """Return the event in a JSON value.
+
+        Not by ``model_validate_json``: its errors hold a copy of the input for each field.
+
+        Raises
+        ------
+        ValueError
+            There is none of this kind in it.
+        """
+        try:
+            return cls.model_validate(parse_json(value, ours=True))
+        except RecursionError:
+            raise ValueError("it is nested too deep") from None
+
+    def value(self) -> bytes:
+        """Return the JSON value, always the same bytes for the same event."""
+        return self.model_dump_json().encode()
+
+
+def _absent(member: object) -> bool:
+    return member is None
+
+
+class SparseEvent(Event):
+    """Base of events with members that are left out, not null, where they do not apply.
+
+    Events that were written before there was such a member keep their bytes, and their digests.
+    """
+
+    certificate: CertificateRecord | None = Field(default=None, exclude_if=_absent)
+    """Of a certified model (docs/certified.md)."""
+
+
+class DeletionRequest(Event):
+    """A request to forget rows, named one by one or through their subject."""
+
+    request_id: Id
+    model_id: Id
+    row_ids: Annotated[tuple[Id, ...], Field(min_length=1, fail_fast=True)] | None = None
+    subject_id: Id | None = None
+    requested_at: Any = None
+    reason: Any = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.row_ids is None) == (self.subject_id is None):
+            raise ValueError("give row_ids or subject_id, one of the two")
+        return self
+
+
+class RefreshCompleted(Event):
+    """A refresh job has stored its result; the deletion worker swaps it in."""
+
+    job_id: Id
+    model_id: Id
+
+
+class RefreshRequested(Event):
+    """An order for the refresh worker. ``size`` None lets the policy choose."""
+
+    job_id: Id
+    model_id: Id
+    generation: int
+    version: int
+    reason: str
+    size: Size | None = None
+
+
+class Source(Event):
+    """Where a request was read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class SourceRange(Event):
+    """Where the requests of a version were read."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
+
+
+class Receipt(SparseEvent):
+    """The outcome of one request; final but for ``DEFERRED``.
+
+    ``rows_commitment`` binds it to the ids of the rows that the request names
+    (`consumers.contract.commitment`); a receipt does not hold the ids.
+    """
+
+    request_id: str
+    model_id: str
+    status: ReceiptStatus
+    code: str | None = None
+    detail: str | None = None
+    rows_deleted: int = 0
+    rows_unknown: int = 0
+    version: int | None = None
+    generation: int | None = None
+    error: ErrorRecord | None = None
+    source: Source
+    completed_at: Time
+    conflicts_with: Source | None = None
+    rows_commitment: Hash | None = Field(default=None, exclude_if=_absent)
+
+    @property
+    def final(self) -> bool:
+        """Whether no other receipt follows."""
+        return self.status != "DEFERRED"
+
+    def outcome(self) -> tuple[object, ...]:
+        """Return what the request came to: all but when, and what follows from the model."""
+        if self.status == "REJECTED":
+            return (self.code,)
+        if not self.final:
+            return (self.status,)
+        made = self.version if self.status == "APPLIED" else None  # else the newest of the time
+        return (self.status, self.code, self.rows_deleted, self.rows_unknown, made)
+
+
+class RefreshInfo(Event):
+    """What a refresh did, in the version that it made."""
+
+    job_id: str
+    size: Size
+    reason: str
+    seconds: Finite
+
+
+class Version(SparseEvent):
+    """One version of a model: identity, link to the last, error; no parameters.
+
+    ``commit`` is the number of the commit that made it, ``commit_prev`` the digest of the commit
+    before that (docs/commit.md). ``receipt_log`` is the head of the log of final receipts, those of
+    this version's own commit included (docs/evidence.md).
+    """
+
+    model_id: str
+    generation: int
+    version: int
+    prev_digest: str
+    digest: str
+    parameters_digest: str
+    method: str
+    kind: Literal["linear", "logistic"]
+    status: Status
+    rows_live: int
+    rows_deleted: int
+    error: ErrorRecord
+    request_ids: Texts = ()
+    refresh: RefreshInfo | None = None
+    source: SourceRange | None = None
+    created_at: Time
+    commit: int
+    commit_prev: str
+    receipt_log: LogHead | None = Field(default=None, exclude_if=_absent)
+
+
+class Parameters(Event):
+    """The newest parameters of a model, or where they lie.
+
+    ``classes`` is written where a model has named classes, and nowhere else.
+    """
+
+    model_id: str
+    generation: int
+    version: int
+    prev_digest: str
+    digest: str
+    parameters_digest: str
+    method: str
+    kind: Literal["linear", "logistic"]
+    status: Status
+    created_at: Time
+    feature_names: Texts
+    target_names: Texts
+    fit_intercept: bool
+    intercept: Finite | Numbers | None = None
+    theta: Numbers | Annotated[tuple[Numbers, ...], Field(fail_fast=True)] | None = None
+    uri: str | None = None
+    classes: Texts = Field(default=(), exclude_if=operator.not_)
+
+    @property
+    def outputs(self) -> int:
+        """Number of columns of theta: one a target, or one a class if there are more than two."""
+        return outputs(self.target_names, self.classes)

@@ -1,0 +1,185 @@
+"""The chain of versions: canonical bytes, digests, and the check of a link.
+
+A version's digest is the SHA-256 of its JSON object without the member ``digest``, in the
+canonical form of RFC 8785 (JCS). It covers ``prev_digest``, so versions form a chain, and
+``parameters_digest``, so parameters need not travel with it. ``parameters_digest`` is the SHA-256
+of
+
+    "lethe.parameters.v1" LF  JCS({feature_names, fit_intercept, shape, target_names})  LF
+    theta (p x m, row major) and then the intercept (m, if there is one), little-endian float64
+
+where the object has ``classes`` as well if the model has named classes.
+Version 0 links to the empty string. docs/chain.md has a worked example.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import rfc8785
+
+from consumers.contract.events import Parameters, Version
+from engine.errors import BrokenChain
+from engine.objective import Array
+from engine.store.codec import pack
+
+GENESIS = ""
+_PARAMETERS_LABEL = b"lethe.parameters.v1\n"
+
+
+def canonical(value: Any) -> bytes:
+    """Return the canonical JSON (RFC 8785) of plain JSON data."""
+    return rfc8785.dumps(value)
+
+
+def version_digest(version: Version) -> str:
+    """Return the digest that a version must carry."""
+    return content_digest(json.loads(version.model_dump_json()))
+
+
+def content_digest(data: Mapping[str, Any]) -> str:
+    """Return the digest of a version's JSON object as it was read.
+
+    Members that this program does not know are covered, too: they are part of the version.
+
+    Raises
+    ------
+    ValueError
+        The object has no canonical form: a number or a string that JSON cannot carry.
+    """
+    plain = {name: value for name, value in data.items() if name != "digest"}
+    return hashlib.sha256(canonical(plain)).hexdigest()
+
+
+def parameters_digest(
+    theta: Array,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+    *,
+    fit_intercept: bool,
+    classes: Sequence[str] = (),
+) -> str:
+    """Return the digest of parameters; theta is d x m with the intercept as its last row."""
+    names = tuple(feature_names), tuple(target_names), tuple(classes)
+    layout = _layout(*names, theta.shape[1], fit_intercept)
+    return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + pack(theta)).hexdigest()
+
+
+def digest_of(parameters: Parameters, theta: Array) -> str:
+    """Return the digest that ``theta`` has with the names of an event."""
+    return parameters_digest(
+        theta,
+        parameters.feature_names,
+        parameters.target_names,
+        fit_intercept=parameters.fit_intercept,
+        classes=parameters.classes,
+    )
+
+
+@lru_cache(maxsize=256)
+def _layout(
+    feature_names: tuple[str, ...],
+    target_names: tuple[str, ...],
+    classes: tuple[str, ...],
+    m: int,
+    fit_intercept: bool,
+) -> bytes:
+    """Return the layout's bytes. They stay for the life of a model, and take 0.6 ms at d = 1000."""
+    layout: dict[str, Any] = {
+        "feature_names": list(feature_names),
+        "fit_intercept": fit_intercept,
+        "shape": [len(feature_names), m],
+        "target_names": list(target_names),
+    }
+    if classes:
+        layout["classes"] = list(classes)
+    return canonical(layout)
+
+
+def theta_of(parameters: Parameters) -> Array:
+    """Return theta as d x m, the intercept as its last row.
+
+    Raises
+    ------
+    BrokenChain
+        The event holds no parameters, or of another shape than it says.
+    """
+    shape = (len(parameters.feature_names), parameters.outputs)
+    if parameters.theta is None:
+        raise BrokenChain(f"{_name(parameters)}: the event holds no parameters, only a uri")
+    if parameters.fit_intercept and parameters.intercept is None:
+        raise BrokenChain(f"{_name(parameters)}: the event holds no intercept, and says it has one")
+    try:
+        theta = np.array(parameters.theta, dtype=np.float64).reshape(shape)
+        if not parameters.fit_intercept:
+            return theta
+        intercept = np.array(parameters.intercept, dtype=np.float64).reshape(1, shape[1])
+    except (ValueError, TypeError):
+        raise BrokenChain(f"{_name(parameters)}: theta is not of shape {shape}") from None
+    return np.vstack([theta, intercept])
+
+
+def check_version(version: Version, previous: Version | None) -> None:
+    """Check a version's digest, and its link to the one before it.
+
+    Raises
+    ------
+    BrokenChain
+        Do not load it: it was altered, or history was rewritten.
+    """
+    if version_digest(version) != version.digest:
+        raise BrokenChain(
+            f"{_name(version)}: its digest does not match its content; do not load it"
+        )
+    check_link(version, previous)
+
+
+def check_link(version: Version, previous: Version | None) -> None:
+    """Check the link alone, of a version whose digest is checked; None: it must be the first.
+
+    Raises
+    ------
+    BrokenChain
+        A version is missing, or history was rewritten.
+    """
+    name = _name(version)
+    if previous is None:
+        if version.version != 0:
+            raise BrokenChain(f"{name}: history begins with it; the versions before it are missing")
+        if version.prev_digest != GENESIS:
+            raise BrokenChain(f"{name}: the first version links to something before it")
+        return
+    if version.version != previous.version + 1:
+        raise BrokenChain(f"{name}: follows version {previous.version}; a version is missing")
+    if version.prev_digest != previous.digest:
+        raise BrokenChain(f"{name}: does not link to version {previous.version}; do not load it")
+    if version.commit <= previous.commit:
+        raise BrokenChain(
+            f"{name}: commit {version.commit} made it, and commit {previous.commit} the version "
+            "before; do not load it"
+        )
+
+
+def check_parameters(parameters: Parameters, version: Version, theta: Array) -> None:
+    """Check that parameters are those that a (checked) version names.
+
+    Raises
+    ------
+    BrokenChain
+        They are not.
+    """
+    found = digest_of(parameters, theta)
+    same_version = (parameters.version, parameters.digest) == (version.version, version.digest)
+    if not same_version or found != version.parameters_digest:
+        raise BrokenChain(
+            f"{_name(parameters)}: its parameters are not those of the version; do not load them"
+        )
+
+
+def _name(event: Version | Parameters) -> str:
+    return f"model {event.model_id!r}, version {event.version}"

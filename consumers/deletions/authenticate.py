@@ -1,0 +1,112 @@
+"""Who may ask for deletions: signatures on requests, checked against a list of public keys.
+
+A request that no key on the list has signed is no request: it goes to dead letters and gets no
+receipt, since a stored one would let a forger use up somebody's request id. A signed request that
+is sent again is the same request (its id is in the signed bytes), and it names its model, so it is
+none to another. Refresh events are not asked for signatures: they only name a job.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from consumers.contract.events import DELETION_REQUESTED
+from consumers.contract.signatures import TrustedKeys, key_id_of, parse_trusted, read_public_text
+from consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
+from engine.errors import Unauthenticated
+
+UNAUTHENTICATED = Unauthenticated.code
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKeys:
+    """The keys whose requests count.
+
+    Attributes
+    ----------
+    trusted
+        The public keys.
+    models
+        By key id: patterns (``*``, ``?``, ``[...]``) of the models that it may delete from; a key
+        that is not named here may delete from every model.
+    """
+
+    trusted: TrustedKeys
+    models: Mapping[str, tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(self.trusted)
+
+    def checked(self, item: Validated) -> Validated:
+        """Return an item as it is, or refused because nobody who may has signed it."""
+        if isinstance(item, Refreshed) or (isinstance(item, Refused) and item.request_id is None):
+            return item
+        try:
+            self._check(item)
+        except Unauthenticated as error:
+            return Refused(item.record, UNAUTHENTICATED, str(error))
+        return item
+
+    def _check(self, item: Valid | Refused) -> None:
+        record = item.record
+        key_id = self.trusted.check(DELETION_REQUESTED, record.value or b"", record.headers)
+        # Key and headers are not signed: what they add or change is nobody's word.
+        if _content(validate(replace(record, key=None, headers=()))) != _content(item):
+            raise Unauthenticated(
+                "its signed value alone is another request than with its key and headers: model_id "
+                "and request_id must be in the value, and the others must not contradict it"
+            )
+        model_id = item.request.model_id if isinstance(item, Valid) else item.model_id or ""
+        patterns = self.models.get(key_id)
+        if patterns is not None and not any(fnmatchcase(model_id, one) for one in patterns):
+            raise Unauthenticated(f"key {key_id} is not for model {model_id!r}")
+
+
+def _content(item: Validated) -> tuple[str | bytes | None, ...]:
+    match item:
+        case Valid():
+            return item.request.model_id, item.request.request_id, item.body
+        case Refused():
+            return item.model_id, item.request_id, item.body, item.code
+        case Refreshed():
+            return (item.event.job_id,)
+
+
+def read_request_keys(path: Path) -> RequestKeys:
+    """Read an allow-list: a public key a line, in base64, then patterns of its models, if any.
+
+    ``#`` begins a comment. A PEM block is a key for every model.
+
+    Raises
+    ------
+    InvalidData
+        The file cannot be read, or a line is no Ed25519 public key.
+    """
+    return parse_request_keys(read_public_text(path), str(path))
+
+
+def parse_request_keys(text: str, what: str) -> RequestKeys:
+    """Return the list in a text; ``what`` names it in errors."""
+    trusted = parse_trusted(text, what)
+    everywhere: set[str] = set()
+    models: dict[str, tuple[str, ...]] = {}
+    for line in text.splitlines():
+        word, *patterns = line.partition("#")[0].split() or [""]
+        name = _key_id(word)
+        if patterns:
+            models[name] = (*models.get(name, ()), *patterns)
+        else:
+            everywhere.add(name)
+    return RequestKeys(trusted, {k: p for k, p in models.items() if k not in everywhere})
+
+
+def _key_id(word: str) -> str:
+    """Return the id of the key that a line begins with; of other lines, that of no key."""
+    try:
+        return key_id_of(base64.b64decode(word, validate=True))
+    except ValueError:
+        return ""

@@ -1,0 +1,386 @@
+"""Steps 3 to 5 for the records of one poll: load, decide, compute. Nothing here is written.
+
+Each model makes at most one commit a round: the first requests that fit together, or one refresh.
+What is left of its records is processed in the next round, from the state after that commit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from consumers.commits.commit import CommitKind
+from consumers.commits.follower import Follower
+from consumers.commits.journal import Followed, read_opening
+from consumers.commits.state_cache import StateCache
+from consumers.contract.events import Receipt
+from consumers.contract.sealing import SealKeys
+from consumers.deletions.batching import Batching, Rest
+from consumers.deletions.decide import compute, decide, rows_named
+from consumers.deletions.grouping import Group
+from consumers.deletions.transition import deletion_transition, origin_of, unknown_model
+from consumers.deletions.validate import Refreshed, Refused, Valid, Validated
+from consumers.log.base import Reader
+from consumers.refresh.swap import swap
+from consumers.service.logs import Logger
+from consumers.service.loop import TRANSIENT
+from consumers.service.metrics import Metrics
+from consumers.service.steps import AtStep, Step
+from consumers.versions.transition import Origin, Transition, commit_of
+from engine.errors import CorruptState
+from engine.store.lookup import Asked
+from engine.store.resample import with_enough_sentinels
+from engine.store.row_keys import no_key
+from engine.store.state import ModelState
+from engine.store.store import Lookup, ModelStore
+
+BATCH_BYTES = 2 << 20
+"""Bytes of ids in one commit, so that its record fits; a request alone has at most 1 MiB."""
+
+
+class _GoneBack(Exception):
+    """A model must be folded before anything is decided on it."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """The first requests of a group that are decided together, and what was loaded for them."""
+
+    group: Group
+    state: ModelState
+    followed: Followed | None
+    items: Sequence[Valid | Refused] | Refreshed
+    lookup: Lookup | None = None
+    subjects: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """A commit that is ready to be appended, of how many records, and the state before it."""
+
+    group: Group
+    before: ModelState
+    transition: Transition
+    records: int
+    seconds: float = 0.0
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round of a poll came to.
+
+    Attributes
+    ----------
+    processed
+        Commits to append, of different models.
+    rest
+        By group (its place in the poll): what has to wait to be batched.
+    unknown
+        Answers to requests for models that are not registered.
+    failed
+        By model: why it halts.
+    stale
+        Models whose stored state is not the one in memory: fold them, and decide again.
+    """
+
+    processed: list[Processed] = field(default_factory=list)
+    rest: list[tuple[Group, Rest]] = field(default_factory=list)
+    unknown: list[Receipt] = field(default_factory=list)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
+
+
+class BatchProcessor:
+    """Turns groups of records into commits; one thread uses it.
+
+    Parameters
+    ----------
+    store, states, reader
+        Where states are, those in memory, and where the ends of partitions are asked for.
+    metrics, logger
+        What is measured and said.
+    rows
+        Rows of a commit at most.
+    now
+        The clock of receipts and versions.
+    at_step
+        Called with the name of each step as it is reached.
+    batching
+        When a batch is large enough, or old enough, to be decided.
+    follower
+        Reads the commits partition of a model that is not known on, before that is said; and knows
+        whose rows are missing.
+    seals
+        What commits are sealed with: only a model whose newest commit they open is worked on.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        states: StateCache,
+        reader: Reader,
+        *,
+        metrics: Metrics,
+        logger: Logger,
+        rows: int,
+        now: Callable[[], datetime],
+        at_step: AtStep,
+        batching: Batching,
+        follower: Follower,
+        seals: SealKeys,
+    ) -> None:
+        self._store = store
+        self._states = states
+        self._reader = reader
+        self._metrics = metrics
+        self._logger = logger
+        self._rows = rows
+        self._now = now
+        self._at_step = at_step
+        self._batching = batching
+        self._follower = follower
+        self._seals = seals
+
+    # -- step 3 -------------------------------------------------------------------------------
+
+    def state(self, model_id: str) -> ModelState | None:
+        """Return a model's state, from memory or from the store; None: there never was one.
+
+        Raises
+        ------
+        _GoneBack
+            The store says less than the log did when the model's partition was folded.
+        """
+        state = self._states.get(model_id)
+        if state is None:
+            state, applied = self._store.load_as_of(model_id)
+            if not self._follower.reaches(model_id, applied):
+                raise _GoneBack
+            if state is not None:
+                state = with_enough_sentinels(self._store, state)
+                self._states.put(state)
+        return state
+
+    def load(self, groups: Sequence[Group], out: Round) -> list[Loaded]:
+        """Load (step 3) what the first requests of each group name, in one round trip.
+
+        Another one where requests name subjects; and states that are not in memory are read first.
+        Records that the state has decided already leave their groups here.
+        """
+        self._at_step(Step.LOAD)
+        loaded = []
+        met: set[str] = set()
+        for group in groups:
+            if group.model_id in met or not group.items:
+                continue  # one commit a model and round
+            met.add(group.model_id)
+            state = self._known(group, out)
+            if state is not None and group.items:
+                followed = self._follower.followed(group.model_id)
+                loaded.append(Loaded(group, state, followed, _first_kind(group.items)))
+        self._name_subjects(loaded, out)
+        asked, batches = [], []
+        for one in loaded:
+            if isinstance(one.items, Refreshed) or one.group.model_id in out.failed:
+                continue
+            one.items = self._first(one, one.items)
+            ids = [name for item in one.items if (name := _request_id(item)) is not None]
+            asked.append(Asked(one.state, ids, rows_named(one.items, one.subjects)))
+            batches.append(one)
+        for one, lookup in zip(batches, self._look_up(asked, out), strict=True):
+            one.lookup = lookup
+            if lookup is None:
+                continue  # its model halts
+            if not lookup.is_of(one.state):
+                out.stale.add(one.group.model_id)
+            elif lookup.shredded:
+                out.failed[one.group.model_id] = no_key(one.group.model_id, lookup.shredded)
+        for one in loaded:
+            if self._follower.followed(one.group.model_id) is not one.followed:
+                out.stale.add(one.group.model_id)  # folded meanwhile, for another model
+        return [
+            one
+            for one in loaded
+            if one.group.model_id not in out.stale and one.group.model_id not in out.failed
+        ]
+
+    def _look_up(self, asked: Sequence[Asked], out: Round) -> list[Lookup | None]:
+        """Look all of it up in one round trip; None: what is stored of that model is damaged."""
+        if not asked:
+            return []
+        try:
+            return [*self._store.look_up(asked)]
+        except CorruptState:
+            return [self._look_up_alone(one, out) for one in asked]
+
+    def _look_up_alone(self, asked: Asked, out: Round) -> Lookup | None:
+        try:
+            return self._store.look_up([asked])[0]
+        except CorruptState as error:
+            out.failed[asked.state.model_id] = error
+            return None
+
+    def _known(self, group: Group, out: Round) -> ModelState | None:
+        """Return the state that a group's requests are decided on; answer what precedes it."""
+        try:
+            self._follower.follow_model(group.model_id)
+            state = self.state(group.model_id)
+            if state is None or not state.registered:
+                self._follower.read_on(group.model_id)
+                state = self.state(group.model_id)
+            if state is not None:
+                self._seals.check(group.model_id, state.seal)
+        except TRANSIENT:
+            raise
+        except _GoneBack:
+            out.stale.add(group.model_id)
+            return None
+        except Exception as error:
+            out.failed[group.model_id] = error
+            return None
+        opening = 0 if state is None else self._opening(state, group)
+        decided = 0 if state is None else state.offsets.get(str(group.partition), 0)
+        for item in group.items:
+            if state is None or item.record.offset < opening:
+                receipt = None if isinstance(item, Refreshed) else unknown_model(item)
+                if receipt is not None:
+                    out.unknown.append(receipt)
+        if state is None:
+            group.items = []
+            return None
+        group.items = [i for i in group.items if i.record.offset >= max(opening, decided)]
+        return state
+
+    def _opening(self, state: ModelState, group: Group) -> int:
+        """Return the offset from which a partition's requests are the model's.
+
+        A model that is registered and not opened yet is opened by whoever meets it (`open_model`).
+        """
+        if state.opening is None:
+            return 0
+        return state.opening.get(str(group.partition), 0)
+
+    def _name_subjects(self, loaded: Sequence[Loaded], out: Round) -> None:
+        naming = []
+        for one in loaded:
+            if isinstance(one.items, Refreshed):
+                continue
+            named = [item.request.subject_id for item in one.items if isinstance(item, Valid)]
+            subject_ids = [name for name in named if name is not None]
+            if subject_ids:
+                naming.append((one, subject_ids))
+        if not naming:
+            return
+        try:
+            found = self._store.subjects([(one.state, ids) for one, ids in naming])
+            for (one, _), subjects in zip(naming, found, strict=True):
+                one.subjects = subjects
+        except CorruptState as damage:
+            if len(naming) == 1:
+                out.failed[naming[0][0].group.model_id] = damage
+                return
+            for one, _ in naming:
+                self._name_subjects([one], out)
+
+    def _first(self, loaded: Loaded, items: Sequence[Valid | Refused]) -> Sequence[Valid | Refused]:
+        """Return the first items, at least one, that name no more than one commit takes.
+
+        How many rows a request by subject names is known only here.
+        """
+        config = loaded.state.meta.config
+        most = min(self._rows, config.limits.limits().hard_rows(config.d))
+        rows = size = 0
+        for at, item in enumerate(items):
+            named = rows_named([item], loaded.subjects)
+            rows += len(named)
+            size += _size(item, named)
+            if at and (rows > most or size > BATCH_BYTES):
+                return items[:at]
+        return items
+
+    # -- steps 4 and 5 ------------------------------------------------------------------------
+
+    def process(self, loaded: Sequence[Loaded], out: Round) -> None:
+        """Decide (step 4) and compute (step 5) what was loaded; a model that fails halts alone."""
+        if loaded:
+            self._at_step(Step.DECIDE)
+        for one in loaded:
+            model_id = one.group.model_id
+            try:
+                done = self._process(one, out)
+            except TRANSIENT:
+                raise
+            except Exception as error:
+                out.failed[model_id] = error
+                continue
+            if done is not None:
+                out.processed.append(done)
+
+    def _process(self, one: Loaded, out: Round) -> Processed | None:
+        if one.state.registered and one.state.opening is None:
+            return self._open(one)
+        if isinstance(one.items, Refreshed):
+            return self._refresh(one, one.items)
+        return self._requests(one, one.items, out)
+
+    def _open(self, one: Loaded) -> Processed:
+        """Return the opening of a model whose registration ended before it: `read_opening`."""
+        state = one.state
+        opening = read_opening(self._reader)
+        commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
+        after = replace(state, opening=opening)
+        return Processed(one.group, state, Transition(commit, after), 0, message="opened")
+
+    def _refresh(self, one: Loaded, item: Refreshed) -> Processed:
+        self._at_step(Step.REFRESH_SWAP)
+        origin = origin_of([item.record])
+        outcome = swap(self._store, one.state, item.event.job_id, origin, self._now())
+        return Processed(one.group, one.state, outcome.transition, 1, message=outcome.message)
+
+    def _requests(
+        self, one: Loaded, items: Sequence[Valid | Refused], out: Round
+    ) -> Processed | None:
+        if one.lookup is None:
+            raise AssertionError("nothing was looked up")
+        group, state = one.group, one.state
+        begin = time.perf_counter()
+        lost = group.model_id in self._follower.lost
+        decisions = decide(state, items, one.lookup, one.subjects, lost=lost)
+        self._at_step(Step.COMPUTE)
+        batch = compute(state, decisions, one.lookup)
+        now = self._now()
+        if self._batching.holds(len(batch.deleted), group.since[items[0].record.offset], now):
+            out.rest.append((group, Rest(list(group.items), len(batch.deleted))))
+            group.items = []
+            return None
+        origin = origin_of([item.record for item in items])
+        transition = deletion_transition(state, batch, origin, now=now)
+        return Processed(group, state, transition, len(items), time.perf_counter() - begin)
+
+
+def _first_kind(items: Sequence[Validated]) -> list[Valid | Refused] | Refreshed:
+    """Return the requests at the front of a group, or its first refresh alone."""
+    first = items[0]
+    if isinstance(first, Refreshed):
+        return first
+    found: list[Valid | Refused] = []
+    for item in items:
+        if isinstance(item, Refreshed):
+            break
+        found.append(item)
+    return found
+
+
+def _size(item: Valid | Refused, named: Sequence[str]) -> int:
+    """Return how many bytes a request adds to a commit at most, by its ids as JSON."""
+    if isinstance(item, Valid) and item.request.subject_id is not None:
+        return len(json.dumps(named, ensure_ascii=False).encode())
+    return len(item.record.value or b"")
+
+
+def _request_id(item: Valid | Refused) -> str | None:
+    return item.request.request_id if isinstance(item, Valid) else item.request_id

@@ -1,0 +1,403 @@
+"""Steps 2 to 4, without I/O: what each request of a batch comes to, and the step they make.
+
+Several requests become one batch of k rows and one version. A request whose rows the guards
+refuse is deferred to a rebuild without them; its neighbours are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from consumers.commits.packed import body_of, unpack
+from consumers.contract.commitment import rows_commitment
+from consumers.contract.events import Receipt, Source
+from consumers.deletions.validate import Refused, Valid
+from consumers.log.base import Record
+from consumers.refresh.lost_rows import DATA_LOST
+from consumers.versions.certificates import fits
+from engine.certified import Ledger, after_deletion
+from engine.classes import class_counts
+from engine.errors import IllConditioned
+from engine.methods import method_named
+from engine.objective import Array, Rows
+from engine.store import codec
+from engine.store.state import Deferred, ModelState
+from engine.store.store import Lookup
+from engine.stream import Stream, at_rest, delete
+
+_WAITS = "its rows wait for a rebuild already"
+_LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A refusal, which is final: code and detail of the receipt, which is kept under ``body``."""
+
+    source: Source
+    request_id: str
+    body: bytes
+    code: str
+    detail: str
+    rows_unknown: int = 0
+    commitment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A request that has a receipt already: that one again, byte for byte."""
+
+    request_id: str
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The same request twice in one batch: the receipt of the first answers both."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicting:
+    """A request id that was used for another body; the first receipt stands."""
+
+    source: Source
+    request_id: str
+    first: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that stands: rows to delete now (perhaps none) and rows deleted before.
+
+    ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
+    ``commitment`` is to all rows that it names. ``subject_id`` is whose rows these are, where
+    nobody knows which.
+    """
+
+    source: Source
+    request_id: str
+    body: bytes
+    rows: tuple[str, ...]
+    rows_unknown: int
+    retired: tuple[str, ...] = ()
+    shares: frozenset[str] = frozenset()
+    commitment: str | None = None
+    subject_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """A request that waits for a rebuild without its rows."""
+
+    accepted: Accepted
+    code: str
+    detail: str
+
+
+Decision = Rejected | Repeated | Again | Conflicting | Accepted | Deferral
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The outcome of deciding: decisions in the order of the records, and the new state.
+
+    ``deleted`` are the rows that the step leaves out, in order; with none, there is no new
+    version. ``class_counts`` and ``ledger`` (of a certified model) are those after the step.
+    """
+
+    decisions: tuple[Decision, ...]
+    deleted: tuple[str, ...]
+    stream: Stream
+    V_rows: Array
+    Q_rows: Array
+    class_counts: tuple[int, ...] | None
+    empty: bool = False
+    ledger: Ledger | None = None
+
+
+def source_of(record: Record) -> Source:
+    """Return where a record was read, as receipts name it."""
+    return Source(
+        topic=record.partition.topic, partition=record.partition.index, offset=record.offset
+    )
+
+
+def rows_named(
+    requests: Sequence[Valid | Refused], subjects: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return all rows that a batch names, each once, in order."""
+    named: dict[str, None] = {}
+    for item in requests:
+        if isinstance(item, Valid):
+            named |= dict.fromkeys(_rows_of(item, subjects))
+    return list(named)
+
+
+def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    request = item.request
+    if request.subject_id is not None:
+        return tuple(dict.fromkeys(subjects.get(request.subject_id, ())))
+    return request.row_ids or ()
+
+
+@dataclass
+class _Sorter:
+    """Sorts the requests of one batch; holds what earlier ones of the batch have claimed."""
+
+    state: ModelState
+    lookup: Lookup
+    subjects: Mapping[str, Sequence[str]]
+    lost: bool
+    waiting: frozenset[str]
+    decisions: list[Decision] = field(default_factory=list)
+    claimed: dict[str, str] = field(default_factory=dict)
+    bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
+
+    def sort(self, item: Valid | Refused) -> None:
+        request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
+        if request_id is None:
+            return
+        source = source_of(item.record)
+        if self._seen_before(source, request_id, item.body):
+            return
+        self.bodies[request_id] = (item.body, source)
+        if isinstance(item, Refused):
+            refusal = Rejected(source, request_id, item.body, item.code, item.detail)
+            self.decisions.append(refusal)
+        elif not self.state.registered:
+            detail = f"model {item.request.model_id!r} was unregistered"
+            refusal = Rejected(source, request_id, item.body, "MODEL_UNREGISTERED", detail)
+            self.decisions.append(refusal)
+        else:
+            self.decisions.append(self._judge(item, source))
+
+    def _seen_before(self, source: Source, request_id: str, body: bytes) -> bool:
+        stored = self.lookup.receipts.get(request_id)
+        if stored is not None:
+            receipt = unpack(stored, self.state.model_id, request_id).receipt
+            if body_of(stored) == body:
+                self.decisions.append(Repeated(request_id, receipt))
+            else:
+                self.decisions.append(Conflicting(source, request_id, receipt.source))
+            return True
+        if request_id in self.bodies:
+            first_body, first = self.bodies[request_id]
+            same = first_body == body
+            conflict = Conflicting(source, request_id, first)
+            self.decisions.append(Again(request_id) if same else conflict)
+            return True
+        return False
+
+    def _judge(self, item: Valid, source: Source) -> Decision:
+        if self.lost and item.request.subject_id not in (None, *self.subjects):
+            return self._nobody_knows(item, source)
+        rows = _rows_of(item, self.subjects)
+        live, retired, before, unknown = [], [], 0, 0
+        shares: set[str] = set()
+        for row in rows:
+            if row in self.claimed:
+                before += 1
+                shares.add(self.claimed[row])
+            elif row in self.lookup.ledger:
+                before += 1
+            elif row in self.lookup.records or row in self.lookup.unread:
+                live.append(row)
+            elif row in self.lookup.retired:
+                retired.append(row)
+            elif self.lost:  # nobody knows whether it was one of those that are missing
+                live.append(row)
+            else:
+                unknown += 1
+        request_id = item.request.request_id
+        commitment = rows_commitment(self.state.secret, request_id, rows)
+        if not live and not retired and not before:
+            # A receipt is read by many: it names neither rows nor subjects.
+            by_subject = item.request.subject_id is not None
+            whose = "the subject has no" if by_subject else "none of the named"
+            detail = f"{whose} rows in this model, now or before"
+            return Rejected(
+                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+            )
+        accepted = Accepted(
+            source,
+            request_id,
+            item.body,
+            tuple(live),
+            unknown,
+            tuple(retired),
+            frozenset(shares),
+            commitment,
+        )
+        if live and self.lost:
+            return Deferral(accepted, DATA_LOST, _LOST)
+        if live and (self.state.awaiting_rebuild or self.waiting.intersection(live)):
+            return Deferral(accepted, "AWAITING_REBUILD", _WAITS)
+        self.claimed |= dict.fromkeys((*live, *retired), request_id)
+        return accepted
+
+    @staticmethod
+    def _nobody_knows(item: Valid, source: Source) -> Deferral:
+        """Let a request by subject wait: which rows these are is lost with them."""
+        request = item.request
+        accepted = Accepted(
+            source, request.request_id, item.body, (), 0, subject_id=request.subject_id
+        )
+        return Deferral(accepted, DATA_LOST, _LOST)
+
+
+def decide(
+    state: ModelState,
+    items: Sequence[Valid | Refused],
+    lookup: Lookup,
+    subjects: Mapping[str, Sequence[str]],
+    *,
+    lost: bool = False,
+) -> tuple[Decision, ...]:
+    """Sort a batch's requests, in order.
+
+    ``lost``: rows of the model are missing in the store, and nobody knows which; every request
+    that may name one waits.
+    """
+    sorter = _Sorter(state, lookup, subjects, lost, state.deferred_rows)
+    for item in items:
+        sorter.sort(item)
+    return tuple(sorter.decisions)
+
+
+def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) -> Batch:
+    """Step 4: leave the accepted rows out. Pure. Cost O(K k d + k^2 d).
+
+    Requests that the guards refuse become deferrals: the whole batch is tried first, then each
+    request alone, so that only the offenders wait.
+    """
+    unchanged = Batch(
+        tuple(decisions),
+        (),
+        state.stream,
+        *_no_rows(state),
+        state.meta.class_counts,
+        ledger=state.meta.ledger,
+    )
+    accepted = [d for d in decisions if isinstance(d, Accepted)]
+    if not any(request.rows for request in accepted):
+        return unchanged
+    try:
+        return _extend(state, unchanged, accepted, lookup)
+    except _Guard:
+        return _one_by_one(state, unchanged, accepted, lookup)
+
+
+def _one_by_one(
+    state: ModelState, batch: Batch, accepted: Sequence[Accepted], lookup: Lookup
+) -> Batch:
+    deferrals: dict[str, Deferral] = {}
+    for one in accepted:
+        if one.shares.intersection(deferrals):
+            deferrals[one.request_id] = Deferral(one, "AWAITING_REBUILD", _WAITS)
+            continue
+        try:
+            batch = _extend(state, batch, [one], lookup) if one.rows else batch
+        except _Guard as guard:
+            deferrals[one.request_id] = Deferral(one, guard.code, guard.detail)
+    kept = tuple(
+        deferrals.get(d.request_id, d) if isinstance(d, Accepted) else d for d in batch.decisions
+    )
+    return replace(batch, decisions=kept)
+
+
+class _Guard(Exception):
+    """A guard refuses an update; the rows can be left out by a rebuild."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], lookup: Lookup) -> Batch:
+    ids = [row for request in accepted for row in request.rows]
+    config = state.meta.config
+    deleted = (*batch.deleted, *ids)
+    if len(deleted) == state.meta.rows_live:
+        zero = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+        counts = None if batch.class_counts is None else (0,) * len(batch.class_counts)
+        return Batch(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
+    limit = config.limits.limits().hard_rows(config.d)
+    detail = f"more than {limit} rows would be deleted since the last rebuild"
+    full = _Guard("GENERATION_FULL", detail)
+    if not lookup.unread.isdisjoint(ids):
+        raise full
+    what = f"model {config.model_id!r}, rows to delete"
+    found = [lookup.records[row] for row in ids]
+    decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
+    rows = Rows(decoded.X, decoded.y, decoded.weight)
+    counts = _class_counts(state, batch, rows)
+    if len(batch.stream.V) + len(ids) > limit:
+        raise full
+    try:
+        done = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
+    except IllConditioned as error:
+        raise _Guard(error.code, str(error)) from error
+    ledger = _charged(state, batch, done.stream, rows)
+    return Batch(
+        batch.decisions,
+        deleted,
+        done.stream,
+        np.vstack([batch.V_rows, done.V_rows]) if batch.deleted else done.V_rows,
+        np.vstack([batch.Q_rows, done.Q_rows]) if batch.deleted else done.Q_rows,
+        counts,
+        ledger=ledger,
+    )
+
+
+def _charged(state: ModelState, batch: Batch, after: Stream, rows: Rows) -> Ledger | None:
+    """Return the ledger of a certified model after the step; its budget may not be passed."""
+    if batch.ledger is None:
+        return None
+    ledger = after_deletion(batch.ledger, state.generation, batch.stream, after, rows)
+    if not fits(state.meta.config, ledger, state.generation, after):
+        detail = "the noise would not hide what the step leaves: the certificate's budget is spent"
+        raise _Guard("CERTIFICATE_SPENT", detail)
+    return ledger
+
+
+def _no_rows(state: ModelState) -> tuple[Array, Array]:
+    """Return no rows of V and none of Q."""
+    config = state.meta.config
+    return np.empty((0, config.blocks * config.d)), np.empty((0, config.d))
+
+
+def _class_counts(state: ModelState, batch: Batch, rows: Rows) -> tuple[int, ...] | None:
+    """Return the rows left of each class; one without any needs a penalised intercept."""
+    if batch.class_counts is None:
+        return None
+    gone = class_counts(rows.y)
+    counts = tuple(had - lost for had, lost in zip(batch.class_counts, gone, strict=True))
+    if min(counts) > 0 or state.generation.objective.penalty.min() > 0:
+        return counts
+    if len(counts) == 2:
+        raise _Guard("ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge")
+    name = state.meta.config.class_names[counts.index(0)]
+    raise _Guard(
+        "CLASS_EMPTIED", f"no row of class {name!r} would be left: the intercepts need a ridge"
+    )
+
+
+def deferred_record(deferral: Deferral) -> Deferred:
+    """Return what the state keeps of a deferred request until its final receipt."""
+    accepted = deferral.accepted
+    return Deferred(
+        request_id=accepted.request_id,
+        body=accepted.body.hex(),
+        row_ids=accepted.rows,
+        retired=accepted.retired,
+        rows_unknown=accepted.rows_unknown,
+        code=deferral.code,
+        source=accepted.source.model_dump(),
+        rows_commitment=accepted.commitment,
+        subject_id=accepted.subject_id,
+    )

@@ -1,0 +1,119 @@
+"""What a worker says of what it decided: metrics and log lines."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from consumers.commits.commit import CommitKind, Sealed
+from consumers.contract.events import Receipt
+from consumers.deletions.authenticate import UNAUTHENTICATED
+from consumers.deletions.batch_processor import Processed
+from consumers.deletions.validate import Refreshed, Refused, Valid, Validated
+from consumers.service.logs import Logger
+from consumers.service.metrics import Metrics
+from engine.store.state import ModelState
+
+_NAMED = 16  # request ids in the line of a commit; all are told one by one at DEBUG
+
+
+def report_state(metrics: Metrics, state: ModelState) -> None:
+    """Set the gauges of a model."""
+    model, meta = state.model_id, state.meta
+    relative = meta.error.relative
+    # +Inf and not NaN: what alerts on more than the budget alerts on it.
+    metrics.error.labels(model).set(math.inf if relative is None else relative)
+    metrics.budget.labels(model).set(meta.error.budget)
+    metrics.version.labels(model).set(state.version)
+    metrics.rows_live.labels(model).set(meta.rows_live)
+
+
+def report_decisions(
+    metrics: Metrics,
+    logger: Logger,
+    processed: Processed,
+    sealed: Sealed,
+    records: Sequence[Validated],
+) -> None:
+    """Count and log what became of the records of a commit: each has a line at DEBUG."""
+    commit = sealed.commit
+    if commit.kind is CommitKind.REFRESH:
+        logger.info(
+            processed.message,
+            action="swap" if commit.version is not None else "drop_result",
+            model=commit.model_id,
+            version=commit.newest,
+        )
+        return
+    if commit.erased:
+        metrics.batch_rows.observe(len(commit.erased))
+        metrics.rows_deleted.labels(commit.model_id).inc(len(commit.erased))
+    if records:
+        metrics.step_seconds.observe(processed.seconds)
+    statuses = {answer.receipt.request_id: answer.receipt.status for answer in commit.answers}
+    decided: Counter[str] = Counter()
+    ids: list[str] = []
+    for item in records:
+        if isinstance(item, Refreshed):
+            continue
+        request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
+        if request_id is None:
+            continue  # a dead letter and no more: `report_strangers`
+        status = statuses.get(request_id, "REPEATED")
+        decided[status] += 1
+        ids.append(request_id)
+        logger.debug(
+            "record decided",
+            action="decide",
+            request_id=request_id,
+            status=status,
+            model=commit.model_id,
+            version=commit.newest,
+            partition=item.record.partition.index,
+            offset=item.record.offset,
+        )
+    for status, number in decided.items():
+        metrics.requests.labels(status).inc(number)
+    logger.info(
+        "commit applied",
+        action="commit",
+        model=commit.model_id,
+        commit=commit.number,
+        version=commit.newest,
+        partition=processed.group.partition.index,
+        offset=sealed.place.offset,
+        rows=len(commit.erased),
+        requests=dict(decided),
+        request_ids=ids[:_NAMED],
+    )
+
+
+def report_strangers(
+    metrics: Metrics, logger: Logger, unknown: Sequence[Receipt], letters: Sequence[Refused]
+) -> None:
+    """Count and log what is no commit: requests for models that are not there, and dead letters."""
+    metrics.dead_letters.inc(len(letters))
+    for receipt in unknown:
+        metrics.requests.labels(receipt.status).inc()
+        logger.info(
+            "record decided",
+            action="decide",
+            request_id=receipt.request_id,
+            status=receipt.code,
+            model=receipt.model_id,
+            partition=receipt.source.partition,
+            offset=receipt.source.offset,
+        )
+    for item in letters:
+        unauthenticated = item.code == UNAUTHENTICATED
+        metrics.unauthenticated.inc(unauthenticated)
+        if item.request_id is not None and not unauthenticated:
+            continue  # its receipt is said already
+        logger.info(
+            "record decided",
+            action="decide",
+            status=item.code if unauthenticated else "UNREADABLE",
+            partition=item.record.partition.index,
+            offset=item.record.offset,
+        )

@@ -1,0 +1,294 @@
+"""The transition that a batch of deletion requests makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from consumers.commits.apply import NOTHING, Arrays, Live
+from consumers.commits.commit import CommitKind
+from consumers.contract import topics
+from consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
+from consumers.deletions.decide import (
+    Accepted,
+    Again,
+    Batch,
+    Conflicting,
+    Decision,
+    Deferral,
+    Rejected,
+    Repeated,
+    deferred_record,
+    source_of,
+)
+from consumers.deletions.validate import Refused, Valid
+from consumers.log.base import Headers, Message, Record
+from consumers.versions.certificates import certificate_of
+from consumers.versions.refresh_schedule import order_refresh
+from consumers.versions.transition import (
+    Origin,
+    Transition,
+    applied_receipt,
+    commit_of,
+    next_version,
+    publish_version,
+    scalars_of,
+    with_receipts,
+    without_rows,
+)
+from engine.store.head import CertificateRecord, with_meta
+from engine.store.state import Deferred, ModelState
+
+_LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
+_DEAD_LETTER_KEY = 1024
+_DEAD_LETTER_HEADERS = 60 * 1024
+"""Bytes of a dead letter's key and of the headers that it came with; see `topics.specs`."""
+
+
+def dead_letter(refused: Refused) -> Message:
+    """Return the message that keeps an unreadable record, byte for byte.
+
+    Whatever the log let in, this message fits: a key, headers or a value beyond the limits of
+    dead letters would stop the worker. A value that is cut has its length in ``lethe-truncated``.
+    """
+    record = refused.record
+    source = f"{record.partition.topic}/{record.partition.index}/{record.offset}"
+    key, value = record.key or b"", record.value or b""
+    cut: Headers = ()
+    if len(value) > MAX_REQUEST_BYTES:
+        cut = (("lethe-truncated", str(len(value)).encode()),)
+    size = sum(len(name.encode()) + len(content) for name, content in record.headers)
+    return Message(
+        topics.DEAD_LETTERS,
+        key if len(key) <= _DEAD_LETTER_KEY else b"",
+        value[:MAX_REQUEST_BYTES],
+        (
+            *(record.headers if size <= _DEAD_LETTER_HEADERS else ()),
+            *cut,
+            ("lethe-error-code", refused.code.encode()),
+            ("lethe-error", refused.detail.encode("utf-8", errors="replace")),
+            ("lethe-source", source.encode()),
+        ),
+    )
+
+
+def log_time(record: Record) -> datetime:
+    """Return when the log took a record; the beginning of 1970, if its time makes no sense."""
+    if not 0 < record.timestamp_ms < _LATEST_MS:
+        return datetime.fromtimestamp(0, UTC)
+    return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+
+
+def unknown_model(item: Valid | Refused) -> Receipt | None:
+    """Return the receipt of a request for a model that is not registered.
+
+    It follows from the record and from the log's time alone, so it is not remembered: read again,
+    it comes out the same, byte for byte. None: the record names no request.
+    """
+    if isinstance(item, Valid):
+        model_id, request_id = item.request.model_id, item.request.request_id
+        code, detail = "UNKNOWN_MODEL", f"model {model_id!r} is not registered"
+    elif item.model_id is not None and item.request_id is not None:
+        model_id, request_id, code, detail = item.model_id, item.request_id, item.code, item.detail
+    else:
+        return None
+    return Receipt(
+        request_id=request_id,
+        model_id=model_id,
+        status="REJECTED",
+        code=code,
+        detail=detail,
+        source=source_of(item.record),
+        completed_at=log_time(item.record),
+    )
+
+
+def deletion_transition(
+    before: ModelState, batch: Batch, origin: Origin, *, now: datetime
+) -> Transition:
+    """Return the commit of a batch, and the state after it."""
+    deferrals = [d for d in batch.decisions if isinstance(d, Deferral)]
+    retired = [row for d in batch.decisions if isinstance(d, Accepted) for row in d.retired]
+    waiting = {d.accepted.request_id: deferred_record(d) for d in deferrals}
+    after = _after(before, batch, retired, waiting, now)
+    job = None
+    if batch.deleted:
+        after, job = next_version(after, now)
+    elif deferrals:
+        after, job = order_refresh(after, after.version, now)
+    certificate = certificate_of(after)
+    receipts, repeats = _receipts(after, batch.decisions, certificate, now)
+    after, answers = with_receipts(after, receipts)
+    sent = {answer.receipt.request_id: answer.value for answer in answers}
+    version = None
+    if batch.deleted:
+        ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
+        after, version = publish_version(
+            after, request_ids=ids, refresh=None, origin=origin, now=now
+        )
+    commit = commit_of(
+        before,
+        after,
+        CommitKind.REQUESTS,
+        origin,
+        version=version,
+        answers=answers,
+        repeats=tuple(sent[one] if isinstance(one, str) else one for one in repeats),
+        deleted=(*batch.deleted, *retired),
+        erased=batch.deleted,
+        deferred=waiting,
+        job=job,
+        empties=batch.empty,
+    )
+    if batch.empty:
+        return Transition(commit, after, NOTHING, Live(after.generation_keys, ()))
+    arrays = None
+    if batch.deleted:
+        v, q = len(before.stream.V), len(before.stream.Q)
+        arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays)
+    return Transition(commit, after, arrays)
+
+
+def _after(
+    before: ModelState,
+    batch: Batch,
+    retired: Sequence[str],
+    waiting: Mapping[str, Deferred],
+    now: datetime,
+) -> ModelState:
+    """Return the state after the step, before its version is made."""
+    meta = before.meta
+    logged = meta.deletions_logged + len(batch.deleted) + len(retired)
+    if not batch.deleted:
+        return replace(
+            before,
+            meta=with_meta(meta, deletions_logged=logged),
+            deferred={**before.deferred, **waiting},
+        )
+    stream = batch.stream
+    if not all(
+        np.isfinite(theta).all() for theta in (stream.theta_exact, stream.published)
+    ):  # the last gate before the commit: engine.downdate has checked on compute
+        raise AssertionError(f"model {before.model_id!r}: a step is not finite")
+    changed = with_meta(
+        meta,
+        **scalars_of(stream),
+        rows_live=meta.rows_live - len(batch.deleted),
+        rows_deleted=meta.rows_deleted + len(batch.deleted),
+        deletions_logged=logged,
+        class_counts=batch.class_counts,
+        first_deletion_at=meta.first_deletion_at or now,
+        certified=None,
+        ledger=batch.ledger,
+    )
+    after = replace(
+        before,
+        meta=changed,
+        stream=stream,
+        sentinels=before.sentinels.without(frozenset(batch.deleted)),
+        deferred={**before.deferred, **waiting},
+    )
+    return without_rows(after) if batch.empty else after
+
+
+def _receipts(
+    after: ModelState,
+    decisions: Sequence[Decision],
+    certificate: CertificateRecord | None,
+    now: datetime,
+) -> tuple[list[tuple[Receipt, bytes]], list[bytes | str]]:
+    """Return the receipts that are kept, with what identifies the request's content; and repeats.
+
+    Repeats are receipts that are only sent: bytes of those of requests that were decided before,
+    and of conflicts; ids of requests that this batch holds twice.
+    """
+    kept: list[tuple[Receipt, bytes]] = []
+    repeats: list[bytes | str] = []
+    for decision in decisions:
+        match decision:
+            case Accepted():
+                receipt = applied_receipt(
+                    after,
+                    decision.request_id,
+                    rows_deleted=len(decision.rows),
+                    rows_unknown=decision.rows_unknown,
+                    source=decision.source,
+                    commitment=decision.commitment,
+                    certificate=certificate,
+                    now=now,
+                )
+                kept.append((receipt, decision.body))
+            case Deferral():
+                receipt = _deferred_receipt(after, decision, now)
+                kept.append((receipt, decision.accepted.body))
+            case Rejected():
+                kept.append((_rejected(after.model_id, decision, now), decision.body))
+            case Conflicting():
+                repeats.append(_conflict(after.model_id, decision, now).value())
+            case Repeated():
+                repeats.append(decision.receipt.value())
+            case Again():
+                repeats.append(decision.request_id)
+    return kept, repeats
+
+
+def _deferred_receipt(after: ModelState, deferral: Deferral, now: datetime) -> Receipt:
+    accepted = deferral.accepted
+    return Receipt(
+        request_id=accepted.request_id,
+        model_id=after.model_id,
+        status="DEFERRED",
+        code=deferral.code,
+        detail=f"{deferral.detail}; it waits for a rebuild without its rows",
+        rows_unknown=accepted.rows_unknown,
+        version=after.version,
+        generation=after.meta.generation,
+        source=accepted.source,
+        completed_at=now,
+        rows_commitment=accepted.commitment,
+    )
+
+
+def _rejected(model_id: str, decision: Rejected, now: datetime) -> Receipt:
+    return Receipt(
+        request_id=decision.request_id,
+        model_id=model_id,
+        status="REJECTED",
+        code=decision.code,
+        detail=decision.detail,
+        rows_unknown=decision.rows_unknown,
+        source=decision.source,
+        completed_at=now,
+        rows_commitment=decision.commitment,
+    )
+
+
+def _conflict(model_id: str, decision: Conflicting, now: datetime) -> Receipt:
+    return Receipt(
+        request_id=decision.request_id,
+        model_id=model_id,
+        status="REJECTED",
+        code="REQUEST_ID_CONFLICT",
+        detail="this request id was used before for another body; the first receipt stands",
+        source=decision.source,
+        completed_at=now,
+        conflicts_with=decision.first,
+    )
+
+
+def origin_of(records: Sequence[Record]) -> Origin:
+    """Return the origin that decides these records (one partition, ascending offsets)."""
+    first, last = records[0], records[-1]
+    return Origin(
+        str(first.partition),
+        last.offset + 1,
+        SourceRange(
+            topic=first.partition.topic,
+            partition=first.partition.index,
+            first_offset=first.offset,
+            last_offset=last.offset,
+        ),
+    )

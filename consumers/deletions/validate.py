@@ -1,0 +1,165 @@
+"""Step 2: each record alone becomes a request, a refused request, or an unreadable record.
+
+A bad record never holds back its neighbours. What is read here is bounded: the log bounds the
+bytes of a record, this page the number and length of ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from consumers.commits.commit import BODY_BYTES
+from consumers.contract import cloudevents
+from consumers.contract.events import (
+    DELETION_REQUESTED,
+    MAX_REQUEST_BYTES,
+    MAX_ROWS,
+    REFRESH_COMPLETED,
+    DeletionRequest,
+    RefreshCompleted,
+)
+from consumers.log.base import Record
+
+_DETAIL_LIMIT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """A well-formed request. ``body`` identifies its content: same id and body, same request."""
+
+    record: Record
+    request: DeletionRequest
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that is decided without looking at the model.
+
+    With ``model_id`` and ``request_id`` the record gets a REJECTED receipt; where either cannot be
+    read, both are None. ``dead_letter``: also send the raw bytes to dead letters.
+    """
+
+    record: Record
+    code: str
+    detail: str
+    model_id: str | None = None
+    request_id: str | None = None
+    body: bytes = b""
+    dead_letter: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """A refresh job says that its result lies in the store."""
+
+    record: Record
+    event: RefreshCompleted
+
+
+Validated = Valid | Refused | Refreshed
+
+
+def validate(record: Record) -> Validated:
+    """Return what a record of ``lethe.deletions`` is. Pure."""
+    if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
+        return _unreadable(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
+    try:
+        incoming = cloudevents.parse(record)
+    except (ValueError, RecursionError) as error:
+        return _unreadable(record, f"the value is not JSON: {error}")
+    if not isinstance(incoming.data, dict):
+        return _unreadable(record, "the value is not a JSON object")
+    if incoming.type == REFRESH_COMPLETED:
+        return _refresh(record, incoming.data)
+    data = dict(incoming.data)
+    data.setdefault("request_id", incoming.id)
+    if incoming.type not in (None, DELETION_REQUESTED):
+        return _refused(record, data, f"ce_type {incoming.type[:128]!r} is not known here")
+    return _request(record, data)
+
+
+def _request(record: Record, data: dict[str, Any]) -> Validated:
+    rows = data.get("row_ids")
+    if isinstance(rows, list) and len(rows) > MAX_ROWS:
+        detail = f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several"
+        return _refused(record, data, detail, code="TOO_MANY_ROWS", dead_letter=False)
+    try:
+        request = DeletionRequest.model_validate(data)
+    except ValidationError as error:
+        return _refused(record, data, _explain(error))
+    key = record.key.decode("utf-8", errors="replace") if record.key else None
+    if key is not None and key != request.model_id:
+        detail = f"the record's key {key[:128]!r} contradicts model_id {request.model_id!r}"
+        return _refused(record, data, detail)
+    named = request.row_ids and tuple(dict.fromkeys(request.row_ids))
+    if named != request.row_ids:
+        request = request.model_copy(update={"row_ids": named})
+    return Valid(record, request, _body(request))
+
+
+def _body(request: DeletionRequest) -> bytes:
+    """Return what identifies a request's content: which rows of which model, in any order."""
+    rows = None if request.row_ids is None else sorted(request.row_ids)
+    content = to_json([request.model_id, rows, request.subject_id])
+    return hashlib.sha256(content).digest()[:BODY_BYTES]
+
+
+def _refresh(record: Record, data: dict[str, Any]) -> Validated:
+    try:
+        return Refreshed(record, RefreshCompleted.model_validate(data))
+    except ValidationError as error:
+        return _unreadable(record, _explain(error))
+
+
+def _unreadable(record: Record, detail: str) -> Refused:
+    """Refuse a record whose content cannot be read.
+
+    Its key may name a model, but is not believed: each new key would leave a record in the store.
+    """
+    return Refused(record, "INVALID_REQUEST", detail[:_DETAIL_LIMIT])
+
+
+def _refused(
+    record: Record,
+    data: dict[str, Any],
+    detail: str,
+    *,
+    code: str = "INVALID_REQUEST",
+    dead_letter: bool = True,
+) -> Refused:
+    model_id = _readable_id(data.get("model_id")) or _readable_id(record.key)
+    request_id = _readable_id(data.get("request_id"))
+    if model_id is None or request_id is None:
+        return Refused(record, code, detail[:_DETAIL_LIMIT], dead_letter=dead_letter)
+    return Refused(
+        record,
+        code,
+        detail[:_DETAIL_LIMIT],
+        model_id,
+        request_id,
+        hashlib.sha256(record.value or b"").digest()[:BODY_BYTES],
+        dead_letter,
+    )
+
+
+def _readable_id(value: Any) -> str | None:
+    """Return an id if it is one: a string of 1 to 128 characters that has UTF-8 bytes."""
+    try:
+        text = value.decode("utf-8") if isinstance(value, bytes) else value
+        if isinstance(text, str) and 1 <= len(text) <= 128 and text.encode("utf-8"):
+            return text
+    except UnicodeError:
+        pass
+    return None
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

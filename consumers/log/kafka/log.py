@@ -1,0 +1,318 @@
+"""Kafka as a log, on kafka-python 3.0.
+
+Every setting that could lose or double a request is explicit, because the client's defaults are
+made for other uses. Reading: `consumers.log.kafka.group`
+and `consumers.log.kafka.reader`.
+
+Topics are created with ``compression.type=uncompressed``: the broker unpacks and checks what
+producers send, and consumers fetch plain batches of bounded size. Set the same on topics that exist
+already; what comes packed all the same is bounded by `consumers.log.kafka.batches`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaProducer, errors
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.partitioner import Partitioner
+
+from consumers.log.base import Appended, Message, Partition, Producer, TopicSpec
+from consumers.log.kafka.connection import METADATA_SECONDS, Connection, Server
+from consumers.log.kafka.group import KafkaGroupConsumer
+from consumers.log.kafka.limits import (
+    CONNECT_SECONDS,
+    MAX_REQUEST_BYTES,
+    SESSION_SECONDS,
+    kafka_settings,
+    too_large,
+)
+from consumers.log.kafka.reader import KafkaReader
+from consumers.log.kafka.repairs import abandon
+from consumers.log.partitioner import index_for, partition_index
+from engine.errors import LogUnavailable
+
+DELIVERY_SECONDS = 30.0
+_TOPIC_SECONDS = 15.0
+_BATCH_BYTES = 1 << 20
+"""Of one partition: with idempotence its batches are sent one after the other."""
+
+
+class KafkaLog:
+    """The log in a Kafka cluster.
+
+    Parameters
+    ----------
+    bootstrap_servers : str or sequence of str
+        ``host:port``, several of them with commas or as a sequence.
+    client_id : str
+        The name under which brokers log and account for this program.
+    extra : mapping, optional
+        Settings passed to every client: ``security_protocol``, ``sasl_*``, ``ssl_*``.
+    session_seconds : float, optional
+        How long a member that is not heard of keeps its partitions. Brokers allow 6 s to 30 min
+        unless they are told otherwise.
+    connect_seconds : float, optional
+        How long to try to reach a broker before `LogUnavailable`.
+    """
+
+    name = "kafka"
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str,
+        extra: Mapping[str, Any] = MappingProxyType({}),
+        session_seconds: float = SESSION_SECONDS,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> None:
+        if isinstance(bootstrap_servers, str):
+            bootstrap_servers = bootstrap_servers.split(",")
+        hosts = tuple(host.strip() for host in bootstrap_servers if host.strip())
+        self._server = Server(hosts, client_id, extra, connect_seconds)
+        self._session_seconds = session_seconds
+
+    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        """Create the missing topics, and return when the brokers show them with leaders."""
+        names = [spec.name for spec in specs]
+        created: list[str] = []
+        with self._server.reaching(), self._admin() as (admin, connection):
+            present = connection.partitions(names)
+            for spec in specs:
+                if spec.name not in present and self._create(admin, spec):
+                    created.append(spec.name)
+            if len(present) < len(names):
+                admin.wait_for_topics(names, timeout_ms=int(_TOPIC_SECONDS * 1000))
+        return created
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records; made again, it has another topic id."""
+        with self._server.reaching(), self._admin() as (admin, _):
+            admin.delete_topics([name])
+
+    def consumer(self, group: str, topics: Sequence[str]) -> KafkaGroupConsumer:
+        """Join ``group`` and read ``topics``."""
+        return KafkaGroupConsumer(self._server, group, topics, self._session_seconds)
+
+    def producer(self) -> KafkaLogProducer:
+        """Return a new producer; it connects when it first publishes."""
+        return KafkaLogProducer(self._server)
+
+    def reader(self) -> KafkaReader:
+        """Return a new reader."""
+        return KafkaReader(self._server)
+
+    def ping(self) -> str:
+        """Return the cluster's version and size."""
+        with self._server.reaching(), self._admin() as (admin, connection):
+            brokers = admin.describe_cluster()["brokers"]
+            version = connection.broker_version
+        how = self._server.extra.get("security_protocol", "PLAINTEXT")
+        return f"Kafka {version} at {self._server}, {len(brokers)} brokers, {how}"
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Return a topic's settings, the broker's defaults among them.
+
+        None at all where there is no such topic, or no right to describe it.
+        """
+        asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+        with self._server.reaching(), self._admin() as (admin, _):
+            found = admin.describe_configs([asked], config_filter="all")
+        [settings] = [of.get(topic, {}) for of in found.values()]
+        return {name: str(one["value"]) for name, one in settings.items()}
+
+    def close(self) -> None:
+        """Do nothing: the log itself holds no connection."""
+
+    @contextlib.contextmanager
+    def _admin(self) -> Any:
+        connection = Connection(self._server)
+        admin = connection.open(KafkaAdminClient, **self._server.settings())
+        try:
+            yield admin, connection
+        finally:
+            admin.close()
+
+    def _create(self, admin: KafkaAdminClient, spec: TopicSpec) -> bool:
+        wanted = {"num_partitions": spec.partitions, "configs": kafka_settings(spec)}
+        answer = admin.create_topics({spec.name: wanted}, raise_errors=False)
+        [topic] = answer["topics"]
+        kind = errors.for_code(topic["error_code"])
+        if kind not in (errors.NoError, errors.TopicAlreadyExistsError):
+            raise LogUnavailable(
+                f"Kafka at {self._server} did not create topic {spec.name}: "
+                f"{topic['error_message'] or kind.__name__}"
+            )
+        return kind is errors.NoError
+
+
+class KafkaLogProducer(Producer):
+    """An idempotent producer.
+
+    After a failure the client is thrown away with everything that it still holds, so that
+    nothing of the failed send can be sent behind the caller's repetition of it.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._producer: KafkaProducer | None = None
+        self._connection = Connection(server)
+        self._topics: dict[str, list[Partition]] = {}
+
+    def begin(self, messages: Iterable[Message]) -> KafkaFlush:
+        """Send in order; the client's own thread does the rest."""
+        batch = list(messages)
+        try:
+            with self._server.reaching():
+                producer = self._open()
+                self._look_up(batch)
+                with self._connection.asleep():
+                    sent = [_send(producer, message, self._index(message)) for message in batch]
+        except BaseException:
+            self._abandon()
+            raise
+        return KafkaFlush(self, producer, batch, sent)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._abandon()
+
+    # What follows is for the flush.
+
+    def acknowledge(
+        self, producer: KafkaProducer, batch: Sequence[Message], sent: Sequence[Any], timeout: float
+    ) -> list[Appended]:
+        """Wait until the brokers have acknowledged all."""
+        if producer is not self._producer:
+            raise LogUnavailable(
+                f"an earlier send to Kafka at {self._server} failed: send this again as well"
+            )
+        deadline = time.monotonic() + timeout
+        try:
+            with self._server.reaching():
+                found = [
+                    _acknowledged(message, future, deadline)
+                    for message, future in zip(batch, sent, strict=True)
+                ]
+        except BaseException:
+            self._abandon()
+            raise
+        # Each partition is looked at once all is there: what its leader's epoch is by then.
+        places = {place: self._place(*place) for place in {(o.topic, o.partition) for o in found}}
+        return [
+            Appended(partition, None if one.offset < 0 else one.offset, epoch)
+            for one in found
+            for partition, epoch in [places[one.topic, one.partition]]
+        ]
+
+    def _open(self) -> KafkaProducer:
+        if self._producer is None:
+            self._topics.clear()
+            self._connection = Connection(self._server)
+            settings = {
+                "acks": "all",
+                "enable_idempotence": True,
+                "max_in_flight_requests_per_connection": 5,  # ordered, with idempotence
+                "retries": 1_000_000,  # the delivery timeout is the bound
+                "delivery_timeout_ms": int(DELIVERY_SECONDS * 1000),
+                "linger_ms": 0,
+                "batch_size": _BATCH_BYTES,
+                "compression_type": None,
+                "max_request_size": MAX_REQUEST_BYTES,
+                "max_block_ms": int(DELIVERY_SECONDS * 1000),
+                "allow_auto_create_topics": False,
+                "metrics_enabled": False,
+                "partitioner": _Partitioner(),
+                "metadata_max_age_ms": int(METADATA_SECONDS * 1000),
+            }
+            self._producer = self._connection.open(
+                KafkaProducer, **self._server.settings() | settings
+            )
+        return self._producer
+
+    def _look_up(self, batch: Sequence[Message]) -> None:
+        """Refuse a topic that does not exist at once, instead of waiting for its metadata."""
+        unknown = {message.topic for message in batch if not self._knows(message)}
+        if not unknown:
+            return
+        found = self._connection.partitions(sorted(unknown))
+        for topic in sorted(unknown):
+            if topic not in found:
+                raise LogUnavailable(
+                    f"topic {topic} does not exist in Kafka at {self._server}: `lethe work` and "
+                    "`lethe register` make it"
+                )
+        self._topics |= found
+
+    def _knows(self, message: Message) -> bool:
+        known = self._topics.get(message.topic)
+        if known is None or (message.partition or 0) >= len(known):
+            return False
+        return self._connection.known_topic_id(message.topic) in (None, known[0].topic_id)
+
+    def _index(self, message: Message) -> int | None:
+        """Return the partition that is asked for; the client finds that of a key."""
+        if message.partition is None:
+            return None
+        return index_for(message, len(self._topics[message.topic]))
+
+    def _place(self, topic: str, index: int) -> tuple[Partition, int | None]:
+        """Return a partition, and the epoch of its leader."""
+        # The client may know of more partitions by now.
+        partition = replace(self._topics[topic][0], index=index)
+        return partition, self._connection.leader_epoch(topic, index)
+
+    def _abandon(self) -> None:
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            abandon(producer)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFlush:
+    """Messages that a client of kafka-python is sending."""
+
+    _owner: KafkaLogProducer
+    _client: KafkaProducer
+    _batch: Sequence[Message]
+    _sent: Sequence[Any]
+
+    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
+        """Return where each message lies once the brokers have acknowledged all."""
+        return self._owner.acknowledge(self._client, self._batch, self._sent, timeout)
+
+
+def _send(producer: KafkaProducer, message: Message, index: int | None) -> Any:
+    headers = list(message.headers)
+    try:
+        return producer.send(message.topic, message.value, message.key, headers, index)
+    except errors.MessageSizeTooLargeError as error:
+        raise too_large(message) from error
+    except ValueError as error:  # the client does not know of this partition yet
+        raise LogUnavailable(f"topic {message.topic} cannot be sent to: {error}") from error
+
+
+def _acknowledged(message: Message, future: Any, deadline: float) -> Any:
+    """Return what the brokers say of a message; too large for its topic, it is `InvalidData`."""
+    try:
+        return future.get(max(deadline - time.monotonic(), 0))
+    except errors.MessageSizeTooLargeError as error:
+        raise too_large(message) from error
+
+
+class _Partitioner(Partitioner):  # type: ignore[misc]  # kafka-python has no types
+    """The client's own partitioner, but for that it hashes a key once and not for each message."""
+
+    def partition(
+        self, topic: str, _key: object, key: bytes, _value: object, _bytes: object, cluster: Any
+    ) -> int:
+        every = cluster.partitions_for_topic(topic)
+        if not every:
+            raise ValueError(f"the client knows of no partition of topic {topic}")
+        return partition_index(key, len(every))  # they are numbered from 0 on

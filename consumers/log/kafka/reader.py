@@ -1,0 +1,111 @@
+"""Reading Kafka without a group."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka import KafkaConsumer, errors
+
+from consumers.log.base import Bounds, Partition, Record
+from consumers.log.kafka.batches import bound_batches
+from consumers.log.kafka.connection import REQUEST_SECONDS, Connection, Server
+from consumers.log.kafka.offsets import Offsets
+from consumers.log.kafka.records import (
+    CLOSE_SECONDS,
+    SLICE_SECONDS,
+    reading_settings,
+    to_record,
+    topic_partition,
+)
+from consumers.log.partitioner import partition_index
+from consumers.log.reset import PartitionReset
+from engine.errors import LogUnavailable
+
+
+class KafkaReader:
+    """Reads partitions without a group, one at a time."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection = Connection(server)
+        self._offsets = Offsets(self._connection)
+        self._consumer = self._connection.open(
+            KafkaConsumer, group_id=None, **reading_settings(server)
+        )
+        bound_batches(self._consumer)
+        self._reading: tuple[Partition, int] | None = None
+
+    def partitions(self, topic: str) -> Sequence[Partition]:
+        """Return the topic's partitions, in order; empty when the topic does not exist."""
+        with self._server.reaching():
+            return self._connection.partitions([topic]).get(topic, [])
+
+    def partition_for(self, topic: str, key: bytes) -> Partition:
+        """Return the partition that the producer would send ``key`` to."""
+        partitions = self.partitions(topic)
+        if not partitions:
+            raise LogUnavailable(f"topic {topic} does not exist in Kafka at {self._server}")
+        return partitions[partition_index(key, len(partitions))]
+
+    def bounds(self, partition: Partition) -> Bounds:
+        """Return what the partition holds now."""
+        with self._server.reaching():
+            return self._offsets.bounds(partition)
+
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Return the end of each partition, one request for each leader."""
+        with self._server.reaching():
+            return self._offsets.ends(partitions)
+
+    def read(
+        self, partition: Partition, offset: int, timeout: float, limit: int
+    ) -> tuple[Sequence[Record], int]:
+        """Return records from ``offset`` on, and the offset to go on from."""
+        tp = topic_partition(partition)
+        deadline = time.monotonic() + timeout
+        with self._server.reaching():
+            if self._reading != (partition, offset):
+                # A new place: what is there is known first, so that a short timeout still
+                # reads what lies there, and a wrong offset is found at once.
+                bounds = self._offsets.bounds(partition, offset)
+                if not bounds.begin <= offset <= bounds.end:
+                    raise PartitionReset(partition, offset, bounds)
+                if self._consumer.assignment() != {tp}:
+                    self._consumer.assign([tp])
+                self._consumer.seek(tp, offset)
+                if offset < bounds.end:
+                    deadline = max(deadline, time.monotonic() + REQUEST_SECONDS)
+            self._reading = None
+            try:
+                records, after = self._poll(partition, offset, deadline, limit)
+            except (errors.OffsetOutOfRangeError, errors.LogTruncationError):
+                bounds = self._offsets.bounds(partition, offset)
+                raise PartitionReset(partition, offset, bounds) from None
+            self._reading = (partition, after)
+            return records, after
+
+    def close(self) -> None:
+        """Release the connection."""
+        with contextlib.suppress(errors.KafkaError):
+            self._consumer.close(autocommit=False, timeout_ms=int(CLOSE_SECONDS * 1000))
+
+    def _poll(
+        self, partition: Partition, offset: int, deadline: float, limit: int
+    ) -> tuple[Sequence[Record], int]:
+        tp = topic_partition(partition)
+        while True:
+            left = max(deadline - time.monotonic(), 0.0)
+            batches = self._consumer.poll(
+                timeout_ms=min(left, SLICE_SECONDS) * 1000, max_records=limit
+            )
+            if not batches:
+                self._connection.check()
+            now = self._connection.known_topic_id(partition.topic)
+            if now is not None and now != partition.topic_id:
+                raise PartitionReset(partition, offset, None)
+            after: int = self._consumer.position(tp, timeout_ms=REQUEST_SECONDS * 1000)
+            # Transaction markers and compacted records move the position and yield nothing.
+            if batches or after != offset or time.monotonic() >= deadline:
+                return [to_record(partition, found) for found in batches.get(tp, ())], after

@@ -1,0 +1,1 @@
+"""The log of single-node mode: Redis Streams."""

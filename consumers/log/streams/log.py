@@ -1,0 +1,148 @@
+"""The log of single-node mode: Redis Streams.
+
+A partition is a stream whose entries have dense offsets, given out by a script. Consumer groups
+of Redis are not used: they would spread one model's requests over several readers. Instead each
+partition is leased to one member of a group at a time. How it lies in Redis:
+`consumers.log.streams.format`; appending: `consumers.log.streams.producer`; reading and leases:
+`consumers.log.streams.read`.
+
+Records leave in three ways. A topic that a group reads may keep them until the group releases
+them (`TopicSpec.until_released`). From other topics a producer removes, at most once a minute,
+what is older than ``retention_ms``. In a compacted topic an append removes the key's former entry
+in the same script. Durability is the server's (``appendfsync always``).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+import redis
+
+from consumers.log.base import Partition, TopicSpec
+from consumers.log.reset import PartitionReset
+from consumers.log.streams.format import (
+    MAX_PARTITIONS,
+    latest_key,
+    own_client,
+    reaching,
+    read_topic,
+    script,
+    stream_key,
+    topic_key,
+)
+from consumers.log.streams.producer import StreamsProducer
+from consumers.log.streams.read import LEASE_SECONDS, StreamsConsumer, StreamsReader
+from engine.errors import InvalidData
+from engine.store.connection import Barrier
+
+
+class StreamsLog:
+    """The log in the Redis that ``client`` talks to; its parts make connections of their own.
+
+    Parameters
+    ----------
+    client : redis.Redis
+        Says where the server is and how to sign on; it is not used itself and not closed.
+    lease_seconds : float, optional
+        How long a partition stays with a member that is not heard of. A member is heard of
+        about four times in that period, within its polls.
+    barrier : callable, optional
+        Makes what a producer waits at before it acknowledges; by default it waits for nothing.
+    """
+
+    name = "streams"
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        barrier: Callable[[redis.Redis], Barrier] | None = None,
+    ) -> None:
+        self._origin = client
+        self._client = own_client(client)
+        self._lease_seconds = lease_seconds
+        self._barrier = barrier
+
+    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        """Create the missing topics; ``extra`` is Kafka's and ignored."""
+        created: list[str] = []
+        with reaching(self._client):
+            create = self._client.register_script(script("create"))
+            for spec in specs:
+                if not 1 <= spec.partitions <= MAX_PARTITIONS:
+                    raise InvalidData(
+                        f"topic {spec.name}: {spec.partitions} partitions; 1 to {MAX_PARTITIONS} "
+                        "are possible with Redis Streams"
+                    )
+                settings = (
+                    str(uuid.uuid4()),
+                    spec.partitions,
+                    int(spec.compacted),
+                    spec.max_message_bytes,
+                    -1 if spec.compacted or spec.until_released else _retention(spec),
+                )
+                if create(keys=[topic_key(spec.name)], args=settings):
+                    created.append(spec.name)
+        return created
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and its records; made again, it has another topic id."""
+        with reaching(self._client):
+            topic = read_topic(self._client, name)
+            if topic is None:
+                return
+            # The record first: from then on nobody can append to the streams.
+            self._client.delete(topic_key(name))
+            for index in range(topic.partitions):
+                partition = topic.partition(index)
+                self._client.unlink(stream_key(partition), latest_key(partition))
+
+    def trim(self, partition: Partition, below_offset: int) -> int:
+        """Remove the records below ``below_offset``; return the first offset that is left."""
+        with reaching(self._client):
+            begin: int = self._client.register_script(script("trim"))(
+                keys=[topic_key(partition.topic), stream_key(partition)],
+                args=[partition.topic_id, partition.index, below_offset],
+            )
+        if begin < 0:
+            raise PartitionReset(partition, below_offset, None)
+        return begin
+
+    def consumer(self, group: str, topics: Sequence[str]) -> StreamsConsumer:
+        """Join ``group`` and read ``topics``."""
+        return StreamsConsumer(own_client(self._origin), group, topics, self._lease_seconds)
+
+    def producer(self) -> StreamsProducer:
+        """Return a new producer."""
+        client = own_client(self._origin)
+        barrier = None if self._barrier is None else self._barrier(client)
+        if barrier is None or not barrier.waits:
+            return StreamsProducer(client)
+        # What waits must be the connection that wrote.
+        return StreamsProducer(client.client(), barrier)  # type: ignore[no-untyped-call]  # its gap
+
+    def reader(self) -> StreamsReader:
+        """Return a new reader."""
+        return StreamsReader(own_client(self._origin))
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Return nothing: there is nothing to choose."""
+        del topic
+        return {}
+
+    def ping(self) -> str:
+        """Return the server's name and version."""
+        with reaching(self._client):
+            server = self._client.info("server")
+        name = server.get("server_name", "redis")
+        return f"{name} {server.get('valkey_version', server.get('redis_version'))} streams"
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._client.close()
+
+
+def _retention(spec: TopicSpec) -> int:
+    return -1 if spec.retention_ms is None else spec.retention_ms

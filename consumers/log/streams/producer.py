@@ -1,0 +1,294 @@
+"""Appending to Redis Streams."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import redis
+
+from consumers.log.base import Appended, Message, Producer
+from consumers.log.partitioner import index_for
+from consumers.log.streams.format import (
+    MAX_BYTES_PER_CALL,
+    MAX_HEADER_BYTES,
+    MAX_MESSAGES_PER_CALL,
+    Topic,
+    encode_headers,
+    latest_key,
+    reaching,
+    read_topic,
+    script,
+    stream_key,
+    topic_key,
+)
+from engine.errors import InvalidData, LogUnavailable
+from engine.store.connection import Barrier
+
+EXPIRY_SECONDS = 60.0
+"""A producer looks this often for records that are older than their topic keeps them."""
+
+_APPEND = script("append")
+# Redis names scripts so. A call by name is one round trip; redis-py's own pipelines ask first.
+_APPEND_NAME = hashlib.sha1(_APPEND.encode(), usedforsecurity=False).hexdigest()
+
+# A call is repeated when the topic was made again since its record was read, and when the server
+# has restarted and does not know the script.
+_TRIES = 3
+
+
+class StreamsProducer(Producer):
+    """Appends to Redis Streams, in one round trip for up to 256 messages or 8 MiB of a topic.
+
+    More messages of a topic go in several calls, each after the answer to the one before: what is
+    behind a call that failed must not be in the log. Different topics have no order among them,
+    and their calls share a round trip. For the same reason `begin` first completes what was begun
+    before: one send is on its way at a time.
+    """
+
+    def __init__(self, client: redis.Redis, barrier: Barrier | None = None) -> None:
+        self._client = client
+        self._barrier = barrier
+        self._expire = client.register_script(script("expire"))
+        self._topics: dict[str, Topic] = {}
+        self._looked: dict[str, float] = {}
+        self._flush: StreamsFlush | None = None
+
+    def begin(self, messages: Iterable[Message]) -> StreamsFlush:
+        """Send the first calls without reading the answers."""
+        if self._flush is not None:
+            self._flush.complete()
+        with reaching(self._client):
+            batch = list(messages)
+            for message in batch:
+                _check_size(message, self._topic(message.topic))
+            self._flush = StreamsFlush(self, batch)
+            self._flush.send()
+        return self._flush
+
+    def close(self) -> None:
+        """Close the connection.
+
+        A client that keeps one connection only gives it back to its pool, which is ours alone.
+        """
+        if self._flush is not None:
+            self._flush.abandon()
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._topics.get(name) or read_topic(self._client, name)
+        if topic is None:
+            raise LogUnavailable(
+                f"topic {name} does not exist in the log: `lethe work` and `lethe register` make it"
+            )
+        self._topics[name] = topic
+        return topic
+
+    def _arguments(self, call: _Call) -> Sequence[str | bytes | int]:
+        """Return the script's arguments, and note in ``call`` what they rest on."""
+        topic = self._topic(call.topic)
+        used: dict[int, int] = {}
+        records: list[str | bytes | int] = []
+        for message in call.messages:
+            index = index_for(message, topic.partitions)
+            records += (
+                used.setdefault(index, len(used) + 1),
+                int(message.value is not None),
+                message.key,
+                message.value or b"",
+                encode_headers(message.headers),
+            )
+        keys = [topic_key(call.topic)]
+        for index in used:
+            partition = topic.partition(index)
+            keys += (stream_key(partition), latest_key(partition))
+        call.sent_to, call.used = topic, tuple(used)
+        return [len(keys), *keys, topic.topic_id, topic.partitions, len(used), *used, *records]
+
+    def _remove_old(self, name: str) -> None:
+        """Remove what is older than the topic keeps it, if it is time to look."""
+        now = time.monotonic()
+        topic = self._topics[name]
+        if topic.retention_ms < 0 or now < self._looked.get(name, -math.inf) + EXPIRY_SECONDS:
+            return
+        self._looked[name] = now
+        for index in range(topic.partitions):
+            stream = stream_key(topic.partition(index))
+            self._expire(keys=[topic_key(name), stream], args=[topic.topic_id, index])
+
+
+@dataclass(slots=True)
+class _Call:
+    """Messages of one topic for one call of the script, with their places in the send."""
+
+    topic: str
+    places: list[int] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    size: int = 0
+    tries: int = 0
+    sent_to: Topic | None = None
+    used: tuple[int, ...] = ()
+
+    def takes(self, size: int) -> bool:
+        """Tell whether a message of so many bytes still fits."""
+        return not self.messages or (
+            len(self.messages) < MAX_MESSAGES_PER_CALL and self.size + size <= MAX_BYTES_PER_CALL
+        )
+
+    def placed(self, firsts: Sequence[int]) -> dict[int, Appended]:
+        """Return where each message lies, by its place in the send."""
+        assert self.sent_to is not None  # noqa: S101 (mypy: it was sent)
+        nexts = dict(zip(self.used, firsts, strict=True))
+        found: dict[int, Appended] = {}
+        for place, message in zip(self.places, self.messages, strict=True):
+            index = index_for(message, self.sent_to.partitions)
+            found[place] = Appended(self.sent_to.partition(index), nexts[index])
+            nexts[index] += 1
+        return found
+
+
+class StreamsFlush:
+    """One send: rounds that follow one another, each with one call of every topic."""
+
+    def __init__(self, producer: StreamsProducer, messages: Iterable[Message]) -> None:
+        self._producer = producer
+        self._client = producer._client
+        self._rounds = _rounds(messages)
+        self._names = sorted({call.topic for calls in self._rounds for call in calls})
+        self._placed: dict[int, Appended] = {}
+        self._connection: Any = None
+        self._sent: Sequence[_Call] = ()
+        self._failure: BaseException | None = None
+        self._done = False
+
+    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
+        """Return where each message lies once the server has answered for all.
+
+        ``timeout`` bounds the sum of the calls; each single call is bounded by the connection's
+        own reply timeout as well.
+        """
+        self.complete(timeout)
+        return [self._placed[place] for place in sorted(self._placed)]
+
+    def complete(self, timeout: float = math.inf) -> None:
+        """Do what is left to do; the outcome is kept for whoever waits."""
+        if self._failure is not None:
+            raise self._failure
+        if self._done:
+            return
+        deadline = time.monotonic() + timeout
+        try:
+            with reaching(self._client):
+                self._receive()
+                while self._rounds:
+                    _check_time(deadline, timeout)
+                    self.send()
+                    self._receive()
+                for name in self._names:
+                    self._producer._remove_old(name)
+                if self._producer._barrier is not None:  # what is acknowledged is on disk
+                    self._producer._barrier.wait(self._client)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        self._done = True
+
+    def send(self) -> None:
+        """Send the calls of the next round."""
+        if not self._rounds:
+            return
+        try:
+            calls = self._rounds.pop(0)
+            commands = [("EVALSHA", _APPEND_NAME, *self._producer._arguments(c)) for c in calls]
+            pool = self._client.connection_pool
+            self._connection = self._client.connection or pool.get_connection()
+            self._sent = calls
+            self._connection.send_packed_command(self._connection.pack_commands(commands))
+        except BaseException as error:
+            self.abandon(error)
+            raise
+
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Fail, and never read the answers that are still on their way."""
+        if not self._done and self._failure is None:
+            self._failure = error or LogUnavailable("the producer was closed before it was waited")
+        if self._producer._flush is self:
+            self._producer._flush = None
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._give_back()
+
+    def _receive(self) -> None:
+        """Read the answers of a round; what must be called again is put before the next one."""
+        if self._connection is None:
+            return
+        again: list[_Call] = []
+        failure: redis.ResponseError | None = None
+        for call in self._sent:
+            try:
+                firsts = self._connection.read_response()
+            except redis.exceptions.NoScriptError:
+                self._repeat(call, again)
+            except redis.ResponseError as error:  # the answers behind it are read all the same
+                failure = failure or error
+            else:
+                if isinstance(firsts, list):
+                    self._placed |= call.placed(firsts)
+                else:
+                    self._producer._topics.pop(call.topic, None)
+                    self._repeat(call, again)
+        self._give_back()
+        if failure is not None:
+            raise failure
+        if again:
+            self._client.script_load(_APPEND)
+            self._rounds.insert(0, again)
+
+    def _repeat(self, call: _Call, again: list[_Call]) -> None:
+        call.tries += 1
+        if call.tries == _TRIES:
+            raise LogUnavailable(f"topic {call.topic} is being deleted or made again")
+        again.append(call)
+
+    def _give_back(self) -> None:
+        connection, self._connection, self._sent = self._connection, None, ()
+        if connection is not self._client.connection:
+            self._client.connection_pool.release(connection)
+
+
+def _rounds(messages: Iterable[Message]) -> list[list[_Call]]:
+    """Cut the messages of each topic, in order, into calls; return first, second, ... calls."""
+    topics: dict[str, list[_Call]] = {}
+    for place, message in enumerate(messages):
+        calls = topics.setdefault(message.topic, [_Call(message.topic)])
+        size = len(message.value or b"")
+        if not calls[-1].takes(size):
+            calls.append(_Call(message.topic))
+        calls[-1].places.append(place)
+        calls[-1].messages.append(message)
+        calls[-1].size += size
+    return [[call for call in calls if call] for calls in zip_longest(*topics.values())]
+
+
+def _check_time(deadline: float, timeout: float) -> None:
+    if time.monotonic() > deadline:
+        raise LogUnavailable(f"the log took more than {timeout:g} s to acknowledge; send all again")
+
+
+def _check_size(message: Message, topic: Topic) -> None:
+    size = len(message.key) + len(message.value or b"")
+    if size > topic.max_message_bytes:
+        raise InvalidData(
+            f"a message of {size} bytes for topic {topic.name}, which takes at most "
+            f"{topic.max_message_bytes}"
+        )
+    if sum(len(name) + len(value) for name, value in message.headers) > MAX_HEADER_BYTES:
+        raise InvalidData(
+            f"a message for topic {topic.name} has over {MAX_HEADER_BYTES} bytes of headers"
+        )

@@ -1,0 +1,359 @@
+"""Reading Redis Streams: the leased member of a group, and the reader without a group."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import redis
+
+from consumers.log.base import Bounds, Partition, Position, Record
+from consumers.log.membership import Membership
+from consumers.log.partitioner import partition_index
+from consumers.log.reset import PartitionReset
+from consumers.log.streams.format import (
+    MAX_BLOCK,
+    MAX_RECORDS_PER_READ,
+    after,
+    decode_entry,
+    group_key,
+    offset_of,
+    reaching,
+    read_topic,
+    script,
+    stream_key,
+    topic_key,
+)
+from engine.errors import LogUnavailable
+from engine.store.reading import integer, words
+
+# A dead worker's partitions stand still for this long. Shorter would take them from a worker
+# that is merely slow: its longest step between two polls is a few hundred milliseconds.
+LEASE_SECONDS = 6.0
+_HEARTBEATS_PER_LEASE = 4
+TRIM_SECONDS = 60.0
+"""Released records are removed this often, each time all at once."""
+
+
+class StreamsConsumer:
+    """A member of a group: reads the partitions that it holds a lease on.
+
+    The heartbeat runs within `poll`, a quarter of a lease apart. Records are delivered only while
+    the lease certainly runs, by this machine's clock counted from before the heartbeat was sent.
+    """
+
+    def __init__(
+        self, client: redis.Redis, group: str, topics: Sequence[str], lease_seconds: float
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._topics = tuple(topics)
+        self._lease_seconds = lease_seconds
+        # Tokens sort by age, so a member that joins leaves most shares where they are.
+        self._token = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        self._lease = client.register_script(script("lease"))
+        self._membership = Membership()
+        self._tenures: dict[Partition, int] = {}
+        self._positions: dict[Partition, int] = {}
+        self._holes_allowed: dict[Partition, bool] = {}
+        self._resets: list[PartitionReset] = []
+        self._hints: dict[Partition, Position] = {}
+        self._released: dict[Partition, int] = {}
+        self._next_trim = 0.0
+        self._trim = client.register_script(script("trim"))
+        self._lease_ends = 0.0
+        self._next_heartbeat = 0.0
+        self._turn = 0
+        self._closed = False
+        with reaching(client):
+            self._heartbeat()
+
+    def poll(self, timeout: float, limit: int) -> Sequence[Record]:
+        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
+        if self._closed:
+            raise RuntimeError("poll of a closed consumer")
+        deadline = time.monotonic() + timeout
+        news = self._membership.changes
+        try:
+            with reaching(self._client):
+                while True:
+                    if time.monotonic() >= self._next_heartbeat:
+                        self._heartbeat()
+                    for reset in self._take_resets():
+                        raise reset
+                    if news != self._membership.changes:
+                        return []
+                    wait = min(deadline, self._next_heartbeat) - time.monotonic()
+                    records = self._deliver(self._read(max(wait, 0.0), limit))
+                    if records or time.monotonic() >= deadline:
+                        return records
+        except LogUnavailable:
+            self._released.clear()  # the server may come back with an older state
+            raise
+
+    def take_assigned(self) -> frozenset[Partition]:
+        """Return the partitions leased since the last call."""
+        return self._membership.take_assigned()
+
+    def take_lost(self) -> frozenset[Partition]:
+        """Return the partitions given up or expired since the last call."""
+        self._notice_expiry()
+        return self._membership.take_lost()
+
+    def assignment(self) -> frozenset[Partition]:
+        """Return the partitions that this member holds a running lease on."""
+        self._notice_expiry()
+        return self._membership.held()
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at ``offset``; a partition that was lost meanwhile is ignored."""
+        if self._membership.seek(partition):
+            self._positions[partition] = offset
+            self._next_heartbeat = 0.0  # which checks the position against the log's bounds
+
+    def bounds(self, partition: Partition) -> Bounds:
+        """Return what the partition holds."""
+        return read_bounds(self._client, partition, 0)
+
+    def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
+        """Keep the positions; they are stored with the next heartbeat and on closing."""
+        self._hints.update(positions)
+
+    def release(self, partition: Partition, below_offset: int) -> None:
+        """Remove the records below at a later heartbeat, at most once a minute, or on closing.
+
+        A partition of a topic that the group does not read may be anybody's to release.
+        """
+        self._released[partition] = below_offset
+
+    def close(self) -> None:
+        """Give up the leases, so that others take them at their next heartbeat."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._store_hints()
+            self._notice_expiry()
+            self._remove_released()
+            for topic in self._topics:
+                self._lease(keys=self._lease_keys(topic), args=[self._token, 0])
+        except redis.RedisError:
+            pass  # the leases run out by themselves
+        finally:
+            self._membership.lose(self._membership.held())
+            self._client.close()
+
+    def _lease_keys(self, topic: str) -> list[str]:
+        return [
+            topic_key(topic),
+            group_key(topic, "members", self._group),
+            group_key(topic, "leases", self._group),
+        ]
+
+    def _heartbeat(self) -> None:
+        """Renew, take and give up leases, and check positions against what the log holds."""
+        sent = time.monotonic()
+        self._notice_expiry()
+        self._store_hints()
+        held: dict[Partition, int] = {}
+        bounds: dict[Partition, Bounds] = {}
+        for topic in self._topics:
+            topic_id, compacted, *leases = self._lease(
+                keys=self._lease_keys(topic), args=[self._token, int(self._lease_seconds * 1000)]
+            )
+            for at in range(0, len(leases), 4):
+                index, tenure, begin, end = leases[at : at + 4]
+                partition = Partition(topic, words(topic_id, f"topic {topic}, its id"), index)
+                held[partition] = tenure
+                self._holes_allowed[partition] = bool(compacted)
+                bounds[partition] = Bounds(begin, end)
+        before = self._membership.held()
+        kept = {p for p in before if held.get(p) == self._tenures.get(p)}
+        self._membership.lose(before - kept)
+        self._membership.gain(held.keys() - kept)
+        self._tenures = held
+        self._lease_ends = sent + self._lease_seconds
+        self._next_heartbeat = sent + self._lease_seconds / _HEARTBEATS_PER_LEASE
+        for partition in self._membership.sought():
+            position = self._positions[partition]
+            if not bounds[partition].begin <= position <= bounds[partition].end:
+                self._reset(partition, bounds[partition])
+
+        if sent >= self._next_trim:
+            self._next_trim = sent + TRIM_SECONDS
+            self._remove_released()
+
+    def _remove_released(self) -> None:
+        """Remove what was released, but of partitions that were lost since."""
+        released, self._released = self._released, {}
+        held = self._membership.sought()
+        for partition in released:
+            if partition.topic in self._topics and partition not in held:
+                continue
+            self._trim(
+                keys=[topic_key(partition.topic), stream_key(partition)],
+                args=[partition.topic_id, partition.index, released[partition]],
+            )
+
+    def _notice_expiry(self) -> None:
+        if time.monotonic() >= self._lease_ends:
+            self._membership.lose(self._membership.held())
+
+    def _reset(self, partition: Partition, bounds: Bounds | None) -> None:
+        self._membership.silence(partition)
+        self._resets.append(PartitionReset(partition, self._positions[partition], bounds))
+
+    def _take_resets(self) -> list[PartitionReset]:
+        """Return the first reset of a partition that is still held; the others stay."""
+        while self._resets:
+            reset = self._resets.pop()
+            if reset.partition in self._membership.held():
+                return [reset]
+        return []
+
+    def _read(self, wait: float, limit: int) -> list[Record]:
+        """Read from the sought partitions; wait up to ``wait`` seconds when there is nothing."""
+        sought = sorted(self._membership.sought())
+        if not sought or limit == 0:
+            time.sleep(min(wait, MAX_BLOCK))
+            return []
+        self._turn = (self._turn + 1) % len(sought)
+        sought = sought[self._turn :] + sought[: self._turn]  # nobody is always last
+        limit = min(limit, MAX_RECORDS_PER_READ)
+        each = -(-limit // len(sought))
+        streams = {stream_key(partition): partition for partition in sought}
+        answer = xread(
+            self._client,
+            {key: self._positions[partition] for key, partition in streams.items()},
+            each,
+            wait,
+        )
+        records: list[Record] = []
+        for key, entries in answer:
+            partition = streams[key]
+            records += [decode_entry(partition, entry_id, fields) for entry_id, fields in entries]
+        return records[:limit]
+
+    def _deliver(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Move the positions past ``records``, unless their lease may have ended meanwhile."""
+        self._notice_expiry()
+        sought = self._membership.sought()
+        delivered = [record for record in records if record.partition in sought]
+        for at, record in enumerate(delivered):
+            partition = record.partition
+            if record.offset != self._positions[partition] and not self._holes_allowed[partition]:
+                # Somebody trimmed the stream by hand: what lies before the hole is delivered,
+                # what lies behind it never.
+                self._reset(partition, self.bounds(partition))
+                return delivered[:at]
+            self._positions[partition] = record.offset + 1
+        return delivered
+
+    def _store_hints(self) -> None:
+        hints, self._hints = self._hints, {}
+        for partition, position in hints.items():
+            key = group_key(partition.topic, "hints", self._group)
+            self._client.hset(key, str(partition), str(position.next_offset))
+
+
+class StreamsReader:
+    """Reads partitions without a group."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    def partitions(self, topic: str) -> Sequence[Partition]:
+        """Return the topic's partitions, in order; empty when the topic does not exist."""
+        with reaching(self._client):
+            found = read_topic(self._client, topic)
+        return [] if found is None else [found.partition(i) for i in range(found.partitions)]
+
+    def partition_for(self, topic: str, key: bytes) -> Partition:
+        """Return the partition that the producer would send ``key`` to."""
+        partitions = self.partitions(topic)
+        if not partitions:
+            raise LogUnavailable(f"topic {topic} does not exist in the log")
+        return partitions[partition_index(key, len(partitions))]
+
+    def bounds(self, partition: Partition) -> Bounds:
+        """Return what the partition holds now."""
+        return read_bounds(self._client, partition, 0)
+
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Return the end of each partition, in one round trip."""
+        asked = list(partitions)
+        topics: dict[str, list[Partition]] = {}
+        for partition in asked:
+            topics.setdefault(partition.topic, []).append(partition)
+        with reaching(self._client), self._client.pipeline(transaction=False) as all_:
+            for topic, wanted in topics.items():
+                all_.hmget(topic_key(topic), "id", *(f"next:{one.index}" for one in wanted))
+            answers: Any = all_.execute()
+        found: dict[Partition, int] = {}
+        for wanted, (topic_id, *ends) in zip(topics.values(), answers, strict=True):
+            for partition, end in zip(wanted, ends, strict=True):
+                if topic_id is None or topic_id != partition.topic_id.encode():
+                    raise PartitionReset(partition, 0, None)
+                found[partition] = integer(end or b"0", f"{partition}, its end")
+        return {partition: found[partition] for partition in asked}
+
+    def read(
+        self, partition: Partition, offset: int, timeout: float, limit: int
+    ) -> tuple[Sequence[Record], int]:
+        """Return records from ``offset`` on, and the offset to go on from."""
+        bounds = read_bounds(self._client, partition, offset)
+        if not bounds.begin <= offset <= bounds.end:
+            raise PartitionReset(partition, offset, bounds)
+        deadline = time.monotonic() + timeout
+        key = stream_key(partition)
+        limit = min(limit, MAX_RECORDS_PER_READ)
+        with reaching(self._client):
+            while True:
+                # What is there already is read at once. A hole up to `end` (compaction) is
+                # passed only when this read, begun after `end` was known, finds nothing.
+                wait = deadline - time.monotonic() if offset >= bounds.end else 0.0
+                for _, entries in xread(self._client, {key: offset}, limit, max(wait, 0.0)):
+                    records = [decode_entry(partition, *entry) for entry in entries]
+                    return records, records[-1].offset + 1
+                offset = max(offset, bounds.end)
+                if time.monotonic() >= deadline:
+                    return [], offset
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._client.close()
+
+
+Entries = Sequence[tuple[bytes, Mapping[bytes, bytes]]]
+
+
+def xread(
+    client: redis.Redis, positions: Mapping[str, int], count: int, wait: float
+) -> list[tuple[str, Entries]]:
+    """Read up to ``count`` entries of each stream; wait at most `MAX_BLOCK` of ``wait`` s."""
+    block = int(min(wait, MAX_BLOCK) * 1000)
+    answer: Any = client.xread(
+        {key: after(offset) for key, offset in positions.items()},
+        count=count,
+        block=block or None,  # 0 would wait for ever
+    )
+    return [(key.decode(), entries) for key, entries in answer or []]
+
+
+def read_bounds(client: redis.Redis, partition: Partition, position: int) -> Bounds:
+    """Return what the partition holds; `PartitionReset` when its topic is gone."""
+    index = partition.index
+    with reaching(client), client.pipeline(transaction=True) as both:
+        both.hmget(topic_key(partition.topic), "id", "compacted", f"begin:{index}", f"next:{index}")
+        both.xrange(stream_key(partition), count=1)
+        (topic_id, compacted, begin, end), first = both.execute()
+    if topic_id is None or topic_id != partition.topic_id.encode():
+        raise PartitionReset(partition, position, None)
+    what = f"{partition}, its bounds"
+    bounds = Bounds(integer(begin or b"0", what), integer(end or b"0", what))
+    if compacted == b"1":
+        return bounds  # what compaction removed leaves holes, which move no bound
+    # The stream itself says more than the record when somebody trimmed it by hand.
+    return Bounds(max(bounds.begin, offset_of(first[0][0]) if first else bounds.end), bounds.end)

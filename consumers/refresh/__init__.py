@@ -1,0 +1,4 @@
+"""Refresh jobs: queued, computed, swapped in.
+
+May import `consumers.versions` and what stands below.
+"""

@@ -1,0 +1,81 @@
+"""Models whose V and Q are too old, also those that nobody sends requests to any more.
+
+V, Q and theta_b derive from deleted rows, so a rebuild must purge them in the end. A commit orders
+it when the limit has passed; a model without commits is found here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+
+from consumers.contract.events import RefreshRequested
+from consumers.versions.refresh_schedule import refresh_reason
+from engine.errors import LetheError, Unavailable
+from engine.store.connection import reachable
+from engine.store.head import Meta, parse_config, parse_meta
+from engine.store.keys import ModelKeys
+from engine.store.staging import TIME_TO_LIVE
+from engine.store.store import CHUNK, ModelStore
+
+
+def past_age_limit(store: ModelStore, now: datetime) -> list[RefreshRequested]:
+    """Return the rebuilds that the age limit asks for, and that no pending job will do.
+
+    Only the heads are read of models that are young enough. A job's id follows from what it is
+    due for, as with `lethe refresh --due`.
+    """
+    found = []
+    for model, meta in _metas(store):
+        age = 0.0 if meta.first_deletion_at is None else _since(meta.first_deletion_at, now)
+        if age <= meta.config.limits.limits().age_seconds or meta.rows_live == 0:
+            continue
+        pending = meta.pending_job
+        if pending is not None and _since(pending.ordered_at, now) < TIME_TO_LIVE:
+            continue
+        job = _job(store, model, now)
+        if job is not None:
+            found.append(job)
+    return found
+
+
+def _job(store: ModelStore, model: str, now: datetime) -> RefreshRequested | None:
+    try:
+        state = store.load_model(model)
+    except Unavailable:
+        raise
+    except LetheError:
+        return None  # a damaged model halts where it is used, and `lethe check` says so
+    reason = refresh_reason(state, now)
+    if reason is None:
+        return None
+    seed = f"{model}\n{reason}\n{state.head.commit}"
+    return RefreshRequested(
+        job_id=hashlib.sha256(seed.encode()).hexdigest()[:32],
+        model_id=model,
+        generation=state.meta.generation,
+        version=state.version,
+        reason=reason,
+    )
+
+
+def _metas(store: ModelStore) -> Iterator[tuple[str, Meta]]:
+    models = store.model_ids()
+    for start in range(0, len(models), CHUNK):
+        chunk = models[start : start + CHUNK]
+        pipeline = store.client.pipeline(transaction=False)
+        for model in chunk:
+            pipeline.hmget(ModelKeys(model).head, ["config", "meta"])
+        with reachable(store.client):
+            answers = pipeline.execute()
+        for model, (config, meta) in zip(chunk, answers, strict=True):
+            try:
+                if meta is not None:
+                    yield model, parse_meta(meta, parse_config(config, model))
+            except LetheError:
+                continue
+
+
+def _since(moment: datetime, now: datetime) -> float:
+    return (now - moment).total_seconds()

@@ -1,0 +1,382 @@
+"""One refresh job, from a snapshot to a stored result. It never writes the live state."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import accumulate
+
+import numpy as np
+
+from consumers.contract.events import RefreshRequested
+from consumers.refresh.lost_rows import settled
+from consumers.service.progress import Progress, unseen
+from consumers.service.steps import AtStep, Step, unwatched
+from consumers.versions.certificates import first_ledger, polished_enough, renoised
+from consumers.versions.refresh_schedule import choose_size, in_turn
+from engine.blockwise import audit_blocks
+from engine.certified import FAR_UNDER, Ledger, Reference, measure_polished
+from engine.classes import class_counts, one_sided
+from engine.error import sample_sentinels, scale
+from engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
+from engine.objective import Array, Objective, Rows
+from engine.policy import Choice, Size
+from engine.refresh import NewGeneration, compact, polish_snapshot, rebuild
+from engine.store import staging
+from engine.store.generation import Sampled
+from engine.store.head import Status
+from engine.store.jobs import JobResult, write_result
+from engine.store.keys import GenerationKeys
+from engine.store.snapshot import Snapshot, load_factor, take_snapshot
+from engine.store.staged import Staged, catch_up, stream_fields
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+from engine.stream import Generation
+
+CATCH_UP_LIMIT = 64
+"""Rows that a result may leave to the deletion worker to catch up with."""
+
+RESOLVED_BYTES = 256 * 1024
+"""Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
+
+_CATCH_UP_ROUNDS = 8
+
+
+class Superseded(LetheError):
+    """The model has moved to another generation since the job was ordered."""
+
+    code = "SUPERSEDED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    store: ModelStore
+    event: RefreshRequested
+    progress: Progress
+    at_step: AtStep
+    began: float
+
+
+def run_job(
+    store: ModelStore,
+    event: RefreshRequested,
+    *,
+    now: datetime,
+    progress: Progress = unseen,
+    at_step: AtStep = unwatched,
+) -> JobResult:
+    """Do a refresh job and store its result.
+
+    Raises
+    ------
+    Superseded
+        Another job was faster; there is nothing to do.
+    UnknownModel, CorruptState, IllConditioned, NotConverged
+        As the reading and the fitting.
+
+    Notes
+    -----
+    Cost by size: O(d) complete, O(n d) a pass polish, O(n K d) compact, O(n d^2) rebuild.
+    """
+    at_step(Step.REFRESH_SNAPSHOT)
+    job = _Job(store, event, progress, at_step, time.perf_counter())
+    state = store.load_model(event.model_id)
+    if state.meta.generation != event.generation:
+        raise Superseded(
+            f"model {event.model_id!r} is at generation {state.meta.generation}, the job is for "
+            f"{event.generation}; nothing to do"
+        )
+    try:
+        return _do(job, state, now)
+    except CorruptState:
+        # Keys of a generation go away when another is swapped in.
+        if store.load_model(event.model_id).meta.generation_key == state.meta.generation_key:
+            raise
+    raise Superseded(f"model {event.model_id!r} got another generation meanwhile")
+
+
+def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
+    choice = choose_size(state, job.event, now)
+    if choice.size is Size.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
+        return _store(job, _result(job, state, Choice(Size.COMPLETE, choice.reason)))
+    rows_live = state.meta.rows_live
+    snapshot = take_snapshot(
+        job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
+    )
+    choice = _audited(job, snapshot, choose_size(snapshot.state, job.event, now))
+    match choice.size:
+        case Size.COMPLETE:
+            return _store(job, _result(job, snapshot.state, choice))
+        case Size.POLISH:
+            return _polish(job, snapshot, choice)
+        case Size.COMPACT:
+            return _compact(job, snapshot, choice)
+        case Size.REBUILD:
+            return _rebuild(job, snapshot, choice)
+
+
+def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
+    """Return the choice, or a rebuild if what the generation claims does not hold (`drift`)."""
+    state = snapshot.state
+    if choice.size is Size.REBUILD or not snapshot.ids:
+        return choice
+    job.progress("auditing for drift", 0, 0)
+    factor = load_factor(job.store, state)
+    limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
+    fault = audit_blocks(
+        state.generation,
+        state.stream,
+        factor,
+        snapshot.rows,
+        snapshot.W,
+        tolerated=limits.far_under * budget * scale(state.generation, state.stream),
+    ).fault
+    return choice if fault is None else Choice(Size.REBUILD, f"the drift audit failed: {fault}")
+
+
+def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> JobResult:
+    return JobResult.model_validate(
+        {
+            "job_id": job.event.job_id,
+            "model_id": job.event.model_id,
+            "size": choice.size,
+            "reason": choice.reason,
+            "seconds": time.perf_counter() - job.began,
+            "generation_key": state.meta.generation_key,
+            "reference_epoch": state.meta.reference_epoch,
+            "sealed": state.meta.deletions_logged,
+            "completions": state.stream.completions,
+            "status": state.meta.status,
+            **more,
+        }
+    )
+
+
+def _store(job: _Job, result: JobResult, arrays: Mapping[str, Array] | None = None) -> JobResult:
+    job.at_step(Step.REFRESH_WRITE)
+    write_result(job.store.client, result, arrays)
+    return result
+
+
+def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+    state = snapshot.state
+    limits = state.meta.config.limits.limits()
+    size = scale(state.generation, state.stream)
+    target = limits.far_under * state.meta.config.error_budget
+    polished = polish_snapshot(
+        state.generation,
+        state.stream,
+        load_factor(job.store, state),
+        snapshot.rows,
+        snapshot.W,
+        target=_polish_target(state, target * size),
+        on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
+    )
+    certified, enough = polished.certified, state.meta.config.error_budget * size
+    if certified is None or not certified <= enough:
+        # The stale factor did not get there, or nobody knows whether: the next size does.
+        what = "gave no bound" if certified is None else "did not reach the budget"
+        reason = f"{choice.reason}; a polish of {polished.passes} passes {what}"
+        return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+    reference = _reference(snapshot, polished.theta)
+    if reference is not None and not polished_enough(state.meta.config, reference):
+        reason = f"{choice.reason}; a polish of {polished.passes} passes did not make room"
+        return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+    if polished.passes == state.generation.blocks:
+        choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
+    result = _result(
+        job,
+        state,
+        choice,
+        passes=polished.passes,
+        certified=polished.certified,
+        left=polished.left,
+        reference=reference,
+        residual=polished.residual,
+        refuted=polished.refuted,
+    )
+    arrays = {"theta": polished.theta, "theta_snapshot": polished.theta_snapshot}
+    return _store(job, result, arrays)
+
+
+def _polish_target(state: ModelState, target: float) -> float:
+    """Return the distance to polish to: of a certified model the gradient counts as well."""
+    terms, ledger = state.meta.config.certify, state.meta.ledger
+    if terms is None or ledger is None:
+        return target
+    steepest = ledger.spread / 4 + float(state.generation.objective.penalty.max())
+    return min(target, FAR_UNDER * terms.budget / steepest)
+
+
+def _reference(snapshot: Snapshot, theta: Array) -> Reference | None:
+    state = snapshot.state
+    ledger = state.meta.ledger
+    if ledger is None:
+        return None
+    return measure_polished(ledger, state.generation, state.stream, theta, snapshot.rows)
+
+
+def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+    state = snapshot.state
+    job.progress("folding deletions into the factor", 0, 0)
+    factor = load_factor(job.store, state)
+    try:
+        made = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
+    except IllConditioned as error:
+        return _rebuild(job, snapshot, Choice(Size.REBUILD, f"{choice.reason}; {error}"))
+    ledger = state.meta.ledger  # nothing is refitted: theta and A_t are as they were
+    return _stage(job, snapshot, made, choice, status=state.meta.status, ledger=ledger)
+
+
+def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+    state = snapshot.state
+    resolved = _to_resolve(state)
+    waiting = settled(job.store, state, resolved)
+    named = (row for request in waiting.values() for row in request.row_ids)
+    left = snapshot.without(frozenset(named))
+    if not left.ids:
+        result = _result(job, state, choice, status="EMPTY", resolved=resolved)
+        return _store(job, result)
+    job.progress("refitting and refactoring", 0, 0)
+    generation, status = _penalised_if_needed(state, left.rows)
+    generation = renoised(state.meta.config, generation)
+    made = rebuild(generation, left.rows, state.stream.theta_exact)
+    ledger = first_ledger(state.meta.config, generation.objective, left.rows, made)
+    return _stage(job, left, made, choice, status=status, resolved=resolved, ledger=ledger)
+
+
+def _to_resolve(state: ModelState) -> tuple[str, ...]:
+    """Return the first deferred requests, as many as one version event can name."""
+    ordered = in_turn(state.deferred.values())
+    sizes = accumulate(len(json.dumps(request.request_id)) + 1 for request in ordered)
+    return tuple(
+        request.request_id
+        for request, size in zip(ordered, sizes, strict=True)
+        if size <= RESOLVED_BYTES
+    )
+
+
+def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Status]:
+    """Return the generation to rebuild from; a class without rows needs penalised intercepts."""
+    config, generation = state.meta.config, state.generation
+    if not (config.fit_intercept and one_sided(config.kind, rows)):
+        return generation, state.meta.status
+    penalty = np.full(config.d, config.ridge)
+    return replace(generation, objective=Objective(config.kind, penalty)), "INTERCEPT_PENALISED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """A staged generation, and which deletions it knows."""
+
+    staged: Staged
+    position: int
+    rows: int
+    class_counts: tuple[int, ...] | None
+    certified: float | None
+
+
+def _stage(
+    job: _Job,
+    snapshot: Snapshot,
+    made: NewGeneration,
+    choice: Choice,
+    *,
+    status: Status,
+    resolved: tuple[str, ...] = (),
+    ledger: Ledger | None = None,
+) -> JobResult:
+    """Stage the new generation, let it learn of deletions meanwhile, and seal it."""
+    state = snapshot.state
+    # A name for each attempt: one that was thought dead must not write where another's result,
+    # live by now, lies. What is left behind expires.
+    where = state.keys.generation(f"{made.generation.number}-{uuid.uuid4().hex}")
+    try:
+        sealed = _caught_up(job, snapshot, made, _write(job, snapshot, made, where, ledger))
+        mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
+    except Exception:
+        # The store may be full of it. Not once the result is sent: where its answer is lost, the
+        # generation may be live by now.
+        with suppress(Unavailable):
+            staging.discard(job.store.client, where.everything())
+        raise
+    scalars, thetas = stream_fields(sealed.staged.stream)
+    result = _result(
+        job,
+        state,
+        choice,
+        sealed=sealed.position,
+        certified=sealed.certified,
+        staged_key=where.name,
+        staged_mark=mark,
+        generation=made.generation.number,
+        rows=sealed.rows,
+        class_counts=sealed.class_counts,
+        stream=scalars,
+        status=status,
+        resolved=resolved,
+        ledger=sealed.staged.ledger,
+    )
+    return _store(job, result, thetas)
+
+
+def _write(
+    job: _Job,
+    snapshot: Snapshot,
+    made: NewGeneration,
+    where: GenerationKeys,
+    ledger: Ledger | None,
+) -> Staged:
+    """Write a new generation under keys that expire."""
+    n = len(snapshot.ids)
+    sentinels = sample_sentinels(
+        made.generation, snapshot.ids, snapshot.rows, made.dual_rows, made.generation.number
+    )
+
+    def written(done: int) -> None:
+        job.progress("writing the new generation", done, n)
+        job.at_step(Step.REFRESH_STAGE)
+
+    staging.stage_generation(
+        job.store.client,
+        where,
+        generation=made.generation,
+        stream=made.stream,
+        L=made.factor.L,
+        ids=snapshot.ids,
+        rows=snapshot.rows,
+        W=made.dual_rows,
+        sentinels=Sampled.of(sentinels),
+        on_rows=written,
+        row_keys=job.store.row_keys,
+    )
+    return Staged(where, made.generation, made.stream, sentinels, ledger)
+
+
+def _caught_up(job: _Job, snapshot: Snapshot, made: NewGeneration, staged: Staged) -> _Sealed:
+    """Let a staged generation learn of what was deleted since the snapshot, but for a few rows."""
+    state, client, where = snapshot.state, job.store.client, staged.keys
+    counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
+    rows, position, certified = len(snapshot.ids), state.meta.deletions_logged, made.certified
+    for _ in range(_CATCH_UP_ROUNDS):
+        latest = job.store.load_model(job.event.model_id).meta.deletions_logged
+        if latest - position <= CATCH_UP_LIMIT:
+            break
+        later = job.store.deletions_since(state, position, latest)
+        try:
+            caught_up = catch_up(job.store, staged, state.meta, later)
+        except IllConditioned:
+            break  # the deletion worker will refuse the result and order another
+        staged, position = caught_up.staged, latest
+        if caught_up.rows:
+            certified = None
+            rows -= len(caught_up.rows)
+            counts = caught_up.class_counts(counts)
+            staging.unstage_rows(client, where, caught_up.rows, job.store.row_keys)
+            staging.stage_stream(client, where, staged.stream)
+    return _Sealed(staged, position, rows, counts, certified)

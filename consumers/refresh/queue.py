@@ -1,0 +1,224 @@
+"""The refresh jobs that were read and are not done, and how often a model's are begun.
+
+Anybody who may write to ``lethe.refresh-jobs`` can order rebuilds, and anybody who may ask for
+deletions can choose rows that need one. So that neither keeps the refresh worker from other models,
+a model's refreshes are limited: some in a row, then one every so many seconds. The job that the
+model itself waits for is never dropped: it waits for its turn, and the requests that need it share
+it. Of other orders one a model waits; more are refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from consumers.contract import cloudevents
+from consumers.contract.events import RefreshRequested
+from consumers.log.base import Partition, Record
+from consumers.service.logs import Logger
+from consumers.service.metrics import Metrics
+from consumers.versions.refresh_schedule import choose_size
+from engine.errors import Unavailable, UnknownModel
+from engine.policy import Size
+from engine.store.jobs import read_pace, write_pace, write_refusal
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+JOBS = 64
+"""Jobs that are read ahead; they are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshLimit:
+    """How often refreshes of one model are begun.
+
+    What is kept of a model is one moment, its pace: when it will be as if it had never been
+    refreshed. Each refresh moves it by ``seconds``, and none is begun when it would lie more than
+    ``burst`` times that ahead.
+
+    Attributes
+    ----------
+    seconds
+        Between two refreshes in the long run; 0 for no limit.
+    burst
+        How many may follow one another at once.
+    """
+
+    seconds: float = 0.0
+    burst: int = 5
+
+    def wait(self, pace: float, now: float) -> float:
+        """Return for how many seconds another one has to wait."""
+        most = self.burst * self.seconds  # no more than that, whatever became of clocks
+        return max(0.0, min(pace - now, most) - (most - self.seconds))
+
+    def after(self, pace: float, now: float) -> float:
+        """Return the pace after one that is begun now."""
+        return now + max(0.0, min(pace - now, self.burst * self.seconds)) + self.seconds
+
+
+@dataclass(slots=True)
+class _Job:
+    record: Record
+    event: RefreshRequested | None
+    due: float = 0.0
+    own: bool = True
+
+
+class JobQueue:
+    """Jobs in the order of the log, each handed out when its model's limit lets it; one thread.
+
+    One that a server broke off comes behind the others.
+
+    Parameters
+    ----------
+    store
+        Where the models and their paces are.
+    limit
+        How often.
+    now
+        The clock.
+    logger, metrics
+        What is said and counted of jobs that wait or are refused.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        limit: RefreshLimit,
+        now: Callable[[], datetime],
+        logger: Logger,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._limit = limit
+        self._now = now
+        self._logger = logger
+        self._metrics = metrics
+        self._jobs: deque[_Job] = deque()
+        self._interrupted: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many jobs are not done."""
+        return len(self._jobs)
+
+    def room(self) -> int:
+        """Return how many more may be read."""
+        return max(0, JOBS - len(self._jobs))
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add what was read."""
+        self._jobs.extend(_Job(record, self._parse(record)) for record in records)
+
+    def clear(self) -> None:
+        """Forget all jobs: they will be read again."""
+        self._jobs.clear()
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Forget the jobs of these partitions: they are lost, or will be read again."""
+        self._jobs = deque(job for job in self._jobs if job.record.partition not in partitions)
+
+    def first(self, partition: Partition) -> int | None:
+        """Return the offset of the first job of a partition that is not done."""
+        offsets = (job.record.offset for job in self._jobs if job.record.partition == partition)
+        return min(offsets, default=None)
+
+    def take(self) -> tuple[Record, RefreshRequested | None] | None:
+        """Take the first job that may be begun now out of the queue; None if there is none.
+
+        Jobs that were interrupted come behind the others.
+
+        Without an event it is nothing to do: a record that is no job, or a refused order.
+        """
+        for job in sorted(self._jobs, key=self._times_interrupted):
+            if job.due <= self._now().timestamp():
+                event = None if job.event is None else self._judged(job, job.event)
+                if job.due <= self._now().timestamp():
+                    self._jobs.remove(job)
+                    return job.record, event
+        return None
+
+    def let_pass(self, job_id: str) -> None:
+        """Note that a job was interrupted: when it is read again, all others pass it."""
+        times = self._interrupted.pop(job_id, 0)
+        while len(self._interrupted) >= JOBS:
+            del self._interrupted[next(iter(self._interrupted))]
+        self._interrupted[job_id] = times + 1
+
+    def _times_interrupted(self, job: _Job) -> int:
+        return 0 if job.event is None else self._interrupted.get(job.event.job_id, 0)
+
+    def _judged(self, job: _Job, event: RefreshRequested) -> RefreshRequested | None:
+        """Return the event of a job that may begin; else set when it is due, or refuse it."""
+        refusal = None
+        try:
+            if self._limit.seconds:
+                state = self._store.load_model(event.model_id)
+                refusal = self._refusal(job, event, state)
+                if refusal is not None:
+                    write_refusal(self._store.client, state.keys, event.job_id, refusal)
+        except Unavailable:
+            raise
+        except UnknownModel as error:
+            refusal = str(error)
+        except Exception:
+            refusal = None  # whatever it is, the job itself meets it, and says what is wrong
+        if refusal is None:
+            return event
+        self._metrics.refreshes_refused.inc()
+        self._say(event, "refresh order refused", "refresh_refused", reason=refusal)
+        return None
+
+    def _refusal(self, job: _Job, event: RefreshRequested, state: ModelState) -> str | None:
+        """Return why an order is refused; None if the job begins now, or waits until it is due."""
+        pending = state.meta.pending_job
+        job.own = pending is not None and pending.job_id == event.job_id
+        if not job.own and state.meta.generation != event.generation:
+            return "another refresh was faster; order again if it is still needed"
+        if job.own and choose_size(state, event, self._now()).size is Size.COMPLETE:
+            return None  # it reads no rows, and a commit of the model itself has ordered it
+        now = self._now().timestamp()
+        pace = read_pace(self._store.client, state.keys)
+        wait = self._limit.wait(pace, now)
+        if wait <= 0:
+            write_pace(self._store.client, state.keys, self._limit.after(pace, now))
+            return None
+        if not job.own and self._another_waits(job, event):
+            return self._too_many()
+        job.due = now + wait
+        self._say(event, "refresh waits for its turn", "refresh_wait", seconds=round(wait, 1))
+        return None
+
+    def _another_waits(self, job: _Job, event: RefreshRequested) -> bool:
+        return any(
+            other is not job
+            and other.due > 0
+            and not other.own
+            and other.event is not None
+            and other.event.model_id == event.model_id
+            for other in self._jobs
+        )
+
+    def _too_many(self) -> str:
+        return (
+            f"after {self._limit.burst} refreshes in a row a model gets one every "
+            f"{self._limit.seconds:g} s (LETHE_REFRESH_MIN_INTERVAL), and another order waits "
+            "already: order again when that is done"
+        )
+
+    def _say(self, event: RefreshRequested, what: str, action: str, **more: object) -> None:
+        self._logger.warning(what, action=action, model=event.model_id, job=event.job_id, **more)
+
+    def _parse(self, record: Record) -> RefreshRequested | None:
+        try:
+            return RefreshRequested.model_validate(cloudevents.parse(record).data)
+        except (ValueError, RecursionError) as error:
+            self._logger.error(
+                "a record that is no refresh job is skipped",
+                action="skip",
+                offset=record.offset,
+                reason=str(error).splitlines()[0],
+            )
+            return None

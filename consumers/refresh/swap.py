@@ -1,0 +1,152 @@
+"""Reading a refresh result and turning it into a transition of the live state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from consumers.refresh.lost_rows import settled
+from consumers.refresh.transition import (
+    dropped,
+    emptied,
+    new_generation,
+    small_refresh,
+    stale_reason,
+)
+from consumers.versions.transition import Origin, Transition
+from engine.errors import IllConditioned, Uncertified
+from engine.policy import Size
+from engine.store.jobs import JobResult, read_result
+from engine.store.keys import GenerationKeys
+from engine.store.staged import CaughtUp, catch_up, read_staged
+from engine.store.staging import to_persist
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A transition, whether it swaps the result in, and a line about it."""
+
+    transition: Transition
+    swapped: bool
+    message: str
+
+
+def swap(
+    store: ModelStore, state: ModelState, job_id: str, origin: Origin, now: datetime
+) -> Outcome:
+    """Return what a refresh event comes to.
+
+    The event only names a job whose result must lie in the store: a forged one changes nothing,
+    a stale one is dropped, and if it was the pending one, another job is ordered.
+    """
+    found = read_result(store.client, state.keys, job_id)
+    if found is None:
+        transition = dropped(state, job_id, origin, now=now)
+        return Outcome(transition, False, "no result of this refresh job is stored")
+    if isinstance(found, str):
+        transition = dropped(state, job_id, origin, now=now, order_again=False)
+        return Outcome(transition, False, f"the refresh failed: {found}")
+    result, arrays = found
+    stale = stale_reason(state, result)
+    if stale is not None:
+        return _drop(state, result, origin, now, stale)
+    try:
+        return _swap(store, state, result, arrays, origin, now)
+    except Uncertified as error:
+        return _drop(state, result, origin, now, str(error))
+
+
+def _swap(
+    store: ModelStore,
+    state: ModelState,
+    result: JobResult,
+    arrays: Mapping[bytes, bytes],
+    origin: Origin,
+    now: datetime,
+) -> Outcome:
+    if result.size in (Size.COMPLETE, Size.POLISH):
+        transition = small_refresh(state, result, arrays, origin, now=now)
+        return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+    known = settled(store, state, result.resolved)
+    state = replace(state, deferred={**state.deferred, **known})
+    if result.staged_key is None:
+        return _swap_empty(store, state, result, origin, now)
+    where = state.keys.generation(result.staged_key)
+    return _swap_generation(store, state, result, where, arrays, origin, now)
+
+
+def _swap_empty(
+    store: ModelStore, state: ModelState, result: JobResult, origin: Origin, now: datetime
+) -> Outcome:
+    rows = [row for request in result.resolved for row in _rows(state, request)]
+    ledgered = store.ledgered(state.keys, rows)
+    if _rows_left(state, ledgered, rows) != 0:
+        return _drop(state, result, origin, now, "rows are left after all")
+    transition = emptied(state, result, ledgered, origin, now=now)
+    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+
+
+def _swap_generation(
+    store: ModelStore,
+    state: ModelState,
+    result: JobResult,
+    where: GenerationKeys,
+    arrays: Mapping[bytes, bytes],
+    origin: Origin,
+    now: datetime,
+) -> Outcome:
+    rows = [row for request in result.resolved for row in _rows(state, request)]
+    ledgered = store.ledgered(state.keys, rows)
+    staged = read_staged(store, where, state.meta, result, arrays)
+    if staged is None:
+        return _drop(state, result, origin, now, "its staged generation has expired")
+    later = store.deletions_since(state, result.sealed, state.meta.deletions_logged)
+    try:
+        caught_up = catch_up(store, staged, state.meta, later)
+    except IllConditioned as error:
+        return _drop(state, result, origin, now, f"it cannot take later deletions: {error}")
+    misfit = _misfit(result, caught_up, _rows_left(state, ledgered, rows))
+    if misfit is not None:
+        return _drop(state, result, origin, now, misfit)
+    persist = to_persist(store.client, where.required(), where.optional())
+    if persist is None:  # by now, though it was read a moment ago
+        return _drop(state, result, origin, now, "its staged generation has expired")
+    if store.row_keys is not None:
+        store.row_keys.keep(where)
+    transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
+    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+
+
+def _rows(state: ModelState, request: str) -> tuple[str, ...]:
+    return (*state.deferred[request].row_ids, *state.deferred[request].retired)
+
+
+def _rows_left(state: ModelState, ledgered: frozenset[str], rows: list[str]) -> int:
+    retired = {row for request in state.deferred.values() for row in request.retired}
+    return state.meta.rows_live - len(set(rows) - ledgered - retired)
+
+
+def _misfit(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:
+    """Return why a staged generation cannot become live, or None.
+
+    One class left and no ridge on the intercept has no minimiser. The live model's own guard does
+    not see it, because it still counts the rows of deferred requests.
+    """
+    left = result.rows - len(caught_up.rows)
+    if left != rows_left:
+        return "its rows are not the live rows"
+    if left == 0:
+        return "later deletions took its last rows"
+    penalised = caught_up.staged.generation.objective.penalty.min() > 0
+    counts = caught_up.class_counts(result.class_counts)
+    if counts is not None and 0 in counts and not penalised:
+        return "later deletions took its last rows of a class"
+    return None
+
+
+def _drop(state: ModelState, result: JobResult, origin: Origin, now: datetime, why: str) -> Outcome:
+    transition = dropped(state, result.job_id, origin, now=now)
+    return Outcome(transition, False, f"refresh result dropped: {why}")

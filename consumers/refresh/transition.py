@@ -1,0 +1,318 @@
+"""The transition that a refresh result makes: the single writer swaps it in, in log order.
+
+A result seals the deletions it was made from. Later ones are never lost: a completion and a
+polish apply to the present state, a new generation learns of them from its own records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from consumers.commits.apply import NOTHING, Arrays, Live, no_rows
+from consumers.commits.commit import CommitKind, Staged
+from consumers.contract.events import Receipt, RefreshInfo, Source
+from consumers.versions.certificates import certificate_of
+from consumers.versions.refresh_schedule import one_more_failure, order_refresh
+from consumers.versions.transition import (
+    Origin,
+    Transition,
+    applied_receipt,
+    commit_of,
+    next_version,
+    publish_version,
+    scalars_of,
+    with_receipts,
+    without_rows,
+)
+from engine.certified import after_polish
+from engine.policy import Size
+from engine.refresh import Polished, adopt_polish, complete, concurrent_remainder
+from engine.store import codec
+from engine.store.head import CertificateRecord, Meta, with_meta
+from engine.store.jobs import JobResult
+from engine.store.staged import CaughtUp
+from engine.store.state import STAGED, Deferred, ModelState
+from engine.stream import Stream
+
+
+def stale_reason(state: ModelState, result: JobResult) -> str | None:
+    """Return why a result no longer fits the state, or None."""
+    if result.generation_key != state.meta.generation_key:
+        return "the model has another generation by now"
+    if result.size is Size.COMPLETE and result.completions != state.stream.completions:
+        return "the model was completed by now"
+    if result.size is Size.POLISH and state.meta.rows_live == 0:
+        return "no row is left"
+    if result.size is Size.POLISH and result.reference_epoch != state.meta.reference_epoch:
+        return "the model has another reference point by now"
+    return _does_not_resolve(state, set(result.resolved))
+
+
+def _does_not_resolve(state: ModelState, resolved: set[str]) -> str | None:
+    if not resolved <= state.deferred.keys():
+        return "a request that it resolves is no longer deferred"
+    return None
+
+
+def dropped(
+    before: ModelState,
+    job_id: str,
+    origin: Origin,
+    *,
+    now: datetime,
+    order_again: bool = True,
+) -> Transition:
+    """Decide a refresh event that changes nothing; order another job if it was the pending one.
+
+    What it staged expires.
+    """
+    after, job = before, None
+    pending = before.meta.pending_job
+    if pending is not None and pending.job_id == job_id:
+        failures = before.meta.failures if order_again else one_more_failure(before.meta, now)
+        meta = with_meta(before.meta, pending_job=None, failures=failures)
+        after = replace(before, meta=meta)
+        if order_again:
+            after, job = order_refresh(after, after.version, now)
+    return Transition(commit_of(before, after, CommitKind.REFRESH, origin, job=job), after)
+
+
+def small_refresh(
+    before: ModelState,
+    result: JobResult,
+    arrays: Mapping[bytes, bytes],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Transition:
+    """Swap in a completion or a polish: same generation, new anchor, Q emptied."""
+    meta = before.meta
+    if result.size is Size.COMPLETE:
+        stream = complete(before.stream)
+        changes: dict[str, object] = {}
+    else:
+        stream, changes = _polished(before, result, arrays)
+        changes["reference_epoch"] = meta.reference_epoch + 1
+    changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
+    changed = with_meta(changed, status=meta.status)  # rows may have gone since the job began
+    state, job = next_version(replace(before, stream=stream, meta=changed), now)
+    state, _ = with_receipts(state, ())
+    after, version = publish_version(
+        state, request_ids=(), refresh=_info(result), origin=origin, now=now
+    )
+    commit = commit_of(
+        before, after, CommitKind.REFRESH, origin, version=version, clears_Q=True, job=job
+    )
+    return Transition(commit, after, no_rows(before))
+
+
+def _polished(
+    before: ModelState, result: JobResult, arrays: Mapping[bytes, bytes]
+) -> tuple[Stream, dict[str, object]]:
+    """Return the stream at the polished point, and what is known of it.
+
+    That is its bound, if nothing was deleted since, and the ledger of a certified model.
+    """
+    config = before.meta.config
+    shape = (config.d, config.m)
+    what = f"model {config.model_id!r}, job {result.job_id}"
+    polished = Polished(
+        codec.unpack(arrays.get(b"theta"), shape, what),
+        codec.unpack(arrays.get(b"theta_snapshot"), shape, what),
+        result.certified,
+        result.passes,
+        result.left,
+        result.refuted,
+        result.residual,
+    )
+    concurrent = before.meta.deletions_logged - result.sealed
+    left = concurrent_remainder(
+        before.generation,
+        before.stream,
+        polished,
+        before.sentinels.rows,
+        before.sentinels.W,
+        concurrent,
+        before.sentinels.pi,
+    )
+    stream = adopt_polish(before.stream, polished, concurrent=concurrent, concurrent_error=left)
+    known: dict[str, object] = {"certified": None if concurrent else result.certified}
+    ledger, reference = before.meta.ledger, result.reference
+    if ledger is not None and reference is not None:
+        moved = before.stream.theta_exact - polished.theta_snapshot
+        known["ledger"] = after_polish(ledger, reference, moved, concurrent, config.kind)
+    return stream, known
+
+
+def _refreshed(meta: Meta, result: JobResult, now: datetime, **changes: object) -> Meta:
+    """Return meta after a refresh: its job is no longer pending."""
+    pending = meta.pending_job
+    if pending is not None and pending.job_id == result.job_id:
+        pending = None
+    changes |= {"status": result.status, "pending_job": pending, "failures": None}
+    return with_meta(meta, refreshed_at=now, **changes)
+
+
+def _info(result: JobResult) -> RefreshInfo:
+    return RefreshInfo(
+        job_id=result.job_id, size=result.size, reason=result.reason, seconds=result.seconds
+    )
+
+
+def new_generation(
+    before: ModelState,
+    result: JobResult,
+    caught_up: CaughtUp,
+    persist: Sequence[str],
+    ledgered: frozenset[str],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Transition:
+    """Swap in a compact or a rebuild: the staged generation becomes live."""
+    staged, later = caught_up.staged, caught_up.deletion
+    changed = _refreshed(
+        before.meta,
+        result,
+        now,
+        **scalars_of(staged.stream),
+        generation=staged.generation.number,
+        generation_key=staged.keys.name,
+        reference_epoch=before.meta.reference_epoch + 1,
+        class_counts=caught_up.class_counts(result.class_counts),
+        first_deletion_at=now if len(staged.stream.V) else None,
+        certified=None if caught_up.rows else result.certified,
+        ledger=staged.ledger,
+    )
+    state = replace(
+        before,
+        meta=changed,
+        generation=staged.generation,
+        stream=staged.stream,
+        sentinels=staged.sentinels,
+        arrays=STAGED,
+        rows=staged.keys.name,
+    )
+    made = Staged(
+        staged.keys.name,
+        None,
+        result.staged_mark,
+        caught_up.rows,
+        (f"gen:{before.rows}",),
+    )
+    V_rows = staged.stream.V.array[len(staged.stream.V) :] if later is None else later.V_rows
+    Q_rows = staged.stream.Q.array[len(staged.stream.Q) :] if later is None else later.Q_rows
+    arrays = Arrays(
+        V_rows,
+        Q_rows,
+        len(staged.stream.V) - len(V_rows),
+        len(staged.stream.Q) - len(Q_rows),
+        None,
+    )
+    live = Live(staged.keys, tuple(persist))
+    return _with_resolved(before, state, result, ledgered, origin, now, arrays, live, made)
+
+
+def emptied(
+    before: ModelState,
+    result: JobResult,
+    ledgered: frozenset[str],
+    origin: Origin,
+    *,
+    now: datetime,
+) -> Transition:
+    """Swap in a rebuild that has no row left: the deferred requests named all of them."""
+    meta = _refreshed(before.meta, result, now)
+    state = without_rows(replace(before, meta=meta))
+    live = Live(state.generation_keys, ())
+    return _with_resolved(before, state, result, ledgered, origin, now, NOTHING, live, None)
+
+
+def _with_resolved(
+    before: ModelState,
+    state: ModelState,
+    result: JobResult,
+    ledgered: frozenset[str],
+    origin: Origin,
+    now: datetime,
+    arrays: Arrays,
+    live: Live,
+    staged: Staged | None,
+) -> Transition:
+    """Give deferred requests that the result resolves their final receipts, and publish.
+
+    ``ledgered`` are those of their rows that another request has deleted in the meantime.
+    """
+    resolved = [before.deferred[request] for request in result.resolved]
+    new: dict[str, str] = {}
+    for request in resolved:
+        fresh = [row for row in request.row_ids if row not in ledgered]
+        new |= {row: request.request_id for row in fresh if row not in new}
+    retired = {row for request in resolved for row in request.retired} - ledgered - new.keys()
+    meta = with_meta(
+        state.meta,
+        rows_live=state.meta.rows_live - len(new),
+        rows_deleted=state.meta.rows_deleted + len(new),
+        deletions_logged=state.meta.deletions_logged + len(new) + len(retired),
+    )
+    remaining = {r: d for r, d in state.deferred.items() if r not in result.resolved}
+    after, job = next_version(
+        replace(state, meta=meta, deferred=remaining, deletions_from=before.meta.deletions_logged),
+        now,
+    )
+    certificate = certificate_of(after)
+    receipts = [
+        (_final_receipt(after, request, new, certificate, now), bytes.fromhex(request.body))
+        for request in resolved
+    ]
+    after, answers = with_receipts(after, receipts)
+    after, version = publish_version(
+        after, request_ids=result.resolved, refresh=_info(result), origin=origin, now=now
+    )
+    commit = commit_of(
+        before,
+        after,
+        CommitKind.REFRESH,
+        origin,
+        version=version,
+        answers=answers,
+        deleted=(*new, *sorted(retired)),
+        erased=tuple(new),
+        undeferred=tuple(result.resolved),
+        job=job,
+        staged=staged,
+        empties=staged is None,
+    )
+    return Transition(commit, after, arrays, live)
+
+
+def _final_receipt(
+    after: ModelState,
+    request: Deferred,
+    new: Mapping[str, str],
+    certificate: CertificateRecord | None,
+    now: datetime,
+) -> Receipt:
+    if request.subject_id is not None and not request.row_ids:
+        return Receipt(
+            request_id=request.request_id,
+            model_id=after.model_id,
+            status="REJECTED",
+            code="UNKNOWN_ROWS",
+            detail="the subject has no rows in this model, now or before",
+            source=Source.model_validate(request.source),
+            completed_at=now,
+            rows_commitment=request.rows_commitment,
+        )
+    return applied_receipt(
+        after,
+        request.request_id,
+        rows_deleted=sum(new.get(row) == request.request_id for row in request.row_ids),
+        rows_unknown=request.rows_unknown,
+        source=Source.model_validate(request.source),
+        commitment=request.rows_commitment,
+        certificate=certificate,
+        now=now,
+    )

@@ -1,0 +1,223 @@
+"""A model that is fitted and staged, before it is committed: what `registration` makes live."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from consumers.commits.publish import PARAMETERS_LIMIT
+from consumers.contract.commitment import new_secret
+from consumers.contract.version_chain import GENESIS
+from consumers.registration.error_budget import check_fit
+from consumers.service.progress import Progress
+from consumers.versions.certificates import check_first, first_ledger, noisy
+from consumers.versions.transition import scalars_of
+from engine.blockwise import precompute_blocks
+from engine.classes import class_counts, one_sided
+from engine.error import sample_sentinels
+from engine.errors import InvalidData
+from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
+from engine.precompute import Precomputation
+from engine.store import staging
+from engine.store.generation import Sampled
+from engine.store.head import ErrorRecord, Meta, ModelConfig, Status, with_meta
+from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
+from engine.store.state import STAGED, Head, ModelState
+from engine.store.store import ModelStore
+from engine.stream import Stream, begin
+
+_NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
+"""Bytes of column names, as JSON: theta may be left out of an event, names may not, and what else
+there is takes less than 16 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Training rows as they come from a file.
+
+    Attributes
+    ----------
+    ids
+        Row ids, distinct, 1 to 128 characters.
+    X, y
+        n x p features without intercept, n x m targets; float64.
+    feature_names, target_names
+        Names of the columns.
+    subjects
+        Subject id to row ids; empty without a subject column.
+    class_names
+        Of a logistic model's classes, unless these are 0 and 1 (`engine.classes.encoded`).
+    """
+
+    ids: tuple[str, ...]
+    X: Array
+    y: Array
+    feature_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    subjects: Mapping[str, Sequence[str]]
+    class_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A staged model that waits for its commit, ``known`` deletions included."""
+
+    state: ModelState
+    where: GenerationKeys
+    dataset: DatasetKeys
+    data: TrainingData
+    new: frozenset[str]
+
+
+MOST_COEFFICIENTS = 180_000
+"""Of theta: a commit holds up to four of them, and has to fit into one message of 8 MiB."""
+
+
+def check_size(config: ModelConfig) -> None:
+    """Refuse a model whose thetas no commit can carry.
+
+    Raises
+    ------
+    InvalidData
+        It has too many coefficients.
+    """
+    if config.d * config.m > MOST_COEFFICIENTS:
+        raise InvalidData(
+            f"model {config.model_id!r}: {config.d} coefficients of {config.m} outputs are "
+            f"{config.d * config.m:,} numbers, and a commit has room for {MOST_COEFFICIENTS:,}; "
+            "take fewer features, or register it as several models"
+        )
+
+
+def check_names(config: ModelConfig) -> None:
+    """Refuse names that no parameters event can carry; a commit could never be published.
+
+    Raises
+    ------
+    InvalidData
+        They are too long together.
+    """
+    features, targets = config.feature_names, (*config.target_names, *config.class_names)
+    size = len(json.dumps([features, targets], ensure_ascii=False).encode())
+    if size > _NAMES_LIMIT:
+        raise InvalidData(
+            f"model {config.model_id!r}: the names of its {len(features)} features and "
+            f"{len(targets)} targets and classes take {size:,} bytes, and an event has room for "
+            f"{_NAMES_LIMIT:,}; give the columns shorter names"
+        )
+
+
+def _precompute(
+    config: ModelConfig, data: TrainingData
+) -> tuple[Objective, Rows, Precomputation, Status]:
+    X = with_intercept(data.X) if config.fit_intercept else data.X
+    rows = Rows(np.ascontiguousarray(X), data.y, np.ones(len(data.ids)))
+    rows.check_finite()
+    unbounded = config.fit_intercept and one_sided(config.kind, rows)
+    penalty = ridge_penalty(
+        config.ridge,
+        config.d,
+        intercept=config.fit_intercept,
+        penalise_intercept=unbounded or config.certify is not None,
+    )
+    objective = noisy(config, Objective(config.kind, penalty))
+    status: Status = "INTERCEPT_PENALISED" if unbounded else "ACTIVE"
+    return objective, rows, precompute_blocks(objective, rows), status
+
+
+def stage(
+    store: ModelStore,
+    config: ModelConfig,
+    data: TrainingData,
+    number: int,
+    commit: int,
+    *,
+    progress: Progress,
+    now: datetime,
+) -> Candidate:
+    """Fit, and write the generation and the row ids beside whatever is live.
+
+    ``number`` is the generation, ``commit`` the number of the commit that it will probably be.
+    Cost O(n d^2) time, O(n d) bytes.
+    """
+    objective, rows, made, status = _precompute(config, data)
+    keys, name = ModelKeys(config.model_id), uuid.uuid4().hex
+    where, dataset = keys.generation(name), keys.dataset(name)
+    generation, stream = begin(number, objective, made)
+    check_fit(config, generation, stream)
+    ledger = first_ledger(config, objective, rows, made)
+    check_first(config, ledger, generation, stream)
+    sentinels = sample_sentinels(generation, data.ids, rows, made.dual_rows, number)
+    staging.note_registration(store.client, keys, name, commit)
+    staging.stage_generation(
+        store.client,
+        where,
+        generation=generation,
+        stream=stream,
+        L=made.factor.L,
+        ids=data.ids,
+        rows=rows,
+        W=made.dual_rows,
+        sentinels=Sampled.of(sentinels),
+        on_rows=lambda done: progress("storing rows", done, len(data.ids)),
+        row_keys=store.row_keys,
+        seconds=None,
+    )
+    staging.stage_dataset(store.client, dataset, data.ids)
+    state = ModelState(
+        keys=keys,
+        head=Head(),
+        version=-1,
+        digest=GENESIS,
+        meta=with_meta(
+            _meta(config, rows, status, name, stream, made.certificate.bound, now), ledger=ledger
+        ),
+        generation=generation,
+        stream=stream,
+        sentinels=sentinels,
+        offsets={},
+        deferred={},
+        arrays=STAGED,
+        rows=name,
+        secret=new_secret(),
+    )
+    return Candidate(state, where, dataset, data, frozenset(data.ids))
+
+
+def _meta(
+    config: ModelConfig,
+    rows: Rows,
+    status: Status,
+    name: str,
+    stream: Stream,
+    certified: float | None,
+    now: datetime,
+) -> Meta:
+    """Return meta as it is without a predecessor; registration counts on from one."""
+    return Meta(
+        config=config,
+        status=status,
+        generation=0,
+        generation_key=name,
+        dataset_key=name,
+        rows_live=len(rows.y),
+        rows_deleted=0,
+        deletions_logged=0,
+        class_counts=class_counts(rows.y) if config.kind is Kind.LOGISTIC else None,
+        **scalars_of(stream),  # type: ignore[arg-type]  # int and float fields alike
+        error=ErrorRecord(
+            value=0.0,
+            kind="exact",
+            bound=None,
+            certified_version=None,
+            budget=config.error_budget,
+            relative=0.0,
+        ),
+        certified=certified,
+        refreshed_at=now,
+    )

@@ -1,0 +1,122 @@
+"""What a registration takes over from the model that it replaces, and from published history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from consumers.commits.receipt_index import kept_receipts, leaves_of
+from consumers.contract.published_versions import newest_version
+from consumers.log.base import Reader
+from engine.errors import CorruptState
+from engine.store.predecessor import Members, Predecessor
+from engine.store.receipt_log import ReceiptLog
+from engine.store.state import Deferred, Head
+from engine.store.store import ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The generation before the next one, and how many rows were deleted so far."""
+
+    generation: int
+    rows_deleted: int
+
+
+def tip_of(reader: Reader, before: Predecessor) -> Tip:
+    """Return what the next version counts on from.
+
+    Where neither head nor commits say it, the newest published version does; but for the deletions
+    of a model whose ledger is forgotten.
+    """
+    if before.meta is not None:
+        return Tip(before.meta.generation, before.meta.rows_deleted)
+    published = None
+    if before.head.commit >= 0:
+        published = newest_version(reader, before.keys.model_id)
+    if published is None:
+        return Tip(-1, 0)
+    return Tip(published.generation, published.rows_deleted if before.head.digest else 0)
+
+
+def continued_log(store: ModelStore, before: Predecessor) -> ReceiptLog:
+    """Return the log of receipts that the next version goes on with.
+
+    Where the head cannot be read, it follows from the receipts that the index holds. One that is
+    not whole begins anew, and every reader sees its size go back.
+    """
+    if before.meta is not None and before.meta.receipt_log is not None:
+        return before.meta.receipt_log
+    try:
+        places = [kept.place for _, kept in kept_receipts(store, before.keys) if kept.final]
+        return ReceiptLog().appended(leaves_of(store, before.keys, len(places)))
+    except CorruptState:
+        return ReceiptLog()
+
+
+def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecessor:
+    """Return where a model goes on that neither the store nor the log's commits know any more.
+
+    Its versions are retained for ever: numbers go on from there. Its deletions are not.
+
+    Raises
+    ------
+    CorruptState
+        Versions of it were published, and nobody has accepted that older deletions are forgotten.
+    """
+    published = newest_version(reader, before.keys.model_id)
+    if published is None:
+        return before
+    if published.version <= before.version and accept:
+        # The digest of a version is not known from the open part of its commit. One that was not
+        # published by then never will be: its number is free.
+        unlinked = replace(before, version=published.version, digest=published.digest)
+        return before if before.digest else unlinked
+    if not accept:
+        raise CorruptState(
+            f"model {before.keys.model_id!r}: version {published.version} was published, and "
+            "neither the store nor the log has all of its commits any more: which rows were "
+            "deleted is forgotten. Restore a backup; or, with a file that has none of them, "
+            "`lethe register --replace --accept-forgotten`"
+        )
+    return replace(
+        before,
+        head=Head(max(published.commit, before.head.commit), before.head.digest),
+        version=published.version,
+        digest=published.digest,
+    )
+
+
+def still_deferred(deferred: Mapping[str, Deferred], new: Collection[str]) -> dict[str, Deferred]:
+    """Return the requests that wait for a rebuild, their rows divided by the new file.
+
+    A row that it lacks is retired; one that an earlier file lacked, and this one has again, is
+    live again and has to be deleted.
+    """
+    divided = {}
+    for name, request in deferred.items():
+        rows = dict.fromkeys((*request.row_ids, *request.retired))
+        divided[name] = request.model_copy(
+            update={
+                "row_ids": tuple(row for row in rows if row in new),
+                "retired": tuple(row for row in rows if row not in new),
+            }
+        )
+    return divided
+
+
+def with_former_rows(
+    subjects: Mapping[str, Sequence[str]], members: Members, new: Collection[str]
+) -> dict[str, list[str]]:
+    """Return subjects with the rows that the new file lacks, or may not bring back.
+
+    A request by subject must still find them: for a retired row it keeps a later file from
+    bringing it back, for a deleted one it is answered ALREADY_APPLIED.
+    """
+    merged = {subject: list(rows) for subject, rows in subjects.items()}
+    for subject, rows in members.subjects.items():
+        held = set(merged.get(subject, ()))
+        former = [row for row in rows if row not in new and row not in held]
+        if former:
+            merged.setdefault(subject, []).extend(former)
+    return merged

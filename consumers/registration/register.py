@@ -1,0 +1,546 @@
+"""Registering a model: fit, precompute, stage, commit version 0 (or the next one), publish.
+
+The commit goes the way of any other: it is appended, and the store follows. It continues the
+commit at which the ledger was read, by a fold to the end of the log; if somebody else commits in
+between it is void, and the ledger is read again and the rows that were deleted meanwhile are left
+out before it is appended anew. So a row whose deletion was decided never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from consumers.commits.apply import Arrays, Live, change_of, staged_keys
+from consumers.commits.commit import CommitKind, Sealed, Staged
+from consumers.commits.fold import Fold, Folded
+from consumers.commits.journal import Journal, LogGap, read_opening
+from consumers.commits.publish import messages_of, newest_parameters
+from consumers.commits.replay import StoreTooOld
+from consumers.commits.shred import shred
+from consumers.commits.unapplied import with_logged_meta, with_unapplied
+from consumers.contract.events import Receipt, Source
+from consumers.contract.sealing import SealKeys
+from consumers.contract.signatures import Signer, TrustedKeys
+from consumers.log.base import Producer, Reader
+from consumers.registration.candidate import Candidate, TrainingData, check_names, check_size, stage
+from consumers.registration.predecessor import (
+    continued_log,
+    forgotten,
+    still_deferred,
+    tip_of,
+    with_former_rows,
+)
+from consumers.service.progress import Progress, unseen
+from consumers.service.steps import AtStep, Step, unwatched
+from consumers.versions.certificates import check_terms
+from consumers.versions.refresh_schedule import in_turn
+from consumers.versions.transition import (
+    Origin,
+    Transition,
+    commit_of,
+    next_version,
+    publish_version,
+    scalars_of,
+    with_receipts,
+)
+from engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
+from engine.store import staging
+from engine.store.generation import thetas_of
+from engine.store.head import ModelConfig, with_meta
+from engine.store.keys import ModelKeys
+from engine.store.partition import commit_partition
+from engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
+from engine.store.staged import Staged as StagedGeneration, catch_up
+from engine.store.state import Deferred, Head, ModelState
+from engine.store.store import ModelStore, unknown
+from engine.stream import at_rest
+
+_COMMIT_TRIES = 50  # each round catches up with what was deleted meanwhile
+_WAY_OUT = (LogGap, StoreTooOld, CorruptState)
+
+__all__ = ["Registered", "Registrar", "TrainingData"]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What registration did; ``left_out`` rows were in the deletion ledger."""
+
+    state: ModelState
+    left_out: int
+
+
+class Registrar:
+    """Registers and unregisters models; one thread uses it.
+
+    Parameters
+    ----------
+    store, producer, reader
+        Where models live, and the log.
+    seals, signer, trusted
+        What commits are sealed and signed with, and who must have signed those that are read.
+    now
+        The clock of versions.
+    progress
+        Told what is done.
+    at_step
+        Called with the name of each step as it is reached.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        producer: Producer,
+        reader: Reader,
+        seals: SealKeys,
+        *,
+        signer: Callable[[], Signer | None] = lambda: None,
+        trusted: TrustedKeys | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        progress: Progress = unseen,
+        at_step: AtStep = unwatched,
+    ) -> None:
+        self._store = store
+        self._producer = producer
+        self._reader = reader
+        self._seals = seals
+        self._trusted = trusted
+        self._now = now
+        self._progress = progress
+        self._at_step = at_step
+        self._journal = Journal(producer, seals, signer)
+        self._fold = Fold(
+            store, reader, producer, seals, trusted=trusted, progress=progress, at_step=at_step
+        )
+
+    def register(
+        self,
+        config: ModelConfig,
+        data: TrainingData,
+        *,
+        replace_model: bool = False,
+        accept_forgotten: bool = False,
+    ) -> Registered:
+        """Fit, precompute, store and publish.
+
+        Raises
+        ------
+        ModelExists
+            The model is registered, and ``replace_model`` is False.
+        InvalidData, IllConditioned, NotConverged
+            The data cannot be used; nothing was stored.
+        CorruptState
+            What is stored, or its log, cannot be gone on from; nothing was changed. Of a model
+            whose deletions have expired, unless ``accept_forgotten``.
+        StoreUnavailable, LogUnavailable
+            A server is gone. Whether the commit happened, the next registration finds out; the
+            workers apply and publish it.
+
+        Notes
+        -----
+        Cost O(n d^2) time, O(n d) bytes written.
+        """
+        check_names(config)
+        check_size(config)
+        check_terms(config)
+        keys = ModelKeys(config.model_id)
+        accept = replace_model and accept_forgotten
+        before = self._read(keys, replace_model=replace_model, accept=accept)
+        if before.registered and not replace_model:
+            raise _exists(before)
+        kept = _without(data, self._gone(before, data))
+        self._progress("fitting and precomputing", 0, 0)
+        candidate = stage(
+            self._store,
+            config,
+            kept,
+            tip_of(self._reader, before).generation + 1,
+            before.head.commit + 1,
+            progress=self._stepping(),
+            now=self._now(),
+        )
+        state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
+        return Registered(state, len(data.ids) - len(kept.ids))
+
+    def unregister(self, model_id: str) -> Head:
+        """End a model: its rows and its state go, its history, ledger and numbers stay.
+
+        Requests that wait for a rebuild get their final answers.
+
+        Raises
+        ------
+        UnknownModel
+            It is not registered.
+        """
+        for attempt in range(_COMMIT_TRIES):
+            folded = self._fold_whole(model_id)
+            if model_id in folded.halted:
+                raise folded.halted[model_id]
+            state, applied = self._store.load_as_of(model_id)
+            if applied < folded.followed.tail.offset:
+                continue  # the store has gone back since
+            if attempt and state is not None and not state.registered:
+                return state.head  # it has won: somebody else wrote to the partition
+            if state is None or not state.registered:
+                raise unknown(model_id)
+            self._seals.check(model_id, state.seal)
+            if state.opening is None:  # its registration died: say which requests were the model's
+                self._publish(self._open(model_id))
+                continue
+            transition = unregistration(state, self._now())
+            sealed = self._append(transition)
+            if sealed is None:
+                continue
+            self._apply(sealed, state, transition)
+            self._publish([sealed])
+            return sealed.head
+        raise _contested(model_id)
+
+    # -- reading what there is ------------------------------------------------------------------
+
+    def _fold_whole(self, model_id: str) -> Folded:
+        """Fold the model's commits partition to an end asked for now."""
+        index = commit_partition(model_id)
+        folded = self._fold.run(index)
+        self._journal.follow(index, folded.followed)
+        return folded
+
+    def _read(self, keys: ModelKeys, *, replace_model: bool, accept: bool) -> Predecessor:
+        """Return where the model stands by the log; a halted one only to be replaced.
+
+        ``accept``: also where nobody knows all of its deletions any more.
+        """
+        for _ in range(_COMMIT_TRIES):
+            folded = self._fold_whole(keys.model_id)
+            halt = folded.halted.get(keys.model_id)
+            before = read_predecessor(self._store.client, keys)
+            if halt is not None or before.applied >= folded.followed.tail.offset:
+                break  # else the store has gone back since
+        if before.seal and not accept:
+            self._seals.check(keys.model_id, before.seal)
+        if halt is not None and not (replace_model and isinstance(halt, _WAY_OUT)):
+            raise halt
+        followed = folded.followed
+        if before.meta is None and before.head.commit >= 0:
+            before = with_logged_meta(before, self._reader, followed, self._seals, self._trusted)
+        known = followed.heads.get(keys.model_id, before.head)
+        expired, gap = isinstance(halt, StoreTooOld), isinstance(halt, LogGap)
+        before = replace(before, expired=expired, gap=gap)
+        if known != before.head or before.applied < followed.tail.offset:
+            before = with_unapplied(
+                before, self._reader, followed, self._seals, self._trusted, accept=accept
+            )
+        if before.expired or before.head.commit < 0:
+            before = forgotten(self._reader, before, accept=accept)
+        return before
+
+    def _gone(self, before: Predecessor, data: TrainingData) -> frozenset[str]:
+        return self._store.ledgered(before.keys, data.ids) | before.ledger.intersection(data.ids)
+
+    def _stepping(self) -> Progress:
+        def staged(what: str, done: int, total: int) -> None:
+            self._progress(what, done, total)
+            self._at_step(Step.REGISTER_STAGE)
+
+        return staged
+
+    # -- committing -----------------------------------------------------------------------------
+
+    def _commit(
+        self, candidate: Candidate, before: Predecessor, *, replace_model: bool, accept: bool
+    ) -> ModelState:
+        """Commit, catching up with what others committed meanwhile."""
+        keys, store = before.keys, self._store
+        members: Members | None = None
+        for attempt in range(_COMMIT_TRIES):
+            if attempt:
+                before = self._read(keys, replace_model=replace_model, accept=accept)
+                if before.meta is not None and before.meta.dataset_key == candidate.where.name:
+                    # It has won: somebody else wrote to the partition, and not of this model.
+                    return self._finish(candidate, [])
+                if before.registered and not replace_model:
+                    self._discard(candidate)
+                    raise _exists(before)
+                number = before.head.commit + 1
+                staging.note_registration(store.client, keys, candidate.where.name, number)
+            if members is None or members.datasets != before.datasets:
+                members = read_members(store.client, before)
+                subjects = with_former_rows(candidate.data.subjects, members, candidate.new)
+                staging.stage_subjects(store.client, candidate.dataset, subjects)
+            try:
+                candidate = replace(candidate, state=self._onto(candidate, before))
+                mark = staging.mark_complete(store.client, candidate.where)
+                transition = self._transition(candidate, before, members, mark)
+            except (InvalidData, CorruptState):
+                self._discard(candidate)
+                raise
+            store.wait_durable()
+            self._at_step(Step.REGISTER_APPEND)
+            sealed = self._append(transition)
+            if sealed is None:
+                continue
+            self._at_step(Step.REGISTER_APPLY)
+            self._apply(sealed, None, transition)
+            return self._finish(candidate, [sealed])
+        raise _contested(keys.model_id)
+
+    def _finish(self, candidate: Candidate, sealed: list[Sealed]) -> ModelState:
+        """Open a model whose registration is applied, and publish what is not published yet."""
+        keys, store = candidate.state.keys, self._store
+        staging.end_registration(store.client, keys, candidate.where.name)
+        self._at_step(Step.REGISTER_OPEN)
+        opened = self._open(keys.model_id)
+        self._at_step(Step.REGISTER_FINISH)
+        self._publish([*sealed, *opened])
+        staging.sweep_registrations(
+            store.client, keys, store.row_keys, seconds=staging.TIME_TO_LIVE
+        )
+        return store.load_model(keys.model_id)
+
+    def _append(self, transition: Transition) -> Sealed | None:
+        """Append a commit; None: somebody else was faster, read again."""
+        won = self._journal.append([transition.commit])
+        return won[0] if won else None
+
+    def _apply(self, sealed: Sealed, before: ModelState | None, transition: Transition) -> None:
+        """Apply a commit that won; where the store is not what it continues, a fold does it."""
+        lost = sealed.commit.kind is CommitKind.UNREGISTRATION
+        change = change_of(
+            sealed, before, arrays=transition.arrays, live=transition.live, lost=lost
+        )
+        [answer], _ = self._store.apply([change])
+        if answer.done:
+            former = "" if before is None else before.rows
+            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
+        else:
+            folded = self._fold_whole(sealed.commit.model_id)
+            if sealed.commit.model_id in folded.halted:
+                raise folded.halted[sealed.commit.model_id]
+
+    def _open(self, model_id: str) -> list[Sealed]:
+        """Say from which offsets on requests are the model's, unless a worker was faster."""
+        state = self._store.load_model(model_id)
+        if state.opening is not None:
+            return []
+        opening = read_opening(self._reader)
+        commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
+        transition = Transition(commit, replace(state, opening=opening))
+        sealed = self._append(transition)
+        if sealed is None:
+            self._fold_whole(model_id)
+            return []
+        self._apply(sealed, state, transition)
+        return [sealed]
+
+    def _publish(self, sealed: list[Sealed]) -> None:
+        """Publish what was committed; the cursor moves over that, and no other commit."""
+        self._producer.publish(messages_of([one.commit for one in sealed]))
+        for one in sealed:
+            partition = ModelKeys(one.commit.model_id).partition
+            low, end = one.place.low, one.place.offset + 1
+            before = self._store.cursors.move_published(partition, low, end)
+            if before.published > end:
+                # Overtaken: compaction may have kept the older parameters that were sent here.
+                self._producer.publish(newest_parameters(self._store, [one.commit.model_id]))
+
+    def _discard(self, candidate: Candidate) -> None:
+        if self._store.row_keys is not None:
+            self._store.row_keys.retire_generation(candidate.where)
+        names = [*candidate.where.everything(), *candidate.dataset.everything()]
+        staging.discard(self._store.client, names)
+        staging.end_registration(self._store.client, candidate.state.keys, candidate.where.name)
+
+    # -- the commit itself ----------------------------------------------------------------------
+
+    def _onto(self, candidate: Candidate, before: Predecessor) -> ModelState:
+        """Return the candidate as successor of the present state, later deletions left out."""
+        fresh, old = candidate.state, tip_of(self._reader, before)
+        later = sorted(self._gone(before, candidate.data))
+        staged = StagedGeneration(
+            candidate.where, fresh.generation, fresh.stream, fresh.sentinels, fresh.meta.ledger
+        )
+        caught_up = catch_up(self._store, staged, fresh.meta, later)
+        counts = caught_up.class_counts(fresh.meta.class_counts)
+        penalised = fresh.generation.objective.penalty.min() > 0
+        if len(caught_up.rows) == fresh.meta.rows_live or (
+            min(counts or (1,)) == 0 and not penalised
+        ):
+            raise InvalidData(
+                f"model {fresh.model_id!r}: the last rows of the file, or of one class, were "
+                "deleted while it was registered; nothing was changed, register it again"
+            )
+        if caught_up.rows:
+            client, where = self._store.client, candidate.where
+            staging.unstage_rows(client, where, caught_up.rows, self._store.row_keys)
+            staging.stage_stream(client, where, caught_up.staged.stream, None)
+        forgotten_rows = len(before.ledger)
+        changed = fresh.meta.model_copy(
+            update={
+                "generation": old.generation + 1,
+                "reference_epoch": 0 if before.meta is None else before.meta.reference_epoch + 1,
+                "rows_live": fresh.meta.rows_live - len(caught_up.rows),
+                "rows_deleted": old.rows_deleted,
+                "deletions_logged": before.deletions + forgotten_rows * (before.meta is None),
+                "class_counts": counts,
+                "certified": None if caught_up.rows else fresh.meta.certified,
+                "first_deletion_at": fresh.meta.refreshed_at
+                if len(caught_up.staged.stream.V)
+                else None,
+                "ledger": caught_up.staged.ledger,
+                "receipt_log": continued_log(self._store, before),
+                **scalars_of(caught_up.staged.stream),
+            }
+        )
+        return replace(
+            fresh,
+            head=before.head,
+            version=before.version,
+            digest=before.digest,
+            meta=changed,
+            generation=replace(fresh.generation, number=old.generation + 1),
+            stream=caught_up.staged.stream,
+            sentinels=caught_up.staged.sentinels,
+            offsets=before.offsets,
+            deferred=still_deferred(before.deferred, candidate.new),
+            secret=before.secret or fresh.secret,
+        )
+
+    def _transition(
+        self, candidate: Candidate, before: Predecessor, members: Members, mark: str
+    ) -> Transition:
+        """Return the commit that makes a candidate live."""
+        fresh, now = candidate.state, self._now()
+        state, job = next_version(fresh, now)
+        state, _ = with_receipts(state, ())
+        after, version = publish_version(
+            state, request_ids=(), refresh=None, origin=Origin(), now=now
+        )
+        missing = [row for row in members.ids if row not in candidate.new]
+        gone = self._store.ledgered(before.keys, missing) | before.ledger
+        unknown = sorted(before.ledger - self._store.ledgered(before.keys, sorted(before.ledger)))
+        deleted = tuple(unknown)
+        commit = commit_of(
+            fresh,
+            after,
+            CommitKind.REGISTRATION,
+            Origin(),
+            version=version,
+            configures=True,
+            deleted=deleted,
+            left_out=tuple(row for row in missing if row not in gone),
+            deferred=after.deferred,
+            job=job,
+            staged=Staged(
+                candidate.where.name,
+                candidate.dataset.name,
+                mark,
+                (),
+                (
+                    *(f"gen:{name}" for name in before.generations),
+                    *(f"data:{name}" for name in before.datasets),
+                ),
+            ),
+            opening=None,
+            skips=before.expired
+            or before.gap
+            or (before.head.commit >= 0 and not before.head.digest),
+            secret=fresh.secret,
+        )
+        commit = replace(commit, offsets=before.offsets, thetas=thetas_of(after.stream))
+        live = staged_keys(self._store, commit)
+        if live is None:
+            raise CorruptState(
+                f"model {fresh.model_id!r}: what was staged has gone before it could be committed "
+                "(a store with a maxmemory-policy may evict it); nothing was changed, register it "
+                "again"
+            )
+        if self._store.row_keys is not None:
+            self._store.row_keys.keep(candidate.where)
+        stream = fresh.stream
+        arrays = Arrays(
+            stream.V.array[len(stream.V) :],
+            stream.Q.array[len(stream.Q) :],
+            len(stream.V),
+            len(stream.Q),
+            None,
+        )
+        return Transition(commit, after, arrays, live)
+
+
+def unregistration(state: ModelState, now: datetime) -> Transition:
+    """Return the commit that ends a model; requests that wait get their final answers."""
+    config = state.meta.config
+    meta = with_meta(
+        state.meta,
+        status="UNREGISTERED",
+        dataset_key="",
+        generation_key="",
+        rows_live=0,
+        class_counts=None,
+        first_deletion_at=None,
+        certified=None,
+        ledger=None,
+        pending_job=None,
+        failures=None,
+    )
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+    receipts = [
+        (_unregistered(state, request, now), bytes.fromhex(request.body))
+        for request in in_turn(state.deferred.values())
+    ]
+    after, answers = with_receipts(replace(state, meta=meta, stream=stream, deferred={}), receipts)
+    commit = commit_of(
+        state,
+        after,
+        CommitKind.UNREGISTRATION,
+        Origin(),
+        answers=answers,
+        undeferred=tuple(state.deferred),
+    )
+    commit = replace(commit, thetas=thetas_of(stream))  # what they were derives from the rows
+    return Transition(commit, after, None, Live(state.keys.generation("none"), ()))
+
+
+def _unregistered(state: ModelState, request: Deferred, now: datetime) -> Receipt:
+    return Receipt(
+        request_id=request.request_id,
+        model_id=state.model_id,
+        status="REJECTED",
+        code="MODEL_UNREGISTERED",
+        detail=f"model {state.model_id!r} was unregistered while the request waited: all of its "
+        "rows are gone",
+        rows_unknown=request.rows_unknown,
+        source=Source.model_validate(request.source),
+        completed_at=now,
+        rows_commitment=request.rows_commitment,
+    )
+
+
+def _exists(before: Predecessor) -> ModelExists:
+    return ModelExists(
+        f"model {before.keys.model_id!r} is registered already (version {before.version}); use "
+        "--replace to publish its next version from this file"
+    )
+
+
+def _contested(model_id: str) -> CommitConflict:
+    return CommitConflict(
+        f"model {model_id!r}: others committed {_COMMIT_TRIES} times in a row; "
+        "try again when fewer deletions arrive"
+    )
+
+
+def _without(data: TrainingData, gone: frozenset[str]) -> TrainingData:
+    """Leave out rows of the deletion ledger: they never come back."""
+    if not gone:
+        return data
+    keep = np.array([row not in gone for row in data.ids], dtype=np.bool_)
+    if not keep.any():
+        raise InvalidData(
+            "every row of the file was deleted from this model before; there is nothing to fit"
+        )
+    ids = tuple(row for row in data.ids if row not in gone)
+    return replace(data, ids=ids, X=data.X[keep], y=data.y[keep])

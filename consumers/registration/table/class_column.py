@@ -1,0 +1,75 @@
+"""The target column of a logistic model: 0 and 1, or classes by name or number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from consumers.registration.table.file import TableFile
+from consumers.registration.table.values import (
+    is_number,
+    names_in,
+    not_a_number,
+    numbers,
+    numeric_type,
+)
+from engine.classes import encoded
+from engine.errors import InvalidData
+from engine.objective import Array
+
+
+def class_column(file: TableFile, name: str) -> tuple[tuple[str, ...], Array]:
+    """Return the names of the classes and the targets, as `engine.classes.encoded` has them.
+
+    Raises
+    ------
+    InvalidData
+        A value is missing, is neither a whole number nor text, or the column has both.
+    """
+    labels = _numbers_of(file, name) if _holds_numbers(file, name) else _names_of(file, name)
+    try:
+        return encoded(labels)
+    except InvalidData as error:
+        raise InvalidData(f"{file.path}, column {name!r}: {error}") from None
+
+
+def _holds_numbers(file: TableFile, name: str) -> bool:
+    column = file.table.column(name)
+    if not file.is_csv:
+        return numeric_type(column.type)
+    good = is_number(column)
+    if not good.any() or good.all():
+        return bool(good.all())
+    row = int(np.flatnonzero(~good)[0])
+    if not pc.utf8_trim_whitespace(column)[row].as_py():
+        raise not_a_number(file, name, row, "is missing")
+    raise InvalidData(
+        f"{file.path}, {file.place(row)}, column {name!r}: holds text, other lines hold numbers; "
+        "correct the line, or make all classes text"
+    )
+
+
+def _numbers_of(file: TableFile, name: str) -> Array:
+    y = numbers(file, name)
+    odd = y != np.floor(y)
+    if odd.any():
+        row = int(np.flatnonzero(odd)[0])
+        raise InvalidData(
+            f"{file.path}, {file.place(row)}, column {name!r}: the target of a logistic model "
+            f"must be 0 or 1, or classes (whole numbers or text), not {y[row]:g}; is it a "
+            "regression target?"
+        )
+    return y
+
+
+def _names_of(file: TableFile, name: str) -> list[str]:
+    found: list[str] = []
+    column = file.table.column(name)
+    if pa.types.is_null(column.type):
+        raise not_a_number(file, name, 0, "is missing")
+    for row, value in enumerate(names_in(file, name, "classes")):
+        if value is None:
+            raise not_a_number(file, name, row, "is missing")
+        found.append(value.strip())
+    return found

@@ -1,0 +1,161 @@
+"""Opening a Parquet or CSV file, and naming a place in it as a person finds it."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from engine.errors import InvalidData
+
+MAX_CSV_BYTES = 8 << 30
+"""Larger files belong into Parquet, which is read by column."""
+
+MAX_VALUES = 1_000_000_000
+"""Rows times columns that a Parquet file may claim: four times the numbers of the largest model
+(`consumers.registration.table.reader.MAX_NUMBERS`), for columns that are no features."""
+
+MAX_TABLE_BYTES = 16 << 30
+"""What a Parquet file may unpack to: that many values, of 8 bytes and twice that for text."""
+
+MAX_FOOTER_BYTES = 64 << 20
+"""Of one text or list in a Parquet footer: 8,000 columns in 10,000 row groups take less."""
+
+_BATCH_ROWS = 65_536
+_BATCH_VALUES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """An opened file: its columns, and how to name a place in it."""
+
+    path: Path
+    table: pa.Table
+    is_csv: bool
+
+    def place(self, row: int) -> str:
+        """Return where data row ``row`` (from 0) is, as a person finds it."""
+        if not self.is_csv:
+            return f"row {row + 1}"
+        return f"line {_line_of(self.path, row)}"
+
+
+def open_file(path: Path) -> TableFile:
+    """Read a file; what a CSV column holds is decided later, so all of it is text.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be read as what its name says.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise InvalidData(f"{path}: the name must end in .parquet or .csv")
+    try:
+        if suffix == ".parquet":
+            return TableFile(path, _read_parquet(path), is_csv=False)
+        return TableFile(path, _read_csv(path), is_csv=True)
+    except UnicodeDecodeError:
+        raise InvalidData(f"{path}: the name of a column is no UTF-8 text; rename it") from None
+    except OSError as error:
+        reason = error.strerror or str(error).partition("\n")[0]
+        raise InvalidData(f"{path}: cannot be read ({reason}); check the path") from error
+    except pa.ArrowException as error:
+        form = "Parquet" if suffix == ".parquet" else "CSV (UTF-8, commas, a header line)"
+        raise InvalidData(f"{path}: is not readable as {form}; is it damaged or cut off?") from (
+            error
+        )
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    """Read a Parquet file as far as its own claims and its content stay within the limits.
+
+    A page that repeats one value a billion times is a few bytes long: the size of the file says
+    nothing about the size of the table. Batches are short, so that it is found out early.
+    """
+    with pq.ParquetFile(
+        path,
+        thrift_string_size_limit=MAX_FOOTER_BYTES,
+        thrift_container_size_limit=MAX_FOOTER_BYTES,
+    ) as file:
+        about = file.metadata
+        _ = file.schema_arrow.names  # names that are no text are refused before anything is read
+        if about.num_rows < 0 or about.num_columns < 1:
+            raise InvalidData(f"{path}: has no columns; is it damaged?")
+        if about.num_rows * about.num_columns > MAX_VALUES:
+            raise InvalidData(
+                f"{path}: says that it has {about.num_rows} rows of {about.num_columns} columns, "
+                f"more than {MAX_VALUES} values; register fewer rows"
+            )
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // about.num_columns))
+        for batch in file.iter_batches(batch_size=rows):
+            size += batch.nbytes
+            if size > MAX_TABLE_BYTES:
+                raise InvalidData(
+                    f"{path}: unpacks to more than {MAX_TABLE_BYTES} bytes; leave out what is no "
+                    "feature, or register fewer rows"
+                )
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, schema=file.schema_arrow)
+    table.validate(full=True)  # among others, that text is UTF-8
+    return table
+
+
+def _read_csv(path: Path) -> pa.Table:
+    size = path.stat().st_size
+    if size > MAX_CSV_BYTES:
+        raise InvalidData(f"{path}: {size} bytes of CSV; more than {MAX_CSV_BYTES} need Parquet")
+    if size == 0:
+        raise InvalidData(f"{path}: the file is empty; it needs a header line and rows")
+    bad: list[pacsv.InvalidRow] = []
+
+    def remember(row: pacsv.InvalidRow) -> str:
+        bad.append(row)
+        return "error"
+
+    # Lines are counted only on one thread. Everything is read as text first: what a column is
+    # gets decided over all of its values, not over the first block.
+    header = _header(path)
+    try:
+        return pacsv.read_csv(
+            path,
+            read_options=pacsv.ReadOptions(use_threads=False),
+            parse_options=pacsv.ParseOptions(invalid_row_handler=remember),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid:
+        if not bad:
+            raise
+        line = _line_of(path, bad[0].number - 2)
+        raise InvalidData(
+            f"{path}, line {line}: has {bad[0].actual_columns} values where the header has "
+            f"{bad[0].expected_columns}; correct the line"
+        ) from None
+
+
+def _header(path: Path) -> list[str]:
+    """Return the names in the first line that is not blank."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            return next((names for names in csv.reader(lines) if names), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise pa.ArrowInvalid(str(error)) from error
+
+
+def _line_of(path: Path, row: int) -> int:
+    """Return the line number of data row ``row`` (from 0); blank lines hold no row."""
+    filled = -1
+    with path.open("rb") as lines:
+        for count, text in enumerate(lines, start=1):
+            filled += bool(text.strip(b"\r\n"))
+            if filled == row + 1:
+                return count
+    return row + 2

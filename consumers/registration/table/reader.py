@@ -1,0 +1,170 @@
+"""Training rows from a Parquet or CSV file.
+
+Every number is checked before anything is fitted, and an error names the file's own line or row:
+one bad line among a hundred thousand can be found. A column of a CSV file that holds both numbers
+and text is an error, not a guess: left out in silence, one bad line would cost a feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from consumers.registration.register import TrainingData
+from consumers.registration.table.class_column import class_column
+from consumers.registration.table.file import TableFile, open_file
+from consumers.registration.table.values import is_numeric, names_in, numbers
+from engine.errors import InvalidData
+from engine.objective import Kind
+
+MAX_FEATURES = 8_000
+"""The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes
+8 C d^2."""
+
+MAX_NUMBERS = 250_000_000
+"""Features times rows: 2 GB of float64, and as much again for the dual rows; fewer of several
+classes, which have dual rows each."""
+
+_NAMES_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column is what.
+
+    Attributes
+    ----------
+    id
+        Row ids: text or whole numbers, distinct.
+    targets
+        One column, or several for a linear model with several outputs. Of a logistic model, one
+        that holds 0 and 1, or classes.
+    features
+        None: every numeric column that is nothing else.
+    subject
+        Whose row it is; rows without a subject are legal.
+    """
+
+    id: str
+    targets: tuple[str, ...]
+    features: tuple[str, ...] | None = None
+    subject: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """The rows, and the columns that were left out because they hold text."""
+
+    data: TrainingData
+    left_out: tuple[str, ...]
+
+
+def read_table(path: Path, columns: Columns, kind: Kind) -> TableRead:
+    """Read and check training rows.
+
+    Raises
+    ------
+    InvalidData
+        The file, a column or a value cannot be used; the message says which and where.
+
+    Notes
+    -----
+    CSV: UTF-8, comma-separated, a header line, no line breaks within values.
+    """
+    file = open_file(path)
+    _check_columns(file, columns, kind)
+    rows = file.table.num_rows
+    if rows == 0:
+        raise InvalidData(f"{path}: the file has no rows; there is nothing to fit")
+    ids = _ids(file, columns.id)
+    special = {columns.id, columns.subject, *columns.targets}
+    candidates = [name for name in file.table.column_names if name not in special]
+    if columns.features is None:
+        names = tuple(name for name in candidates if is_numeric(file, name))
+        if not names:
+            raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
+    else:
+        names = columns.features
+    _check_size(path, rows, len(names))
+    classes: tuple[str, ...] = ()
+    if kind is Kind.LOGISTIC:
+        classes, y = class_column(file, columns.targets[0])
+        _check_size(path, rows, len(names), y.shape[1])
+    else:
+        y = np.column_stack([numbers(file, name) for name in columns.targets])
+    X = np.empty((rows, len(names)))
+    for place, name in enumerate(names):
+        X[:, place] = numbers(file, name)
+    subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
+    left_out = tuple(name for name in candidates if columns.features is None and name not in names)
+    return TableRead(TrainingData(ids, X, y, names, columns.targets, subjects, classes), left_out)
+
+
+# -- which columns ------------------------------------------------------------------------------
+
+
+def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
+    present = file.table.column_names
+    doubled = next((name for name in present if present.count(name) > 1), None)
+    if doubled is not None:
+        raise InvalidData(f"{file.path}: has more than one column {doubled!r}; rename one")
+    wanted = [columns.id, *columns.targets, *(columns.features or ())]
+    wanted += [columns.subject] if columns.subject is not None else []
+    missing = next((name for name in wanted if name not in present), None)
+    if missing is not None:
+        more = ", ..." if len(present) > _NAMES_SHOWN else ""
+        shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
+        raise InvalidData(f"{file.path}: has no column {missing!r}; it has {shown}{more}")
+    twice = next((name for name in wanted if wanted.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"column {twice!r} is named twice; each column has one role")
+    if columns.features is not None and not columns.features:
+        raise InvalidData("--features names no column")
+    if kind is Kind.LOGISTIC and len(columns.targets) != 1:
+        raise InvalidData("a logistic model has one target")
+
+
+def _check_size(path: Path, rows: int, features: int, blocks: int = 1) -> None:
+    of = f"{features} features" + (f" and {blocks} classes" if blocks > 1 else "")
+    if features * blocks**0.5 > MAX_FEATURES:
+        most = int(MAX_FEATURES / blocks**0.5)
+        raise InvalidData(f"{path}: {of}; a model has at most {most} features")
+    if rows * features * (1 + blocks) > 2 * MAX_NUMBERS:
+        raise InvalidData(
+            f"{path}: {rows} rows of {of} are more than {MAX_NUMBERS} numbers; name fewer "
+            "--features"
+        )
+
+
+# -- ids ----------------------------------------------------------------------------------------
+
+
+def _ids(file: TableFile, name: str) -> tuple[str, ...]:
+    """Return the row ids. Messages name places, never ids: those are personal data."""
+    found = names_in(file, name, "ids")
+    first: dict[str, int] = {}
+    ids: list[str] = []
+    for row, value in enumerate(found):
+        if value is None:
+            raise InvalidData(
+                f"{file.path}, {file.place(row)}: the id is empty; every row needs one"
+            )
+        if value in first:
+            places = f"{file.place(first[value])} and {file.place(row)}"
+            raise InvalidData(
+                f"{file.path}: {places} have the same id in column {name!r}; each row needs its own"
+            )
+        first[value] = row
+        ids.append(value)
+    return tuple(ids)
+
+
+def _subjects(file: TableFile, name: str, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    subjects: dict[str, list[str]] = {}
+    for row_id, subject in zip(ids, names_in(file, name, "subjects"), strict=True):
+        if subject is not None:
+            subjects.setdefault(subject, []).append(row_id)
+    return subjects

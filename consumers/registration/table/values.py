@@ -1,0 +1,146 @@
+"""The values of one column, numbers or names: each is checked, and errors name a place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from consumers.registration.table.file import TableFile
+from engine.errors import InvalidData
+from engine.objective import Array
+
+MAX_ID_LENGTH = 128
+"""Of row and subject ids (contract 2.2), and of class names."""
+
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
+_BOOLEAN = r"(?i)^(true|false)$"
+
+
+def is_numeric(file: TableFile, name: str) -> bool:
+    """Return whether a column may be a feature by default; mixed columns are an error."""
+    column = file.table.column(name)
+    if not file.is_csv:
+        return numeric_type(column.type)
+    filled = mask(pc.not_equal(pc.utf8_trim_whitespace(column), ""))
+    good = is_number(column)
+    if not good.any():
+        return False
+    other = filled & ~good
+    if other.any():
+        row = int(np.flatnonzero(other)[0])
+        raise InvalidData(
+            f"{file.path}, {file.place(row)}, column {name!r}: holds text, other lines hold "
+            "numbers; correct the line, or name the columns to use with --features"
+        )
+    return True
+
+
+def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return which values of a CSV column are numbers; if none is, which are true or false."""
+    text = pc.utf8_trim_whitespace(column)
+    number = mask(pc.or_(_matches(text, _NUMBER), _matches(text, _NOT_FINITE)))
+    return number if number.any() else mask(_matches(text, _BOOLEAN))
+
+
+def numeric_type(kind: pa.DataType) -> bool:
+    """Return whether values of an Arrow type are numbers, or true and false."""
+    types = pa.types
+    return bool(
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+    )
+
+
+def numbers(file: TableFile, name: str) -> Array:
+    """Return a column as float64; true and false count as 1 and 0."""
+    column = file.table.column(name)
+    if file.is_csv:
+        values = _numbers_of_text(file, name, column)
+    else:
+        if not numeric_type(column.type):
+            raise InvalidData(
+                f"{file.path}, column {name!r}: holds {column.type}, not numbers; encode it as "
+                "numbers first"
+            )
+        if column.null_count:
+            row = int(np.flatnonzero(mask(column.is_null()))[0])
+            raise not_a_number(file, name, row, "is missing")
+        try:
+            values = pc.cast(column, pa.float64()).to_numpy()
+        except pa.ArrowInvalid:
+            raise InvalidData(
+                f"{file.path}, column {name!r}: a whole number is beyond 2^53 and would be "
+                "rounded; store the column as floating point"
+            ) from None
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise not_a_number(file, name, row, "is not finite (NaN or infinity)")
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Array:
+    text = pc.utf8_trim_whitespace(column)
+    boolean = mask(_matches(text, _BOOLEAN))
+    if boolean.all():
+        truth: Array = mask(pc.equal(pc.utf8_lower(text), "true")).astype(np.float64)
+        return truth
+    odd = ~mask(_matches(text, _NUMBER))
+    if odd.any():
+        row = int(np.flatnonzero(odd)[0])
+        value = text[row].as_py()
+        why = "is missing" if value == "" else "is not a number"
+        if _any(_matches(pa.chunked_array([[value]]), _NOT_FINITE)):
+            why = "is not finite (NaN or infinity)"
+        raise not_a_number(file, name, row, why)
+    plain = pc.replace_substring_regex(text, r"^\+", "")
+    values: Array = pc.cast(plain, pa.float64()).to_numpy()
+    return values
+
+
+def not_a_number(file: TableFile, name: str, row: int, why: str) -> InvalidData:
+    """Return the error of one bad value."""
+    return InvalidData(
+        f"{file.path}, {file.place(row)}, column {name!r}: the value {why}; correct or remove "
+        "the row"
+    )
+
+
+def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
+    """Return a column of names, None where there is none."""
+    column = file.table.column(name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (textual or pa.types.is_integer(kind)):
+        raise InvalidData(
+            f"{file.path}, column {name!r}: {what} must be text or whole numbers, not {kind}"
+        )
+    found: list[str | None] = []
+    for row, value in enumerate(pc.cast(column, pa.string()).to_pylist()):
+        blank = value is None or not value.strip()
+        if not blank and len(value) > MAX_ID_LENGTH:
+            raise InvalidData(
+                f"{file.path}, {file.place(row)}, column {name!r}: {len(value)} characters; "
+                f"{what} have at most {MAX_ID_LENGTH}"
+            )
+        found.append(None if blank else value)
+    return found
+
+
+def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    return pc.match_substring_regex(text, pattern)
+
+
+def mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return an Arrow column of truth values as an array."""
+    truth: NDArray[np.bool_] = values.to_numpy().astype(np.bool_)
+    return truth
+
+
+def _any(values: pa.ChunkedArray) -> bool:
+    return bool(pc.any(values).as_py())

@@ -1,0 +1,143 @@
+"""From settings to what clients of the store and of Kafka need to sign on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from consumers.service.settings import Settings
+from engine.errors import InvalidData
+from engine.store.tls import Access, TlsFiles, read_secret
+
+
+def store_access(settings: Settings) -> Access:
+    """Return the files and the password of the store.
+
+    Raises
+    ------
+    InvalidData
+        The password's file cannot be used.
+    """
+    if settings.redis_url is None:  # the embedded server: a socket that only this user may open
+        return Access()
+    files = TlsFiles(
+        "LETHE_REDIS", settings.redis_ca_file, settings.redis_cert_file, settings.redis_key_file
+    )
+    if settings.redis_password_file is None:
+        return Access(files)
+    secret = read_secret(settings.redis_password_file, "LETHE_REDIS_PASSWORD_FILE")
+    return Access(files, secret)
+
+
+def kafka_access(settings: Settings) -> Mapping[str, Any]:
+    """Return kafka-python's settings for TLS and SASL; they hold the password.
+
+    Raises
+    ------
+    InvalidData
+        Settings are missing, contradict each other, or would go unused: a password that is given
+        for a connection that does not sign on is a mistake to hear of.
+    """
+    protocol = settings.kafka_security_protocol
+    files = _kafka_files(settings)
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol in ("SSL", "SASL_SSL"):
+        found["ssl_context"] = files.context()
+    elif given := files.given():
+        raise InvalidData(_unused(given[0], protocol, "SSL or SASL_SSL"))
+    if protocol.startswith("SASL"):
+        found |= _sasl(settings)
+    elif given := [name for name, value in _credentials(settings).items() if value is not None]:
+        raise InvalidData(_unused(given[0], protocol, "SASL_SSL"))
+    return found
+
+
+def librdkafka_access(settings: Settings) -> Mapping[str, str]:
+    """Return the same for librdkafka, which reads the files itself; they hold the password.
+
+    Raises
+    ------
+    InvalidData
+        As `kafka_access`, which checks them.
+    """
+    checked = kafka_access(settings)
+    found: dict[str, str] = {"security.protocol": checked["security_protocol"]}
+    if "ssl_context" in checked:
+        files = _kafka_files(settings)
+        named = {
+            "ssl.ca.location": files.ca,
+            "ssl.certificate.location": files.certificate,
+            "ssl.key.location": files.key,
+        }
+        found |= {name: str(path) for name, path in named.items() if path is not None}
+        found["ssl.endpoint.identification.algorithm"] = "https"  # its name is checked as well
+    if "sasl_mechanism" in checked:
+        found |= {
+            "sasl.mechanism": checked["sasl_mechanism"],
+            "sasl.username": checked["sasl_plain_username"],
+            "sasl.password": checked["sasl_plain_password"],
+        }
+    return found
+
+
+def _kafka_files(settings: Settings) -> TlsFiles:
+    return TlsFiles(
+        "LETHE_KAFKA", settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file
+    )
+
+
+def _credentials(settings: Settings) -> Mapping[str, object]:
+    return {
+        "LETHE_KAFKA_SASL_USERNAME": settings.kafka_sasl_username,
+        "LETHE_KAFKA_SASL_PASSWORD": settings.kafka_sasl_password,
+        "LETHE_KAFKA_SASL_PASSWORD_FILE": settings.kafka_sasl_password_file,
+    }
+
+
+def _unused(name: str, protocol: str, wanted: str) -> str:
+    return (
+        f"{name} is set, but LETHE_KAFKA_SECURITY_PROTOCOL is {protocol}, which does not use it: "
+        f"set {wanted}, or unset it"
+    )
+
+
+def _sasl(settings: Settings) -> Mapping[str, Any]:
+    mechanism, protocol = settings.kafka_sasl_mechanism, settings.kafka_security_protocol
+    if mechanism == "PLAIN" and protocol != "SASL_SSL":
+        raise InvalidData(
+            "LETHE_KAFKA_SASL_MECHANISM=PLAIN sends the password as it is: use it with "
+            "LETHE_KAFKA_SECURITY_PROTOCOL=SASL_SSL, or take SCRAM-SHA-512"
+        )
+    both = (settings.kafka_sasl_password, settings.kafka_sasl_password_file)
+    if settings.kafka_sasl_username is None or both == (None, None):
+        raise InvalidData(
+            f"LETHE_KAFKA_SECURITY_PROTOCOL={protocol} signs on: set LETHE_KAFKA_SASL_USERNAME "
+            "and LETHE_KAFKA_SASL_PASSWORD or LETHE_KAFKA_SASL_PASSWORD_FILE"
+        )
+    if None not in both:
+        raise InvalidData(
+            "LETHE_KAFKA_SASL_PASSWORD and LETHE_KAFKA_SASL_PASSWORD_FILE are both set: set one"
+        )
+    direct, path = both
+    if direct is not None:
+        secret = direct.get_secret_value()
+    else:
+        assert path is not None  # noqa: S101 (for mypy: one of them is given)
+        secret = read_secret(path, "LETHE_KAFKA_SASL_PASSWORD_FILE")
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": settings.kafka_sasl_username,
+        "sasl_plain_password": _Hidden(secret),
+    }
+
+
+class _Hidden(str):
+    """A password that is no part of what holds it, when that is printed.
+
+    kafka-python logs all of its settings at DEBUG.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'**********'"

@@ -1,0 +1,78 @@
+"""`/healthz`, `/readyz` and `/metrics` on a loopback port."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from consumers.service.health import Health
+from consumers.service.metrics import Metrics
+from engine.errors import InvalidData
+
+
+@contextmanager
+def serve(host: str, port: int, health: Mapping[str, Health], metrics: Metrics) -> Iterator[int]:
+    """Answer until the block ends; yields the port (a free one for 0).
+
+    Parameters
+    ----------
+    host, port
+        Where to listen.
+    health
+        Each worker's health by its name: all must be live, all must be ready.
+    metrics
+        What /metrics shows.
+
+    Raises
+    ------
+    InvalidData
+        The port is taken.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+            elif path in ("/healthz", "/readyz"):
+                asked = {
+                    name: one.live() if path == "/healthz" else one.ready()
+                    for name, one in health.items()
+                }
+                good = all(answer for answer, _ in asked.values())
+                body = {"ok": good, **{name: dict(facts) for name, (_, facts) in asked.items()}}
+                status = 200 if good else 503
+                self._answer(status, "application/json", json.dumps(body).encode() + b"\n")
+            else:
+                self._answer(404, "text/plain", b"there are /healthz, /readyz and /metrics\n")
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing: probes come every few seconds."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise InvalidData(
+            f"{host}:{port} cannot be listened on ({error.strerror}); give another port "
+            "with --http-port or LETHE_HTTP_PORT; 0 is none"
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

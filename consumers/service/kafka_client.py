@@ -1,0 +1,54 @@
+"""The log in Kafka, by the client that the settings name."""
+
+from __future__ import annotations
+
+from consumers.log.base import Log
+from consumers.log.kafka.limits import SESSION_SECONDS
+from consumers.service.credentials import kafka_access, librdkafka_access
+from consumers.service.settings import Settings
+from engine.errors import InvalidData
+
+
+def kafka_log(
+    settings: Settings,
+    client_id: str,
+    *,
+    bootstrap: str | None = None,
+    session_seconds: float = SESSION_SECONDS,
+) -> Log:
+    """Return the log at ``bootstrap``, which is the settings' own unless it is given.
+
+    Each client is imported only when it is asked for: kafka-python takes 0.2 s, and confluent-kafka
+    is an extra.
+
+    Raises
+    ------
+    InvalidData
+        ``LETHE_KAFKA_CLIENT=confluent`` and confluent-kafka is not installed, or the settings for
+        signing on cannot be used.
+    """
+    where = bootstrap or settings.kafka_bootstrap_servers or ""
+    if settings.kafka_client == "kafka-python":
+        from consumers.log.kafka.log import KafkaLog  # noqa: PLC0415
+
+        return KafkaLog(
+            where,
+            client_id=client_id,
+            extra=kafka_access(settings),
+            session_seconds=session_seconds,
+        )
+    try:
+        from consumers.log.confluent.log import ConfluentLog  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        raise InvalidData(
+            "setting LETHE_KAFKA_CLIENT=confluent: the package confluent-kafka is not installed: "
+            "pip install lethe-engine[confluent], or unset it to use kafka-python"
+        ) from None
+    return ConfluentLog(
+        where,
+        client_id=client_id,
+        access=librdkafka_access(settings),
+        session_seconds=session_seconds,
+    )

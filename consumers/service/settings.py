@@ -1,0 +1,175 @@
+"""Settings: flags over environment (``LETHE_*``) over defaults. Secrets are never printed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from consumers.service.durations import seconds_of
+from engine.errors import InvalidData
+from engine.store.partition import COMMIT_PARTITIONS
+
+Seconds = Annotated[float, BeforeValidator(seconds_of)]
+"""A number of seconds, or a span of time such as 30s or 15m."""
+
+
+def default_data_dir() -> Path:
+    """Return the user's own data directory for Lethe."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "lethe"
+
+
+MOST_REQUESTS = 1_000
+"""Of a micro-batch: a version names them, and must fit into a message (1 MiB; ids of 512 bytes)."""
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Each field's environment variable is ``LETHE_<FIELD>``.
+
+    Attributes
+    ----------
+    redis_url
+        Redis or Valkey; without it an embedded Valkey runs on ``data_dir``.
+    kafka_bootstrap_servers
+        Kafka; without it the workers use Redis Streams as their log (single-node mode).
+    kafka_client
+        Which client speaks to Kafka; ``confluent`` is an extra of the package.
+    row_keys_url
+        Another Redis or Valkey, which is in no backup: row records are encrypted with keys from it.
+    redis_password_file, redis_ca_file, redis_cert_file, redis_key_file
+        The password, when the address has none; and PEM files for ``rediss://``.
+    kafka_security_protocol
+        What the broker's listener speaks.
+    kafka_ca_file, kafka_cert_file, kafka_key_file
+        PEM files for SSL and SASL_SSL.
+    kafka_sasl_mechanism, kafka_sasl_username, kafka_sasl_password, kafka_sasl_password_file
+        How to sign on with SASL_PLAINTEXT and SASL_SSL; the password itself or where it lies.
+    data_dir
+        Where the embedded Valkey keeps its data.
+    durability
+        ``required`` refuses a store that can lose acknowledged writes; ``relaxed`` accepts it.
+    partitions
+        Partitions of topics that are created.
+    http_host, http_port
+        Where workers answer /healthz, /readyz and /metrics; port 0 turns it off.
+    log_level, log_format
+        Logs on stderr.
+    batch_records, batch_rows
+        Size of a micro-batch.
+    min_batch, max_wait
+        A deletion worker holds a model's requests back until they delete so many rows, or the
+        oldest has waited so long.
+    refresh_min_interval
+        Between two refreshes of a model in the long run; five may follow at once. 0: no limit.
+    request_keys
+        Public keys whose requests count, and of which models; without it everybody's do.
+    request_signing_key
+        The private key that `lethe delete` signs with.
+    seal_key_file
+        Secrets that commits are sealed with, the newest first (`lethe key new --seal`); without
+        it, the store holds one, and so does every backup of it.
+    signing_key
+        The private key that versions, parameters and receipts are signed with. Without it, the
+        embedded store has one of its own in ``data_dir``; with another store nothing is signed.
+    trusted_keys
+        Public keys: what readers load must be signed by one of them. Without it, signatures are
+        not asked for.
+    rebuild_threads
+        BLAS threads of a refresh worker that runs alone; every other worker uses one.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="LETHE_", extra="ignore", frozen=True)
+
+    redis_url: SecretStr | None = None
+    kafka_bootstrap_servers: str | None = None
+    kafka_client: Literal["kafka-python", "confluent"] = "kafka-python"
+    row_keys_url: SecretStr | None = None
+    redis_password_file: Path | None = None
+    redis_ca_file: Path | None = None
+    redis_cert_file: Path | None = None
+    redis_key_file: Path | None = None
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    kafka_ca_file: Path | None = None
+    kafka_cert_file: Path | None = None
+    kafka_key_file: Path | None = None
+    kafka_sasl_mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = "SCRAM-SHA-512"
+    kafka_sasl_username: str | None = None
+    kafka_sasl_password: SecretStr | None = None
+    kafka_sasl_password_file: Path | None = None
+    data_dir: Path = Field(default_factory=default_data_dir)
+    durability: Literal["required", "relaxed"] = "required"
+    partitions: Annotated[int, Field(ge=1, le=1024)] = COMMIT_PARTITIONS
+    http_host: str = "127.0.0.1"
+    http_port: Annotated[int, Field(ge=0, le=65535)] = 9464
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["console", "json"] = "console"
+    batch_records: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] = 256
+    batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    min_batch: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] = 1
+    max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
+    refresh_min_interval: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
+    request_keys: Path | None = None
+    request_signing_key: Path | None = None
+    seal_key_file: Path | None = None
+    signing_key: Path | None = None
+    trusted_keys: Path | None = None
+    rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
+
+    @field_validator("min_batch")
+    @classmethod
+    def _fits_into_a_batch(cls, value: int, info: ValidationInfo) -> int:
+        most = info.data.get("batch_rows", value)
+        if value > most:
+            raise ValueError(f"more than LETHE_BATCH_ROWS, {most}: no batch could have as many")
+        return value
+
+    @field_validator(
+        *("redis_url", "row_keys_url", "redis_password_file", "redis_ca_file", "redis_cert_file"),
+        *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
+        *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
+        *("kafka_sasl_password_file", "request_keys", "request_signing_key"),
+        *("seal_key_file", "signing_key", "trusted_keys"),
+        mode="before",
+    )
+    @classmethod
+    def _empty_is_absent(cls, value: Any) -> Any:
+        return None if value == "" else value
+
+
+def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ``LETHE_*`` variables that name no setting: most are misspelt."""
+    known = {f"LETHE_{name.upper()}" for name in Settings.model_fields}
+    return tuple(
+        name
+        for name in sorted(environment)
+        if name.startswith("LETHE_") and name not in known and not name.startswith("LETHE_TEST_")
+    )
+
+
+def load_settings(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings, flags over environment; flags that are None are not given.
+
+    Raises
+    ------
+    InvalidData
+        A value cannot be used; the message names the variable and not the value.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = "_".join(str(part) for part in first["loc"])
+        raise InvalidData(f"setting LETHE_{name.upper()}: {first['msg']}") from None

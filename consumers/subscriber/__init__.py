@@ -1,0 +1,4 @@
+"""What a reader of models needs: verified versions, and parameters to predict with.
+
+May import `consumers.commits` and what stands below.
+"""

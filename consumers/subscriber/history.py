@@ -1,0 +1,363 @@
+"""Reading a model's history from ``lethe.versions``, every link checked.
+
+The topic is retained for ever and shared by many models, so it is read as a stream: memory does
+not grow with its length. All of its partitions are read, because partitions that were added later
+send a model elsewhere; a version that comes too early waits until the partitions before it are
+read to their ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from consumers.contract import cloudevents, topics, version_chain
+from consumers.contract.events import MODEL_VERSION, Version
+from consumers.contract.signatures import TrustedKeys
+from consumers.log.base import Partition, Reader, Record
+from engine.errors import BrokenChain, LogReset, Unauthenticated
+from engine.store.partition import partition_index
+
+Known = tuple[int, str]
+"""A version number and its digest, remembered from an earlier run: the anchor of trust."""
+
+LIVE_SECONDS = 0.1
+"""How long one read waits for news. The server answers at once when there are some."""
+
+_BATCH = 500  # records of about 1 KB each
+_READ_SECONDS = 1.0  # for what is known to be there
+_SWEEP_SECONDS = 2.0  # between looks at partitions that should hold nothing new
+# Repeats come from a fold that published once more. Those of older versions are looked up in the
+# topic.
+_RECENT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A version as it was read, and whether a trusted key signed it."""
+
+    version: Version
+    signed: bool
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """A position in one partition, and this model's versions that are read and not yet taken."""
+
+    partition: Partition
+    offset: int
+    end: int
+    waiting: deque[_Read] = field(default_factory=deque)
+
+
+def history(
+    reader: Reader,
+    model_id: str,
+    *,
+    known: Known | None = None,
+    follow: bool = False,
+    stop: threading.Event | None = None,
+    trusted: TrustedKeys | None = None,
+) -> Iterator[Version]:
+    """Yield a model's versions from the first on, each one checked against the one before it.
+
+    Parameters
+    ----------
+    reader
+        Used by this iterator alone while it runs.
+    model_id
+        Whose history; of a model that was never registered it is empty.
+    known
+        A version and its digest that must be part of the history.
+    follow
+        Go on with new versions, instead of ending with what is there now.
+    stop
+        Ends a history that is followed.
+    trusted
+        The keys that must have signed it; None: signatures are not asked for. A signature on a
+        version vouches for all before it, by their links: versions of before anything was signed
+        are yielded once a signed one follows.
+
+    Raises
+    ------
+    BrokenChain
+        A version was altered, removed, replaced or rolled back, or is not signed as it must be;
+        nothing of it was yielded.
+    LogReset
+        The topic was deleted, or has lost its end, meanwhile.
+    LogUnavailable
+        The log cannot be reached.
+    """
+    chained = HistoryReader(reader, model_id, known, trusted)
+    while not (stop is not None and stop.is_set()):
+        yield from chained.advance(LIVE_SECONDS)
+        if chained.caught_up and not follow:
+            return
+
+
+class HistoryReader:
+    """Reads one model's versions step by step; `history` is the simple way to use it."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        model_id: str,
+        known: Known | None = None,
+        trusted: TrustedKeys | None = None,
+    ) -> None:
+        self.model_id = model_id
+        self.signed_from: int | None = None
+        self.tip: Version | None = None
+        self.caught_up = False
+        self._reader = reader
+        self._key = model_id.encode()
+        self._known = known
+        self._trusted = trusted
+        self._unvouched: list[Version] = []
+        self._next = 0
+        self._recent: dict[int, str] = {}
+        self._cursors: list[_Cursor] = []
+        self._next_sweep = 0.0
+
+    def must_be_signed(self, number: int) -> bool:
+        """Return whether a version's parameters must be signed: since its model's versions are."""
+        return self.signed_from is None or number >= self.signed_from
+
+    def advance(self, wait: float) -> list[Version]:
+        """Return the next versions, checked; empty when there are none within ``wait`` seconds.
+
+        The first call that has read everything that was there sets ``caught_up``.
+        """
+        behind = self._behind()
+        if behind is None and (self._blocked() or time.monotonic() >= self._next_sweep):
+            self._measure()
+            behind = self._behind()
+        if behind is not None:
+            self._read(behind, _READ_SECONDS)
+        elif self._blocked():
+            self._begin_late()
+        elif self._cursors:
+            home = partition_index(self._key, len(self._cursors))
+            self._read(self._cursors[home], wait if self.caught_up else 0.0)
+        elif self.caught_up:
+            time.sleep(wait)  # the topic does not exist yet
+        found = self._take()
+        if not self.caught_up and self._behind() is None and not self._blocked():
+            self._check_known_reached()
+            if self._unvouched:
+                raise _unsigned(self._unvouched[-1])
+            self.caught_up = True
+        return found
+
+    # -- positions ----------------------------------------------------------------------------
+
+    def _behind(self) -> _Cursor | None:
+        """Return a partition that is known to hold more, unless a version of it waits."""
+        for cursor in self._cursors:
+            if not cursor.waiting and cursor.offset < cursor.end:
+                return cursor
+        return None
+
+    def _blocked(self) -> bool:
+        return any(cursor.waiting for cursor in self._cursors)
+
+    def _measure(self) -> None:
+        """Learn where the partitions end now, and which ones there are."""
+        found = self._reader.partitions(topics.VERSIONS)
+        for cursor, partition in zip(self._cursors, found, strict=False):
+            if cursor.partition != partition:
+                raise LogReset(
+                    f"topic {topics.VERSIONS} was deleted and made again while it was followed; "
+                    "follow it again with the last known version as anchor"
+                )
+        for partition in found[len(self._cursors) :]:
+            self._cursors.append(_Cursor(partition, self._reader.bounds(partition).begin, 0))
+        for cursor in self._cursors:
+            cursor.end = self._reader.bounds(cursor.partition).end
+        self._next_sweep = time.monotonic() + _SWEEP_SECONDS
+
+    def _read(self, cursor: _Cursor, wait: float) -> None:
+        records, cursor.offset = self._reader.read(cursor.partition, cursor.offset, wait, _BATCH)
+        cursor.end = max(cursor.end, cursor.offset)
+        for record in records:
+            if record.key == self._key:
+                version = read_version(record, self.model_id)
+                signed = is_signed(record, MODEL_VERSION, _name(version), self._trusted)
+                cursor.waiting.append(_Read(version, signed))
+
+    # -- the chain ----------------------------------------------------------------------------
+
+    def _take(self) -> list[Version]:
+        """Take from the partitions what is next in the chain, and drop repeats."""
+        found: list[Version] = []
+        progress = True
+        while progress:
+            progress = False
+            for cursor in self._cursors:
+                while cursor.waiting and cursor.waiting[0].version.version <= self._next:
+                    read = cursor.waiting.popleft()
+                    progress = True
+                    if read.version.version < self._next:
+                        self._check_repeat(read.version)
+                    else:
+                        self._append(read.version)
+                        found += self._vouched(read)
+        return found
+
+    def _vouched(self, read: _Read) -> list[Version]:
+        """Return what may be yielded now: a signed version, and those before it that waited."""
+        if read.signed:
+            self.signed_from = (
+                read.version.version if self.signed_from is None else self.signed_from
+            )
+            waited, self._unvouched = self._unvouched, []
+            return [*waited, read.version]
+        if self.signed_from is not None or self.caught_up:
+            raise _unsigned(read.version)
+        self._unvouched.append(read.version)
+        return []
+
+    def _append(self, version: Version) -> None:
+        if self.tip is not None or version.version == 0:
+            version_chain.check_link(version, self.tip)
+        self._check_known(version)
+        self.tip = version
+        self._next = version.version + 1
+        self._recent[version.version] = version.digest
+        self._recent.pop(version.version - _RECENT, None)
+
+    def _check_repeat(self, version: Version) -> None:
+        digest = self._recent.get(version.version) or self._look_up(version.version)
+        if digest != version.digest:
+            raise BrokenChain(
+                f"{_name(version)}: there are two different ones, {digest} and {version.digest}: "
+                "history was forked or rolled back; load neither before a person has looked"
+            )
+
+    def _look_up(self, number: int) -> str | None:
+        """Return the digest of a version as it was first published, from the topic."""
+        for cursor in self._cursors:
+            offset = self._reader.bounds(cursor.partition).begin
+            while offset < cursor.offset:
+                records, offset = self._reader.read(cursor.partition, offset, _READ_SECONDS, _BATCH)
+                for record in records:
+                    if record.key == self._key and record.offset < cursor.offset:
+                        version = read_version(record, self.model_id)
+                        if version.version == number:
+                            return version.digest
+        return None
+
+    def _check_known(self, version: Version) -> None:
+        """Compare with the anchor, which may also vouch for the version right after it."""
+        if self._known is None:
+            return
+        number, digest = self._known
+        is_it = version.version == number and version.digest != digest
+        follows = version.version == number + 1 and version.prev_digest != digest
+        if is_it or follows:
+            raise BrokenChain(
+                f"{_name(version)}: version {number} is known as {digest}, and this history has "
+                "another one: it was rolled back or rewritten; do not load it"
+            )
+
+    def _check_known_reached(self) -> None:
+        if self._known is not None and self._next <= self._known[0]:
+            there = "nothing" if self.tip is None else f"version {self.tip.version}"
+            raise BrokenChain(
+                f"model {self.model_id!r}: version {self._known[0]} is known, and its history ends "
+                f"with {there}: it was rolled back; do not load it"
+            )
+
+    def _begin_late(self) -> None:
+        """Handle a version whose predecessor is nowhere: only an anchor behind it excuses that."""
+        first = min(
+            (cursor.waiting[0].version for cursor in self._cursors if cursor.waiting),
+            key=lambda version: version.version,
+        )
+        anchored = self._known is not None and first.version <= self._known[0] + 1
+        if self.tip is None and anchored:
+            self._next = first.version
+            return
+        version_chain.check_link(first, self.tip)
+        raise AssertionError("unreachable: a version that is not next does not link")
+
+
+def read_version(record: Record, model_id: str) -> Version:
+    """Return the version in a record under a model's key, its digest checked as it was read.
+
+    Raises
+    ------
+    BrokenChain
+        It is none, or not what its digest says. Only Lethe writes under this key, so what does
+        not parse was altered or is foreign, and either must stop a subscriber.
+    """
+    data = read_object(record, MODEL_VERSION, model_id)
+    try:
+        version = Version.model_validate(data)
+        digest = version_chain.content_digest(data)
+    except (ValueError, RecursionError) as error:
+        raise BrokenChain(f"{_place(record, model_id)} is no version: {_first(error)}") from None
+    if version.digest != digest:
+        raise BrokenChain(
+            f"{_name(version)}: its digest does not match its content; do not load it"
+        )
+    return version
+
+
+def is_signed(record: Record, event_type: str, name: str, trusted: TrustedKeys | None) -> bool:
+    """Return whether a trusted key signed an event; with no keys to trust it counts as signed.
+
+    Raises
+    ------
+    BrokenChain
+        It has a signature that does not match.
+    """
+    if trusted is None:
+        return True
+    try:
+        return trusted.vouches(event_type, record.value or b"", record.headers)
+    except Unauthenticated as error:
+        raise BrokenChain(f"{name}: {error}; do not load it") from None
+
+
+def _unsigned(version: Version) -> BrokenChain:
+    return BrokenChain(
+        f"{_name(version)}: no trusted key signed it, nor a version after it; do not load it, or "
+        "add the public key that signed it to the trusted keys"
+    )
+
+
+def read_object(record: Record, event_type: str, model_id: str) -> dict[str, Any]:
+    """Return the JSON object of an event of one type and model; `BrokenChain` if it is none."""
+    where = _place(record, model_id)
+    try:
+        incoming = cloudevents.parse(record)
+    except (ValueError, RecursionError) as error:
+        raise BrokenChain(f"{where} does not parse: {_first(error)}") from None
+    if incoming.type not in (None, event_type):
+        raise BrokenChain(
+            f"{where} is of type {incoming.type}, which this program does not know (it reads "
+            f"{event_type}); upgrade it, or find out who wrote it"
+        )
+    data = incoming.data
+    if not isinstance(data, dict) or data.get("model_id") != model_id:
+        raise BrokenChain(f"{where} is not about the model that its key names; find who wrote it")
+    return data
+
+
+def _place(record: Record, model_id: str) -> str:
+    where = f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
+    return f"model {model_id!r}: the record in {where}"
+
+
+def _name(version: Version) -> str:
+    return f"model {version.model_id!r}, version {version.version}"
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of an error: pydantic's go on with the whole input."""
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,324 @@
+"""Finding the parameters of a checked version: on ``lethe.models``, or in the store.
+
+The topic is compacted and not in step with ``lethe.versions``: no order is promised between the
+parameters and the version of one commit; a publisher that was interrupted repeats older ones, and
+compaction may keep just these. Whatever is found counts only when it is what the version's digest
+names.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import redis
+
+from consumers.commits.publish import parameters_event
+from consumers.contract import topics, version_chain
+from consumers.contract.events import MODEL_PARAMETERS, Parameters, Version
+from consumers.contract.signatures import TrustedKeys
+from consumers.log.base import Partition, Reader, Record
+from consumers.subscriber.history import is_signed, read_object
+from consumers.subscriber.model_version import ModelVersion
+from engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
+from engine.objective import Array
+from engine.store.codec import unpack
+from engine.store.connection import reachable
+from engine.store.head import parse_config
+from engine.store.keys import ModelKeys
+from engine.store.partition import partition_index
+from engine.store.reading import integer
+
+_BATCH = 16  # records of up to 900 KB
+_READ_SECONDS = 1.0
+IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
+"""What parameters and their version have in common."""
+
+_THETAS = ("theta_exact", "published")
+
+MustBeSigned: TypeAlias = tuple[TrustedKeys, Callable[[int], bool]]
+"""The trusted keys, and whether parameters of a version must be signed by one of them."""
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """A position in one partition, and this model's records that are read and not looked at."""
+
+    partition: Partition
+    offset: int
+    waiting: deque[Record] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where parameters lie whose version is still to come."""
+
+    partition: Partition
+    offset: int
+
+
+class StoredParameters:
+    """Reads a model's newest parameters from the store that the workers write; never writes."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    def newest(self, model_id: str) -> tuple[Parameters, Array] | None:
+        """Return the newest parameters, d x m, and their event; None: the store lacks the model.
+
+        Raises
+        ------
+        BrokenChain
+            What it holds does not parse.
+        """
+        with reachable(self._client):
+            # One command, so that they belong together.
+            found: Any = self._client.hmget(
+                ModelKeys(model_id).head, ["newest", "config", *_THETAS]
+            )
+        value, stored_config, exact, published = found
+        if value is None:
+            return None
+        try:
+            version, config = Version.read(value), parse_config(stored_config, model_id)
+            theta = _theta(exact, published, (config.d, config.m), f"model {model_id!r}")
+        except (ValueError, CorruptState) as error:
+            raise BrokenChain(
+                f"model {model_id!r}: its newest version in the store does not parse: "
+                f"{_line(error)}"
+            ) from None
+        return parameters_event(version, config, theta), theta
+
+    def theta(self, version: Version, shape: tuple[int, int]) -> Array | None:
+        """Return a version's theta, d x m; None when the store holds a newer version already.
+
+        Raises
+        ------
+        StoreUnavailable
+            The store does not hold this version yet, or not the model.
+        BrokenChain
+            What it holds under this version is something else.
+        """
+        name = f"model {version.model_id!r}, version {version.version}"
+        head = ModelKeys.of_model(version.model_id).head
+        with reachable(self._client):
+            number: Any = self._client.hget(head, "version")
+            held = None if number is None else integer(number, f"{name}, its number in the store")
+            if held is not None and held > version.version:
+                return None
+            # One command, so that they belong together.
+            found: Any = self._client.hmget(head, ["version", "version_digest", *_THETAS])
+        number, digest, exact, published = found
+        held = None if number is None else integer(number, f"{name}, its number in the store")
+        if held is None or held < version.version:
+            raise StoreUnavailable(
+                f"{name}: its parameters are too large for an event and lie in the store, which "
+                f"holds {'no such model' if held is None else f'version {held}'}; name "
+                "the store that the workers write to, or wait until its replica has caught up"
+            )
+        if held > version.version:
+            return None
+        if digest != version.digest.encode():
+            raise BrokenChain(f"{name}: the store holds it with another digest; do not load it")
+        try:
+            return _theta(exact, published, shape, name)
+        except CorruptState as error:
+            raise BrokenChain(str(error)) from None
+
+
+def _theta(
+    exact: bytes | None, published: bytes | None, shape: tuple[int, int], what: str
+) -> Array:
+    """Return the published theta of a head: no bytes of it mean theta_exact."""
+    source = exact if published == b"" else published
+    return unpack(source, shape, f"{what}, theta in the store")
+
+
+class ParametersReader:
+    """Finds the parameters of one model's versions; versions are asked for in rising order.
+
+    Parameters
+    ----------
+    reader
+        Used by this object alone.
+    model_id
+        The model.
+    store
+        Where parameters lie that are too large for an event; None without one.
+    must_be_signed
+        The trusted keys, and whether an event of a version must be signed by one of them; None:
+        signatures are not asked for.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        model_id: str,
+        store: StoredParameters | None,
+        must_be_signed: MustBeSigned | None = None,
+    ) -> None:
+        self._reader = reader
+        self._model_id = model_id
+        self._key = model_id.encode()
+        self._store = store
+        self._must_be_signed = must_be_signed
+        self._cursors: list[_Cursor] = []
+        self._ahead: dict[tuple[int, str], _Place] = {}
+        self._found: Parameters | None = None
+
+    def find(self, version: Version) -> ModelVersion | None:
+        """Return a version's verified parameters from the topic; None when they are gone.
+
+        Raises
+        ------
+        BrokenChain
+            A record of the model was altered, or is not what the chain names.
+        InvalidData
+            The parameters lie in the store, and none is named.
+        StoreUnavailable
+            They lie in the store, which is away or behind; ask again.
+        """
+        event = self._found
+        if event is None or event.digest != version.digest:
+            try:
+                event = self._search(version)
+            except LogReset:  # the topic was made again, or retention passed us
+                self._cursors, self._ahead = [], {}
+                event = self._search(version)
+        self._found = event  # asked again when the store that holds its theta is away
+        return None if event is None else self._load(event, version)
+
+    def find_stored(self, version: Version) -> ModelVersion | None:
+        """Return a version's verified parameters from the store, if they are its newest."""
+        if self._store is None:
+            return None
+        found = self._store.newest(self._model_id)
+        if found is None or found[0].version != version.version:
+            return None
+        event, theta = found
+        return self._load(event, version, theta)
+
+    def _search(self, version: Version) -> Parameters | None:
+        place = self._ahead.get((version.version, version.digest))
+        found = self._scan(version) if place is None else self._read_again(place)
+        self._ahead = {name: at for name, at in self._ahead.items() if name[0] > version.version}
+        return found
+
+    def _scan(self, version: Version) -> Parameters | None:
+        """Read on to this version's event, noting where later ones lie.
+
+        Only the chain says which parameters count. Some may belong to no version of it: those that
+        were published right before the store lost their commit, whose version was then made again.
+        """
+        self._find_partitions()
+        # First the partition that the producer uses; others hold something only when partitions
+        # were added.
+        home = partition_index(self._key, max(len(self._cursors), 1))
+        for cursor in self._cursors[home:] + self._cursors[:home]:
+            # The version is known, so its parameters lie below what the partition's end is now.
+            end: int | None = None
+            while True:
+                while cursor.waiting:
+                    record = cursor.waiting.popleft()
+                    event = self._parse_published(record)
+                    if (event.version, event.digest) == (version.version, version.digest):
+                        return event
+                    if event.version > version.version:
+                        place = _Place(record.partition, record.offset)
+                        self._ahead.setdefault((event.version, event.digest), place)
+                end = self._reader.bounds(cursor.partition).end if end is None else end
+                if cursor.offset >= end:
+                    break
+                records, cursor.offset = self._reader.read(
+                    cursor.partition, cursor.offset, _READ_SECONDS, _BATCH
+                )
+                cursor.waiting += (record for record in records if record.key == self._key)
+        return None
+
+    def _read_again(self, place: _Place) -> Parameters | None:
+        records, _ = self._reader.read(place.partition, place.offset, _READ_SECONDS, 1)
+        if not records or records[0].offset != place.offset or records[0].key != self._key:
+            return None  # compaction has taken it, so there is a newer one
+        return self._parse_published(records[0])
+
+    def _find_partitions(self) -> None:
+        found = self._reader.partitions(topics.MODELS)
+        for partition in found[len(self._cursors) :]:
+            self._cursors.append(_Cursor(partition, self._reader.bounds(partition).begin))
+
+    def _parse_published(self, record: Record) -> Parameters:
+        """Return the event in a record of the topic, signed by a trusted key where it must be."""
+        event = self._parse(record)
+        if self._must_be_signed is not None:
+            trusted, needed = self._must_be_signed
+            signed = is_signed(record, MODEL_PARAMETERS, _name(event), trusted)
+            if not signed and needed(event.version):
+                raise BrokenChain(
+                    f"{_name(event)}: no trusted key signed its parameters; do not load them"
+                )
+        return event
+
+    def _parse(self, record: Record) -> Parameters:
+        """Return the event in a record of this model, checked against its own digest."""
+        data = read_object(record, MODEL_PARAMETERS, self._model_id)
+        try:
+            event = Parameters.model_validate(data)
+            theta = None if event.theta is None else version_chain.theta_of(event)
+            digest = None if theta is None else version_chain.digest_of(event, theta)
+        except (ValueError, RecursionError) as error:  # also names that have no UTF-8 bytes
+            raise BrokenChain(
+                f"model {self._model_id!r}: the record in {record.partition.topic} at offset "
+                f"{record.offset} is no parameters event: {_line(error)}"
+            ) from None
+        if digest is not None and event.parameters_digest != digest:
+            raise BrokenChain(
+                f"{_name(event)}: its parameters do not match their own digest; do not load them"
+            )
+        return event
+
+    def _load(
+        self, event: Parameters, version: Version, theta: Array | None = None
+    ) -> ModelVersion | None:
+        """Return verified parameters; ``theta`` where it is at hand already."""
+        for field_name in IDENTITY:
+            if getattr(event, field_name) != getattr(version, field_name):
+                raise BrokenChain(
+                    f"{_name(event)}: the {field_name} of its parameters is not that of the "
+                    "version; do not load them"
+                )
+        if theta is None:
+            theta = (
+                self._fetch(event, version)
+                if event.theta is None
+                else version_chain.theta_of(event)
+            )
+        if theta is None:
+            return None
+        version_chain.check_parameters(event, version, theta)
+        names = event.feature_names, event.target_names
+        return ModelVersion.of(version, *names, theta, event.classes)
+
+    def _fetch(self, event: Parameters, version: Version) -> Array | None:
+        """Return theta from the store, where the event's uri must say it lies."""
+        if event.uri != f"lethe-store:{ModelKeys.of_model(self._model_id).head}#published":
+            raise BrokenChain(
+                f"{_name(event)}: its parameters lie at {event.uri!r}, which is not this model's "
+                "place in a Lethe store; do not load them"
+            )
+        if self._store is None:
+            raise InvalidData(
+                f"{_name(event)}: its parameters are too large for an event and lie in the store; "
+                "connect with redis=... (or LETHE_REDIS_URL) as well"
+            )
+        d = len(event.feature_names) + int(event.fit_intercept)
+        return self._store.theta(version, (d, event.outputs))
+
+
+def _line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _name(event: Parameters) -> str:
+    return f"model {event.model_id!r}, version {event.version}"

@@ -1,0 +1,50 @@
+"""The newest published parameters as the store holds them, checked against their digests."""
+
+from __future__ import annotations
+
+from consumers.commits.publish import parameters_event
+from consumers.contract import version_chain
+from consumers.contract.events import Parameters, Version
+from engine.errors import CorruptState
+from engine.objective import Array
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+
+def published(store: ModelStore, model_id: str) -> tuple[Parameters, Array]:
+    """Return a model's newest parameters event and theta (d x m, any intercept last), checked.
+
+    Raises
+    ------
+    UnknownModel
+        It is not registered.
+    CorruptState
+        What is stored is not what its newest version names.
+    """
+    return published_of(store.load_model(model_id))
+
+
+def published_of(state: ModelState) -> tuple[Parameters, Array]:
+    """Return the newest parameters event and theta of a state, checked.
+
+    Raises
+    ------
+    CorruptState
+        What is stored is not what its newest version names.
+    """
+    what = f"model {state.model_id!r}, version {state.version}"
+    try:
+        version = Version.read(state.newest)
+    except ValueError:
+        raise CorruptState(f"{what}: its stored event does not parse; run `lethe check`") from None
+    theta = state.stream.published
+    event = parameters_event(version, state.meta.config, theta)
+    if (
+        version.digest != state.digest
+        or version_chain.digest_of(event, theta) != event.parameters_digest
+    ):
+        raise CorruptState(
+            f"{what}: its stored parameters do not match their digest; do not use them, and run "
+            "`lethe check`"
+        )
+    return event, theta

@@ -1,0 +1,333 @@
+"""`ModelSubscriber`: verified parameters, newest first and then live, for programs that predict.
+
+with ModelSubscriber.connect(kafka="broker:9092") as models:
+    for version in models.follow("churn"):
+        version.predict(X)
+
+It reads only: no group, no offsets, no writes. docs/chain.md says what is checked.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from consumers.contract.events import Version
+from consumers.contract.signatures import TrustedKeys
+from consumers.log.base import Log, Reader
+from consumers.log.streams.log import StreamsLog
+from consumers.service.credentials import store_access
+from consumers.service.embedded_valkey import EmbeddedValkey
+from consumers.service.kafka_client import kafka_log
+from consumers.service.logs import logger
+from consumers.service.settings import load_settings
+from consumers.service.signing_keys import trusted_keys as read_trusted_keys
+from consumers.subscriber.history import LIVE_SECONDS, HistoryReader, Known
+from consumers.subscriber.model_version import ModelVersion
+from consumers.subscriber.parameters import ParametersReader, StoredParameters
+from engine.errors import StoreUnavailable, Unavailable, UnknownModel
+from engine.store.connection import connect, reachable
+
+RETRY_SECONDS = 0.5
+"""Between looks for parameters that are not where their version says."""
+
+STORE_SECONDS = 10.0
+"""How long the store may be away or behind before a subscriber that needs it gives up."""
+
+
+class ModelSubscriber:
+    """Follows models; use it in a ``with`` statement, from any number of threads.
+
+    Parameters
+    ----------
+    log
+        Where versions and parameters are published.
+    store
+        A client of the workers' store, for parameters that the topic does not hold; None: models
+        whose parameters fit an event (about 40,000 numbers) need none.
+    trusted
+        The keys that must have signed what is yielded; None: signatures are not asked for.
+    """
+
+    def __init__(
+        self, log: Log, store: redis.Redis | None = None, trusted: TrustedKeys | None = None
+    ) -> None:
+        self._log = log
+        self._trusted = trusted
+        self._store = None if store is None else StoredParameters(store)
+        self._stack = ExitStack()
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        kafka: str | None = None,
+        redis: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        trusted_keys: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Connect to the servers named here or in the environment (``LETHE_*``).
+
+        With no Kafka named, Redis Streams are the log; with neither named, those of the embedded
+        Valkey on the data directory. ``trusted_keys`` names a file of public keys: then everything
+        that is yielded is signed by one of them.
+
+        Raises
+        ------
+        LogUnavailable, StoreUnavailable
+            A server cannot be reached.
+        InvalidData
+            A setting cannot be used.
+        """
+        settings = load_settings(
+            {
+                "kafka_bootstrap_servers": kafka,
+                "redis_url": redis,
+                "data_dir": data_dir,
+                "trusted_keys": trusted_keys,
+            }
+        )
+        trusted = read_trusted_keys(settings)
+        with ExitStack() as stack:
+            url = None if settings.redis_url is None else settings.redis_url.get_secret_value()
+            if url is None and settings.kafka_bootstrap_servers is None:
+                url = stack.enter_context(EmbeddedValkey(settings.data_dir)).url
+            store = None if url is None else connect(url, store_access(settings))
+            if store is not None:
+                stack.callback(store.close)
+                with reachable(store):
+                    store.ping()
+            log: Log
+            if settings.kafka_bootstrap_servers is not None:
+                client_id = f"lethe-subscriber-{socket.gethostname()}-{os.getpid()}"
+                log = kafka_log(settings, client_id)
+                log.ping()
+            else:
+                assert store is not None  # noqa: S101 (mypy: no Kafka, so a store was opened)
+                log = StreamsLog(store)
+            stack.callback(log.close)
+            connected = cls(log, store, trusted)
+            connected._stack = stack.pop_all()
+            return connected
+
+    def __enter__(self) -> Self:
+        """Return the subscriber, which is connected already."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Release the connections; iterators that still run fail."""
+        self._stack.close()
+
+    def follow(
+        self,
+        model_id: str,
+        *,
+        from_version: int | None = None,
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+        known: Known | None = None,
+    ) -> Generator[ModelVersion, None, None]:
+        """Yield the newest verified parameters, then each new version's.
+
+        Every link of the history is checked, from version 0 on and before anything is yielded.
+        Versions whose parameters are gone (compaction keeps the newest) are checked and passed.
+        A model that is not registered yet is waited for.
+
+        Parameters
+        ----------
+        model_id
+            The model.
+        from_version
+            Yield every version from this number on whose parameters are still there, instead of
+            beginning with the newest. Such a version is yielded when the history up to it is
+            checked; what comes after it is checked later.
+        timeout
+            End when there was no new version for so many seconds; None: never.
+        stop
+            End when this is set, within about a second.
+        known
+            ``(version, digest)`` that this program has seen before (`ModelVersion.known`). A
+            history without it was rolled back. Nothing before it is yielded.
+
+        Raises
+        ------
+        BrokenChain
+            Something was altered, removed, rolled back or forked; it is not yielded.
+        InvalidData
+            The parameters lie in the store, and none is named.
+        LogUnavailable, StoreUnavailable
+            A server is gone; follow again, with ``known``.
+        LogReset
+            The topic of versions was deleted or has lost its end.
+        """
+        with self._follower(model_id, known) as follower:
+            yield from follower.run(from_version, timeout, stop)
+
+    def latest(
+        self, model_id: str, *, timeout: float = STORE_SECONDS, known: Known | None = None
+    ) -> ModelVersion:
+        """Return the newest verified parameters.
+
+        Raises
+        ------
+        UnknownModel
+            No version of the model was ever published.
+        Unavailable
+            The newest version's parameters did not turn up within ``timeout`` seconds.
+        BrokenChain, InvalidData, LogUnavailable, StoreUnavailable, LogReset
+            As in `follow`.
+        """
+        with self._follower(model_id, known) as follower:
+            tip = follower.catch_up()
+            if tip is None:
+                raise UnknownModel(
+                    f"no version of model {model_id!r} was published; register it first"
+                )
+            for version in follower.run(None, timeout, None):
+                return version
+        raise Unavailable(
+            f"model {model_id!r}: the parameters of version {tip.version} are not on the topic; "
+            "name the workers' store as well, or wait for the next version"
+        )
+
+    def _follower(self, model_id: str, known: Known | None) -> _Follower:
+        return _Follower(self._log, self._store, model_id, known, self._trusted)
+
+
+class _Follower:
+    """One iteration of `ModelSubscriber.follow`, with connections of its own."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: StoredParameters | None,
+        model_id: str,
+        known: Known | None,
+        trusted: TrustedKeys | None,
+    ) -> None:
+        self._trusted = trusted
+        self._readers: list[Reader] = []
+        self._log = log
+        self._store = store
+        self._model_id = model_id
+        self._known = known
+        self._logger = logger("subscriber")
+        self._wanted: Version | None = None
+        self._next_try = 0.0
+        self._store_away_since: float | None = None
+
+    def __enter__(self) -> Self:
+        # Two readers, so that each stays where it is and its position is not sought anew.
+        with ExitStack() as stack:
+            for _ in range(2):
+                reader = self._log.reader()
+                stack.callback(reader.close)
+                self._readers.append(reader)
+            self._history = HistoryReader(
+                self._readers[0], self._model_id, self._known, self._trusted
+            )
+            self._parameters = ParametersReader(
+                self._readers[1],
+                self._model_id,
+                self._store,
+                None if self._trusted is None else (self._trusted, self._history.must_be_signed),
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def catch_up(self) -> Version | None:
+        """Check the history to its end and return its last version."""
+        while not self._history.caught_up:
+            self._history.advance(LIVE_SECONDS)
+        return self._history.tip
+
+    def run(
+        self, from_version: int | None, timeout: float | None, stop: threading.Event | None
+    ) -> Iterator[ModelVersion]:
+        """Yield verified parameters as `ModelSubscriber.follow` says."""
+        first = 0 if from_version is None else from_version
+        if self._known is not None:
+            first = max(first, self._known[0])
+        if self._history.caught_up and self._history.tip is not None:
+            self._wanted = self._history.tip
+        since = time.monotonic()
+        while stop is None or not stop.is_set():
+            was_caught_up = self._history.caught_up
+            untried = self._wanted is not None and self._next_try == 0.0
+            new = self._history.advance(0.0 if untried else LIVE_SECONDS)
+            if from_version is None and not (was_caught_up and self._history.caught_up):
+                # Only the newest of what was there: the rest is checked, and not yielded.
+                new = new[-1:]
+                if not self._history.caught_up:
+                    self._wanted = new[0] if new else self._wanted
+                    continue
+            for found in self._parameters_of([v for v in new if v.version >= first]):
+                yield found
+                since = time.monotonic()
+            idle = time.monotonic() - since
+            if timeout is not None and self._history.caught_up and idle >= timeout:
+                return
+
+    def _parameters_of(self, versions: list[Version]) -> Iterator[ModelVersion]:
+        """Yield the parameters of new versions, or of the newest one that still lacks them."""
+        for version in versions:
+            self._wanted = version
+            self._next_try = 0.0
+            found = self._find(version)
+            if found is not None:
+                self._wanted = None
+                yield found
+        if self._wanted is not None and time.monotonic() >= self._next_try:
+            found = self._find(self._wanted, in_store=True)
+            if found is not None:
+                self._wanted = None
+                yield found
+
+    def _find(self, version: Version, *, in_store: bool = False) -> ModelVersion | None:
+        try:
+            found = self._parameters.find(version)
+            if found is None and in_store and version is self._history.tip:
+                if self._next_try == 0.0:
+                    self._logger.info(
+                        "parameters not on the topic",
+                        action="find_parameters",
+                        model_id=self._model_id,
+                        version=version.version,
+                    )
+                self._next_try = time.monotonic() + RETRY_SECONDS
+                found = self._parameters.find_stored(version)
+        except StoreUnavailable:
+            now = time.monotonic()
+            self._next_try = now + RETRY_SECONDS
+            self._store_away_since = self._store_away_since or now
+            if now - self._store_away_since >= STORE_SECONDS:
+                raise
+            return None
+        if found is not None:
+            self._store_away_since = None
+        return found

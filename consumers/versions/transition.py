@@ -1,0 +1,297 @@
+"""From decisions and a step to the next state, and to the commit that leads there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from consumers.commits.apply import Arrays, Live
+from consumers.commits.commit import Answer, Commit, CommitKind, Sealed
+from consumers.contract import version_chain
+from consumers.contract.events import (
+    Receipt,
+    RefreshInfo,
+    RefreshRequested,
+    Source,
+    SourceRange,
+    Version,
+)
+from consumers.versions.certificates import certificate_of
+from consumers.versions.refresh_schedule import order_refresh
+from engine.error import ErrorKind, PublishedError, Sentinels, published_error
+from engine.merkle import leaf_hash
+from engine.store.generation import empty_generation, thetas_of
+from engine.store.head import CertificateRecord, ErrorRecord, with_meta
+from engine.store.receipt_log import ReceiptLog
+from engine.store.state import STAGED, ModelState
+from engine.stream import Stream, at_rest
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A commit, the state once it has happened, and what it does to V, Q and generations.
+
+    ``after`` lacks what follows from the commit's record: its own head, and the id of the arrays.
+    """
+
+    commit: Commit
+    after: ModelState
+    arrays: Arrays | None = None
+    live: Live | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The log records that a commit decides, or none (registration)."""
+
+    partition: str = ""
+    next_offset: int = 0
+    range: SourceRange | None = None
+
+
+def error_record(state: ModelState, error: PublishedError, version: int) -> ErrorRecord:
+    """Return the error as versions and receipts carry it."""
+    certified = version if error.bound is not None else state.meta.error.certified_version
+    return ErrorRecord(
+        value=error.value,
+        kind=error.kind.value,
+        bound=error.bound,
+        certified_version=certified,
+        budget=state.meta.config.error_budget,
+        relative=error.relative,
+    )
+
+
+def measured_error(state: ModelState) -> PublishedError:
+    """Return the error of a state's published parameters."""
+    live, certified = state.meta.rows_live, state.meta.certified
+    if live == 0:
+        return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
+    return published_error(state.generation, state.stream, state.sentinels, live, certified)
+
+
+# -- versions -------------------------------------------------------------------------------------
+
+
+def published_digest(state: ModelState) -> str:
+    """Return the digest of what a state publishes."""
+    config = state.meta.config
+    return version_chain.parameters_digest(
+        state.stream.published,
+        config.feature_names,
+        config.target_names,
+        fit_intercept=config.fit_intercept,
+        classes=config.class_names,
+    )
+
+
+def new_version(
+    state: ModelState,
+    *,
+    request_ids: Sequence[str],
+    refresh: RefreshInfo | None,
+    source: SourceRange | None,
+    now: datetime,
+) -> Version:
+    """Return the version event of a state, digest included; the state's is the last one's."""
+    meta, config = state.meta, state.meta.config
+    unsigned = Version(
+        model_id=config.model_id,
+        generation=meta.generation,
+        version=state.version,
+        prev_digest=state.digest,
+        digest="",
+        parameters_digest=published_digest(state),
+        method=config.method,
+        kind=config.kind.value,
+        status=meta.status,
+        rows_live=meta.rows_live,
+        rows_deleted=meta.rows_deleted,
+        error=meta.error,
+        certificate=certificate_of(state),
+        request_ids=tuple(request_ids),
+        refresh=refresh,
+        source=source,
+        created_at=now,
+        commit=state.head.commit + 1,
+        commit_prev=state.head.digest,
+        receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
+    )
+    return unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
+
+
+# -- transitions ----------------------------------------------------------------------------------
+
+
+def scalars_of(stream: Stream) -> dict[str, float | int]:
+    """Return the scalars of a stream, as meta keeps them."""
+    return {
+        "K": len(stream.V),
+        "r": len(stream.Q),
+        "v_trace": stream.v_trace,
+        "residual": stream.residual,
+        "carried": stream.carried,
+        "completions": stream.completions,
+        "v_seconds": stream.v_seconds,
+        "least_pivot": stream.least_pivot,
+    }
+
+
+def without_rows(state: ModelState) -> ModelState:
+    """Return a state as it is when its last row has gone: EMPTY, in a generation of its own.
+
+    Factor, theta_b, V and Q derive from the rows that are gone: the commit discards the whole
+    generation, and the new one has nothing to store. The caller counts the rows.
+    """
+    config, number = state.meta.config, state.meta.generation + 1
+    counts = state.meta.class_counts
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+    meta = with_meta(
+        state.meta,
+        **scalars_of(stream),
+        status="EMPTY",
+        generation=number,
+        generation_key=f"{number}-empty-{state.head.commit + 1}",
+        reference_epoch=state.meta.reference_epoch + 1,
+        class_counts=None if counts is None else (0,) * len(counts),
+        first_deletion_at=None,
+        certified=None,
+        ledger=None,
+    )
+    rows, W = state.sentinels.rows, state.sentinels.W
+    return replace(
+        state,
+        meta=meta,
+        arrays=STAGED,
+        rows=meta.generation_key,
+        generation=empty_generation(config, number),
+        stream=stream,
+        sentinels=Sentinels((), rows.take(slice(0, 0)), W[:0]),
+    )
+
+
+def next_version(state: ModelState, now: datetime) -> tuple[ModelState, RefreshRequested | None]:
+    """Give a changed state the number and the error of its next version, for its receipts.
+
+    A refresh job is ordered in the same commit when the error is over the budget, when requests
+    wait for a rebuild, or when the generation is used up; at most one is pending. It is returned.
+    """
+    version = state.version + 1
+    error = error_record(state, measured_error(state), version)
+    state = replace(state, version=version, meta=with_meta(state.meta, error=error))
+    return order_refresh(state, version, now)
+
+
+def with_receipts(
+    state: ModelState, receipts: Sequence[tuple[Receipt, bytes]]
+) -> tuple[ModelState, tuple[Answer, ...]]:
+    """Add the final ones among receipts to the log of receipts; return all as they are kept.
+
+    Each comes with the digest of its request's content. A receipt is serialised here, once.
+    """
+    log = state.meta.receipt_log or ReceiptLog()
+    answers: list[Answer] = []
+    leaves: list[bytes] = []
+    for receipt, body in receipts:
+        value = receipt.value()
+        place = log.size + len(leaves) if receipt.final else -1
+        if receipt.final:
+            leaves.append(leaf_hash(value))
+        answers.append(Answer(receipt, value, body, place))
+    if leaves or state.meta.receipt_log is None:
+        meta = state.meta.model_copy(update={"receipt_log": log.appended(leaves)})
+        state = replace(state, meta=meta)
+    return state, tuple(answers)
+
+
+def publish_version(
+    state: ModelState,
+    *,
+    request_ids: Sequence[str],
+    refresh: RefreshInfo | None,
+    origin: Origin,
+    now: datetime,
+) -> tuple[ModelState, Version]:
+    """Return the state of `next_version` with its digest, and the version.
+
+    The receipts of the commit are in its log by now: the version names the log's head.
+    """
+    event = new_version(
+        state, request_ids=request_ids, refresh=refresh, source=origin.range, now=now
+    )
+    return replace(state, digest=event.digest, newest=event.value()), event
+
+
+def commit_of(
+    before: ModelState,
+    after: ModelState,
+    kind: CommitKind,
+    origin: Origin,
+    *,
+    version: Version | None = None,
+    **more: Any,
+) -> Commit:
+    """Return the commit from one state to the next, with what else it holds."""
+    offsets = {origin.partition: origin.next_offset} if origin.partition else {}
+    thetas = thetas_of(after.stream, before.stream) if version is not None else {}
+    return Commit(
+        model_id=before.model_id,
+        number=before.head.commit + 1,
+        prev=before.head.digest,
+        kind=kind,
+        meta=after.meta,
+        newest=after.version,
+        offsets=offsets,
+        thetas=thetas,
+        version=version,
+        version_value=b"" if version is None else after.newest,
+        **more,
+    )
+
+
+def committed(transition: Transition, sealed: Sealed, arrays: str) -> ModelState:
+    """Return the state once a commit is sealed, and its arrays have this id."""
+    after, commit = transition.after, transition.commit
+    swapped = transition.live is not None
+    return replace(
+        after,
+        head=sealed.head,
+        seal=sealed.key,
+        offsets={**after.offsets, **commit.offsets},
+        arrays=arrays,
+        deletions_from=commit.meta.deletions_logged - len(commit.deleted)
+        if swapped
+        else after.deletions_from,
+    )
+
+
+def applied_receipt(
+    after: ModelState,
+    request_id: str,
+    *,
+    rows_deleted: int,
+    rows_unknown: int,
+    source: Source,
+    commitment: str | None,
+    certificate: CertificateRecord | None,
+    now: datetime,
+) -> Receipt:
+    """Return the receipt of a request that stands."""
+    return Receipt(
+        request_id=request_id,
+        model_id=after.model_id,
+        status="APPLIED" if rows_deleted else "ALREADY_APPLIED",
+        rows_deleted=rows_deleted,
+        rows_unknown=rows_unknown,
+        version=after.version,
+        generation=after.meta.generation,
+        error=after.meta.error,
+        certificate=certificate,
+        source=source,
+        completed_at=now,
+        rows_commitment=commitment,
+    )

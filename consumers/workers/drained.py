@@ -1,0 +1,79 @@
+"""Whether anything is left to do: watermarks against the ends of partitions.
+
+Seen from outside the workers, so that it counts what any process decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from consumers.contract import topics
+from consumers.log.base import Partition, Reader
+from consumers.versions.refresh_schedule import is_stuck
+from engine.store.state import ModelState
+from engine.store.store import ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How many records of a partition are not decided yet."""
+
+    partition: Partition
+    next_offset: int
+    waiting: int
+
+
+def lags(reader: Reader, store: ModelStore, topic: str) -> Iterator[Lag]:
+    """Return each partition's lag. A partition without a watermark waits from its beginning."""
+    for partition in reader.partitions(topic):
+        bounds = reader.bounds(partition)
+        stored = store.cursors.watermark(str(partition))
+        decided = bounds.begin if stored is None else stored
+        yield Lag(partition, decided, max(0, bounds.end - decided))
+
+
+def stuck(state: ModelState) -> str:
+    """Return what is said of requests that wait for a rebuild which nobody is to do."""
+    return (
+        f"model {state.model_id!r}: {len(state.deferred)} requests are deferred and no rebuild is "
+        "pending, because the last one failed (the log line with action=refresh_failed says why); "
+        "`lethe refresh --due` orders another. If it fails again, register the model with "
+        "--replace and a larger --ridge, or scaled features"
+    )
+
+
+class Drained:
+    """Asks whether topics are drained; one thread uses it."""
+
+    def __init__(self, reader: Reader, store: ModelStore) -> None:
+        self._reader = reader
+        self._store = store
+
+    def topics(self, names: Iterable[str]) -> bool:
+        """Return whether every record of these topics is decided, looking in this order."""
+        return all(
+            lag.waiting == 0 for name in names for lag in lags(self._reader, self._store, name)
+        )
+
+    def refreshes(self) -> str:
+        """Return which refresh is still needed, as a line for a person; empty if none is.
+
+        Told of drained topics, again and again, it is a refresh that nobody does: its rebuild has
+        failed, or its job was lost.
+        """
+        for model in self._store.model_ids():
+            state = self._store.load_model(model)
+            if is_stuck(state):
+                return stuck(state)
+            if state.meta.pending_job is not None:
+                return (
+                    f"model {model!r} waits for refresh {state.meta.pending_job.job_id}, and no "
+                    f"record of {topics.REFRESH_JOBS} is left; `lethe refresh --due` sends it "
+                    "again when it is an hour old"
+                )
+        return ""
+
+    def close(self) -> None:
+        """Release the reader."""
+        self._reader.close()

@@ -1,0 +1,54 @@
+"""How far a deletion worker is behind, for its metrics and its health."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from consumers.deletions.batching import HeldRequests
+from consumers.log.base import Consumer, Partition
+from consumers.service.health import Health
+from consumers.service.metrics import Metrics
+
+_PERIOD_SECONDS = 2.0
+
+
+class Lag:
+    """Measures it now and then; ``last`` is the newest figure, in records."""
+
+    def __init__(self, consumer: Consumer, metrics: Metrics, health: Health) -> None:
+        self.last = 0
+        self._consumer = consumer
+        self._metrics = metrics
+        self._health = health
+        self._due = 0.0
+
+    def hurry(self) -> None:
+        """Measure at the next look."""
+        self._due = 0.0
+
+    def waiting(self, positions: Mapping[Partition, int]) -> int:
+        """Return how many records of the assigned partitions were not read yet."""
+        waiting = 0
+        for partition in self._consumer.assignment():
+            end = self._consumer.bounds(partition).end
+            behind = max(0, end - positions.get(partition, 0))
+            self._metrics.lag.labels(f"{partition.topic}/{partition.index}").set(behind)
+            waiting += behind
+        return waiting
+
+    def look(self, positions: Mapping[Partition, int], held: HeldRequests) -> bool:
+        """Measure if it is time, and tell metrics and health; return whether it was."""
+        now = time.monotonic()
+        if now < self._due:
+            self._health.beat()
+            return False
+        self._due = now + _PERIOD_SECONDS
+        self.last = self.waiting(positions)
+        self._metrics.held.set(len(held))
+        # Records that wait to be batched, and those that wait for room among them, are no stall.
+        if self._consumer.assignment() and (self.last == 0 or held.room() == 0):
+            self._health.progress(self.last)
+        else:
+            self._health.waiting(self.last)
+        return True

@@ -1,0 +1,273 @@
+"""The refresh worker: takes refresh jobs, stores results, and says so. Safe to kill at any time.
+
+A job that was begun and not finished is done again from the start; its staged keys expire. One
+that a server broke off lets all others pass. The worker keeps polling while it computes, so that
+the log does not take it for dead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from consumers.contract import cloudevents, topics
+from consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
+from consumers.log.base import Log, Message, Partition, Position, Record
+from consumers.refresh.job import Superseded, run_job
+from consumers.refresh.queue import JobQueue, RefreshLimit
+from consumers.service.health import Health
+from consumers.service.logs import logger
+from consumers.service.loop import keep_turning
+from consumers.service.metrics import Metrics
+from consumers.service.progress import Progress
+from consumers.service.steps import AtStep, Step, unwatched
+from consumers.workers.start_offset import start_offset
+from engine.errors import LetheError, LogReset, Unavailable
+from engine.store.jobs import (
+    Attempts,
+    JobResult,
+    begin_attempt,
+    end_attempt,
+    write_failure,
+)
+from engine.store.store import ModelStore
+
+GROUP = "lethe-refresh"
+_POLL_SECONDS = 0.5
+_BUSY_POLL_SECONDS = 0.2
+_ATTEMPTS = 3  # at one job: the third that ends the process is the last
+_INTERRUPTIONS = 10
+"""Attempts at one job that servers break off. A server that comes and goes does so less often
+during one job; more likely the job itself is what breaks, for want of room in the store. It fails
+then, and is ordered again later and later, like every refresh that fails."""
+
+
+class RefreshWorker:
+    """Reads refresh jobs one at a time; one thread runs it, and one more computes.
+
+    ``computing`` is where jobs are computed: a thread of the worker's own, if none is given.
+    ``limit`` is how often those of one model are begun: by default as often as they come.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        store: ModelStore,
+        *,
+        metrics: Metrics | None = None,
+        health: Health | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        progress: Progress = lambda _what, _done, _all: None,
+        at_step: AtStep = unwatched,
+        computing: Executor | None = None,
+        limit: RefreshLimit | None = None,
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._metrics = metrics or Metrics()
+        self._health = health or Health()
+        self._now = now
+        self._progress = progress
+        self._at_step = at_step
+        self._logger = logger("refresh")
+        self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
+        self._producer = log.producer()
+        self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
+        self._job: Future[JobResult] | None = None  # the last one
+        self._queue = JobQueue(store, limit or RefreshLimit(), now, self._logger, self._metrics)
+        self._positions: dict[Partition, int] = {}
+        self._broken_off: set[str] = set()
+        self._rewind = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set; a job under way is left to the next worker."""
+        keep_turning(
+            stop,
+            lambda: self.run_once(stop=stop),
+            recover=self.recover,
+            health=self._health,
+            logger=self._logger,
+        )
+
+    def recover(self) -> None:
+        """Forget what was read ahead: the next turn goes back to the watermarks."""
+        self._queue.clear()
+        self._rewind = True
+
+    def run_once(self, timeout: float = _POLL_SECONDS, stop: threading.Event | None = None) -> int:
+        """Take at most one job; return how many were done."""
+        self._take_over()
+        taken = self._queue.take()
+        if taken is None:
+            self._queue.add(self._consumer.poll(timeout, self._queue.room()))
+            taken = self._queue.take()
+        if taken is None:
+            self._health.progress(0)  # jobs that wait for their turn are no stall
+            return 0
+        record, event = taken
+        if event is not None and not self._do(event, stop or threading.Event()):
+            return 0
+        self._at_step(Step.REFRESH_ADVANCE)
+        self._advance(record)
+        self._health.progress(len(self._queue))
+        return 1
+
+    def _advance(self, record: Record) -> None:
+        """Move the watermark past a job, but not past one before it that waits for its turn."""
+        partition = record.partition
+        done = max(self._positions.get(partition, 0), record.offset + 1)
+        self._positions[partition] = done
+        waiting = self._queue.first(partition)
+        below = done if waiting is None else min(done, waiting)
+        self._store.cursors.set_watermarks({str(partition): below})
+        self._consumer.commit_hint({partition: Position(below, record.leader_epoch)})
+
+    def close(self) -> None:
+        """Leave the group; a job under way is abandoned with the process."""
+        at_rest = self._job is None or self._job.done()
+        self._computing.shutdown(wait=at_rest, cancel_futures=True)
+        self._consumer.close()
+        self._producer.close()
+
+    def idle(self) -> bool:
+        """Return whether every job is done."""
+        held = self._consumer.assignment()
+        return (
+            bool(held)
+            and not len(self._queue)
+            and all(self._consumer.bounds(p).end <= self._positions.get(p, 0) for p in held)
+        )
+
+    def _take_over(self) -> None:
+        """Seek what is new; what was read ahead of it, or of what is lost, is read again."""
+        moved = set(self._consumer.take_lost())
+        fresh = set(self._consumer.take_assigned())
+        if self._rewind:
+            fresh |= self._consumer.assignment()
+        moved |= fresh
+        self._queue.drop(moved)
+        for partition in sorted(fresh):
+            offset = self._start(partition)
+            self._positions[partition] = offset
+            self._consumer.seek(partition, offset)
+        self._rewind = False
+
+    def _start(self, partition: Partition) -> int:
+        """Return where to go on. Jobs are no promises: what the log has lost is ordered again."""
+        bounds = self._consumer.bounds(partition)
+        try:
+            return start_offset(partition, self._store.cursors.watermark(str(partition)), bounds)
+        except LogReset as error:
+            self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
+            return bounds.begin
+
+    def _do(self, event: RefreshRequested, stop: threading.Event) -> bool:
+        """Do a job; return False when stopped before it was done."""
+        self._logger.info(
+            "refresh begins",
+            action="refresh_begin",
+            model=event.model_id,
+            job=event.job_id,
+            reason=event.reason,
+        )
+        broken_off = int(event.job_id in self._broken_off)
+        begun = begin_attempt(self._store.client, event.model_id, event.job_id, broken_off)
+        self._broken_off.discard(event.job_id)
+        reason = _given_up(begun)
+        if reason is not None:
+            self._fail(event, reason)
+            self._complete(event)
+            return True
+        try:
+            result = self._compute(event, stop)
+        except Unavailable:
+            # Noted when it is begun again: the server that is away may be the store.
+            self._broken_off.add(event.job_id)
+            self._queue.let_pass(event.job_id)
+            raise
+        except Superseded as error:
+            # No failure: where this job is the one that is waited for, another is ordered.
+            self._logger.info(
+                "refresh is not needed",
+                action="refresh_superseded",
+                model=event.model_id,
+                job=event.job_id,
+                reason=str(error),
+            )
+            end_attempt(self._store.client, event.model_id, event.job_id)
+        except Exception as error:
+            # Also a defect of ours, or memory that does not suffice: other models' jobs go on.
+            known = isinstance(error, LetheError)
+            self._fail(event, str(error) if known else f"a defect: {type(error).__name__}: {error}")
+            end_attempt(self._store.client, event.model_id, event.job_id)
+        else:
+            if result is None:
+                end_attempt(self._store.client, event.model_id, event.job_id)
+                return False
+            self._metrics.refreshes.labels(result.size.value).inc()
+            self._metrics.refresh_seconds.observe(result.seconds)
+            self._logger.info(
+                "refresh done",
+                action="refresh_done",
+                model=event.model_id,
+                job=event.job_id,
+                size=result.size.value,
+                reason=result.reason,
+                seconds=round(result.seconds, 4),
+            )
+        self._at_step(Step.REFRESH_COMPLETE)
+        self._complete(event)
+        return True
+
+    def _compute(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
+        """Compute a job on the other thread, and keep polling; return None when stopped."""
+        future = self._job = self._computing.submit(
+            run_job,
+            self._store,
+            event,
+            now=self._now(),
+            progress=self._progress,
+            at_step=self._at_step,
+        )
+        try:
+            while not future.done():
+                if stop.is_set():
+                    return None
+                # Also with no room: who does not poll for long is taken for dead.
+                self._queue.add(self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room()))
+                self._health.beat()
+            return future.result()
+        finally:
+            future.cancel()  # one that has not begun, behind one that nobody waits for any more
+
+    def _fail(self, event: RefreshRequested, reason: str) -> None:
+        self._logger.error(
+            "refresh failed",
+            action="refresh_failed",
+            model=event.model_id,
+            job=event.job_id,
+            reason=reason,
+        )
+        write_failure(self._store.client, event.model_id, event.job_id, reason)
+
+    def _complete(self, event: RefreshRequested) -> None:
+        """Send the event that names the job, through the model's own partition."""
+        done = RefreshCompleted(job_id=event.job_id, model_id=event.model_id)
+        headers = cloudevents.headers(REFRESH_COMPLETED, event.job_id, self._now(), event.model_id)
+        self._producer.publish(
+            [Message(topics.DELETIONS, event.model_id.encode(), done.value(), headers)]
+        )
+
+
+def _given_up(attempts: Attempts) -> str | None:
+    """Return why a job is not tried again, or None."""
+    if attempts.open > _ATTEMPTS:
+        return f"{_ATTEMPTS} attempts ended the worker; it may need more memory"
+    if attempts.interrupted >= _INTERRUPTIONS:
+        return (
+            f"servers broke off {attempts.interrupted} attempts (action=retry in the log says how)"
+            "; the store may need more memory"
+        )
+    return None

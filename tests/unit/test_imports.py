@@ -1,0 +1,58 @@
+"""The packages of `consumers` import downwards only: what stands below, and the engine."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ORDER = (
+    "demo",
+    "cli",
+    "audit",
+    "subscriber",
+    "workers",
+    "registration",
+    "deletions",
+    "refresh",
+    "versions",
+    "commits",
+    "service",
+    "contract",
+    "log",
+)
+FILES = sorted((ROOT / "consumers").rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the dotted names that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+
+
+def test_every_package_has_its_place() -> None:
+    packages = (ROOT / "consumers").glob("*/__init__.py")
+    assert {path.parent.name for path in packages} == set(ORDER)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_package_imports_only_what_stands_below(path: Path) -> None:
+    package = path.relative_to(ROOT / "consumers").parts[0]
+    if package == "__init__.py":
+        return
+    for name in imported(path):
+        head, _, rest = name.partition("consumers.")
+        if head == "" and rest:
+            below = rest.split(".")[0]
+            assert ORDER.index(package) <= ORDER.index(below), f"{package} imports {name}"
+
+
+def test_the_engine_imports_nothing_of_the_consumers() -> None:
+    for path in (ROOT / "engine").rglob("*.py"):
+        assert not any(name.startswith("consumers") for name in imported(path)), path
