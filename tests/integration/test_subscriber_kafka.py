@@ -43,7 +43,7 @@ from tests.published import (
 )
 from tests.support.kafka_clients import kafka_log
 from tests.support.platform import seals
-from tests.unit.consumers.test_chain import documented
+from tests.unit.contract.test_version_chain import documented
 
 pytestmark = [
     pytest.mark.kafka,

@@ -10,7 +10,7 @@ from engine.store.keys import ModelKeys
 from engine.store.state import ModelState
 from tests.families import make
 from tests.states import start
-from tests.unit.consumers.test_decide import state_of
+from tests.unit.deletions.test_decide import state_of
 
 BASE = state_of(start(make("benign", "linear")))
 

@@ -28,7 +28,7 @@ from engine.store.state import Head
 from tests.families import make
 from tests.states import start
 from tests.support.stores import neighbour_of
-from tests.unit.consumers.test_decide import state_of
+from tests.unit.deletions.test_decide import state_of
 
 META = state_of(start(make("benign", "linear"))).meta
 SEALS = SealKeys([bytes(range(32))])

@@ -25,7 +25,7 @@ from engine.errors import FormatTooNew, LetheError
 from engine.store.state import Deferred
 from tests.families import make
 from tests.states import start
-from tests.unit.consumers.test_decide import state_of
+from tests.unit.deletions.test_decide import state_of
 
 STATE = state_of(start(make("benign", "linear")))
 CONFIG = STATE.meta.config
