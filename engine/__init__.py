@@ -1,16 +1,15 @@
 """Lethe's engine: the mathematics and the state of deletion. No Kafka, no command line.
 
-Where things are: `engine.objective` and `engine.fit` (the models), `engine.precompute` (factor
-and dual rows), `engine.downdate` (leaving k rows out), `engine.methods` (pru, exact, influence),
-`engine.stream` (a stream of deletions), `engine.error` and `engine.certificate` (how far we are
-from retraining), `engine.refresh` (the four sizes) and `engine.policy` (which one is due),
-`engine.store` (the state in Redis).
+`engine.models` has the classes to use alone, without servers. `engine.fit` goes from rows to a
+fitted model and its precomputation, `engine.deletion` leaves rows out, `engine.error` says how far
+that may be from retraining, `engine.refresh` makes it exact again, and `engine.store` keeps it all
+in Redis.
 """
 
-from engine.error import ErrorKind, PublishedError
+from engine.error.estimate import ErrorKind, PublishedError
 from engine.errors import LetheError
-from engine.model import LinearModel, LogisticModel
-from engine.policy import Limits, Size
+from engine.models import LinearModel, LogisticModel
+from engine.refresh.policy import Limits, Size
 from engine.result import DeletionResult
 
 __all__ = [

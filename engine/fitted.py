@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.classes import one_sided
-from engine.error import (
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, Stream, at_rest, begin, delete
+from engine.error.estimate import (
     SENTINELS,
     ErrorKind,
     PublishedError,
@@ -18,13 +19,19 @@ from engine.error import (
     believed_estimate,
     published_error,
 )
-from engine.factor import Factor
-from engine.membership import Membership
-from engine.methods import method_named
-from engine.objective import Objective, Rows
-from engine.precompute import Precomputation
-from engine.refresh import NewGeneration, adopt_polish, compact, complete, polish_snapshot, rebuild
-from engine.stream import Generation, Stream, at_rest, begin, delete
+from engine.fit.classes import one_sided
+from engine.fit.factor import Factor
+from engine.fit.objective import Objective, Rows
+from engine.fit.precompute import Precomputation
+from engine.refresh.kinds import (
+    NewGeneration,
+    adopt_polish,
+    compact,
+    complete,
+    polish_snapshot,
+    rebuild,
+)
+from engine.rows import Membership
 
 
 @dataclass(slots=True)
@@ -104,7 +111,8 @@ class Fitted:
         """Delete live rows by a step, and return the error.
 
         Another method than the last one first completes what that one had left. Cost that of
-        `engine.stream.delete`; O(n d) for a new sample once half of the old one is deleted.
+        `engine.deletion.stream.delete`; O(n d) for a new sample once half of the old one is
+        deleted.
         """
         members, stream = self.members, self.stream
         if self.method not in (None, method):

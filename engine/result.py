@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.error import PublishedError
-from engine.objective import Array
+from engine.error.estimate import PublishedError
+from engine.fit.objective import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
     .venv/bin/python scripts/crossover.py            # the tables of docs/guards.md
     .venv/bin/python scripts/crossover.py --sizes 250,1000
 
-Prints, as Markdown: the time per deletion against K, the constants that `engine.crossover` should
-have on this machine beside those that it has, and what the rule costs against fixed thresholds on
-several streams. One BLAS thread; takes about a minute on an idle machine.
+Prints, as Markdown: the time per deletion against K, the constants that `engine.deletion.crossover`
+should have on this machine beside those that it has, and what the rule costs against fixed
+thresholds on several streams. One BLAS thread; takes about a minute on an idle machine.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ import redis
 from threadpoolctl import threadpool_limits
 
 from consumers.service.embedded_valkey import EmbeddedValkey
-from engine import crossover
-from engine.compact import compacted_dual_rows, downdated_factor
-from engine.error import Sentinels, remainder_estimate
-from engine.factor import Factor, lower_triangle
-from engine.growing import GrowingRows
-from engine.methods import method_named
-from engine.objective import Kind, Objective, Rows
-from engine.policy import Limits
-from engine.precompute import precompute
-from engine.refresh import compact, polish_snapshot, rebuild
+from engine.deletion import crossover
+from engine.deletion.growing import GrowingRows
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, Stream, at_rest, begin, current_dual_rows, delete
+from engine.error.estimate import Sentinels, remainder_estimate
+from engine.fit.factor import Factor, lower_triangle
+from engine.fit.objective import Kind, Objective, Rows
+from engine.fit.precompute import precompute
+from engine.refresh.compact import compacted_dual_rows, downdated_factor
+from engine.refresh.kinds import compact, polish_snapshot, rebuild
+from engine.refresh.policy import Limits
 from engine.store import codec
 from engine.store.generation import Sampled
 from engine.store.keys import SHARDS, ModelKeys
 from engine.store.staging import stage_generation
-from engine.stream import Generation, Stream, at_rest, begin, current_dual_rows, delete
 
 REPEATS = 30
 _COUNTED = 60_000  # numbers of V: in a smaller one, calls cost more than numbers
@@ -318,7 +318,7 @@ def main() -> None:
             shapes = [(8 * d, d, K) for d in sizes if d <= 2000 for K in (d // 4, d)]
             fold = cost_of_folding(rng, shapes)
             store = cost_of_storing(rng, 8_000, 250)
-            print("\n| constant | here | in engine/crossover.py |\n|---|---|---|")
+            print("\n| constant | here | in engine/deletion/crossover.py |\n|---|---|---|")
             for name, here, used in (
                 ("seconds per number of V", v, crossover.SECONDS_PER_V),
                 ("seconds per multiplication", fold, crossover.SECONDS_PER_MULTIPLICATION),

@@ -27,7 +27,7 @@ from consumers.log.memory import MemoryLog
 from consumers.registration.register import Registrar
 from consumers.service.embedded_valkey import EmbeddedValkey
 from consumers.workers.deletion_worker import DeletionWorker
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.connection import Barrier, connect
 from engine.store.row_keys import RowKeys
 from engine.store.store import ModelStore

@@ -1,9 +1,10 @@
 """What the battery of tests/property/test_battery.py runs on: models, routes, and the observer.
 
-A *route* is a way to run a model: the raw stream of `engine.stream`, or the library's classes. An
-*observer* sees which rows were deleted and which refreshes were made, and says by oracles alone
-what must be published. It takes three points from the engine, as a reader of the paper would:
-theta_b, theta_r and the anchor; each is checked when it appears (`test_battery.check_refresh`).
+A *route* is a way to run a model: the raw stream of `engine.deletion.stream`, or the library's
+classes. An *observer* sees which rows were deleted and which refreshes were made, and says by
+oracles alone what must be published. It takes three points from the engine, as a reader of the
+paper would: theta_b, theta_r and the anchor; each is checked when it appears
+(`test_battery.check_refresh`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Protocol
 import numpy as np
 
 from engine import LinearModel, LogisticModel, Size
-from engine.error import PublishedError, Sentinels, published_error
-from engine.factor import Factor
-from engine.methods import method_named
-from engine.objective import Rows
-from engine.policy import Limits
-from engine.refresh import adopt_polish, compact, complete, polish_snapshot, rebuild
-from engine.stream import Generation, Stream, delete
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, Stream, delete
+from engine.error.estimate import PublishedError, Sentinels, published_error
+from engine.fit.factor import Factor
+from engine.fit.objective import Rows
+from engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
+from engine.refresh.policy import Limits
 from tests.families import Array, Index, make_any, remodelled
 from tests.oracles import (
     Wide,
@@ -91,7 +92,7 @@ class Route(Protocol):
 
 
 class RawStream:
-    """`engine.stream` and `engine.refresh` themselves."""
+    """`engine.deletion.stream` and `engine.refresh.kinds` themselves."""
 
     def __init__(self, started: Started) -> None:
         self.generation: Generation = started.generation

@@ -14,7 +14,7 @@ import numpy as np
 from consumers.contract import cloudevents, topics, version_chain
 from consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Parameters, Version
 from consumers.log.base import Log, Message
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.codec import pack
 from engine.store.head import ErrorRecord, ModelConfig
 from engine.store.keys import ModelKeys

@@ -20,7 +20,7 @@ from consumers.contract import version_chain
 from consumers.contract.events import Parameters, Version
 from consumers.registration.table.reader import Columns, read_table
 from engine.errors import InvalidData, NotConverged
-from engine.objective import Array, Kind, Objective, Rows, norm, ridge_penalty, with_intercept
+from engine.fit.objective import Array, Kind, Objective, Rows, norm, ridge_penalty, with_intercept
 
 _NAME = "bound"
 

@@ -1,10 +1,10 @@
 """An independent check: refit on the live rows by other code, and compare with what is published.
 
-Nothing of `engine.fit` or `engine.objective` is used for the oracle. Linear models: QR of the
-augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X. Logistic models:
-``scipy.optimize.minimize`` with loss, gradient and Hessian written here. Both end with Newton
-steps whose gradient is summed in extended precision; the last step is how far the oracle itself
-may be off, and it is added to the tolerance.
+Nothing of `engine.fit.fit` or `engine.fit.objective` is used for the oracle. Linear models: QR of
+the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X. Logistic models:
+``scipy.optimize.minimize`` with loss, gradient and Hessian written here. Both end with Newton steps
+whose gradient is summed in extended precision; the last step is how far the oracle itself may be
+off, and it is added to the tolerance.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from scipy.special import expit, log_expit
 
 from consumers.subscriber.published import published
 from consumers.versions.certificates import certificate_of
-from engine.blocks import outputs
-from engine.blockwise import precompute_blocks, rows_of, together
 from engine.errors import CommitConflict, NotConverged
-from engine.objective import Array, Kind, Objective, Rows, norm
-from engine.precompute import certify_afresh
+from engine.fit.blocks import outputs
+from engine.fit.objective import Array, Kind, Objective, Rows, norm
+from engine.fit.precompute import certify_afresh
+from engine.refresh.blockwise import precompute_blocks, rows_of, together
 from engine.store.head import ErrorRecord
 from engine.store.snapshot import take_snapshot
 from engine.store.state import ModelState

@@ -21,7 +21,7 @@ from consumers.contract.events import Parameters
 from consumers.service.connect import open_runtime
 from consumers.subscriber.published import published
 from engine.errors import InvalidData
-from engine.objective import Array
+from engine.fit.objective import Array
 
 Tensors = dict[str, Array]
 

@@ -21,7 +21,7 @@ from consumers.service.connect import Runtime, open_runtime
 from consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
 from consumers.workers.drained import lags
 from engine.errors import InvalidData, RefreshFailed, Unavailable
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.jobs import JobResult, read_refusal, read_result
 from engine.store.rewrite import rewrite_append_only_file
 from engine.store.state import ModelState

@@ -25,9 +25,9 @@ from consumers.registration.register import Registered
 from consumers.registration.table.reader import Columns, TableRead, read_table
 from consumers.service.connect import open_runtime
 from consumers.versions.certificates import certificate_of, check_terms
-from engine.certified import Terms
+from engine.error.certified import Terms
 from engine.errors import InvalidData
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.head import LimitsRecord, ModelConfig
 
 

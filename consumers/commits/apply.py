@@ -10,8 +10,9 @@ import numpy as np
 
 from consumers.commits.commit import Commit, CommitKind, Sealed
 from consumers.commits.packed import pack
+from engine.deletion.stream import Stream
 from engine.errors import CorruptState
-from engine.objective import Array
+from engine.fit.objective import Array
 from engine.store import codec, staging
 from engine.store.apply import ArraysChange, Change, Swap
 from engine.store.generation import THETAS, theta_of
@@ -19,7 +20,6 @@ from engine.store.head import FORMAT, Meta, meta_json
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
-from engine.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

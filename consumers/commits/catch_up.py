@@ -1,8 +1,8 @@
 """V and Q of commits that are read from the log: the store computes them again from its own rows.
 
-The state is a function of the *set* of rows that were left out (`engine.stream`), so the steps come
-to the same arrays, up to rounding. What is published is never computed again: thetas, errors and
-receipts are the commit's.
+The state is a function of the *set* of rows that were left out (`engine.deletion.stream`), so the
+steps come to the same arrays, up to rounding. What is published is never computed again: thetas,
+errors and receipts are the commit's.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 
 from consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
 from consumers.commits.commit import Commit
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, Stream, delete
 from engine.errors import IllConditioned
-from engine.methods import method_named
-from engine.objective import Rows
+from engine.fit.objective import Rows
 from engine.store import codec
 from engine.store.head import Meta, with_meta
 from engine.store.staged import read_live
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
-from engine.stream import Generation, Stream, delete
 
 
 def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Stream | None:

@@ -26,7 +26,7 @@ from consumers.contract.events import (
     Version,
 )
 from consumers.log.base import Message
-from engine.objective import Array
+from engine.fit.objective import Array
 from engine.store.head import ModelConfig
 from engine.store.keys import ModelKeys
 from engine.store.shown import read_shown

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
 from engine.store.reading import Texts, parse_json
 from engine.store.receipt_log import Hash, LogHead

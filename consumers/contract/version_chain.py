@@ -25,7 +25,7 @@ import rfc8785
 
 from consumers.contract.events import Parameters, Version
 from engine.errors import BrokenChain
-from engine.objective import Array
+from engine.fit.objective import Array
 from engine.store.codec import pack
 
 GENESIS = ""

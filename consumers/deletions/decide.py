@@ -18,15 +18,15 @@ from consumers.deletions.validate import Refused, Valid
 from consumers.log.base import Record
 from consumers.refresh.lost_rows import DATA_LOST
 from consumers.versions.certificates import fits
-from engine.certified import Ledger, after_deletion
-from engine.classes import class_counts
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Stream, at_rest, delete
+from engine.error.certified import Ledger, after_deletion
 from engine.errors import IllConditioned
-from engine.methods import method_named
-from engine.objective import Array, Rows
+from engine.fit.classes import class_counts
+from engine.fit.objective import Array, Rows
 from engine.store import codec
 from engine.store.state import Deferred, ModelState
 from engine.store.store import Lookup
-from engine.stream import Stream, at_rest, delete
 
 _WAITS = "its rows wait for a rebuild already"
 _LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"

@@ -171,7 +171,7 @@ def _after(
     stream = batch.stream
     if not all(
         np.isfinite(theta).all() for theta in (stream.theta_exact, stream.published)
-    ):  # the last gate before the commit: engine.downdate has checked on compute
+    ):  # the last gate before the commit: engine.deletion.downdate has checked on compute
         raise AssertionError(f"model {before.model_id!r}: a step is not finite")
     changed = with_meta(
         meta,

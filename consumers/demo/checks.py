@@ -10,7 +10,7 @@ from consumers.contract.events import Receipt, Version
 from consumers.contract.version_chain import check_parameters, check_version, theta_of
 from consumers.demo.outcome import Observed, Outcome
 from engine.errors import BrokenChain
-from engine.policy import Size
+from engine.refresh.policy import Size
 
 WANTED_SIZES = (Size.COMPLETE, Size.POLISH, Size.REBUILD)
 

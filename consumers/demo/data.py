@@ -1,6 +1,6 @@
 """The demo's two data sets, which come with scikit-learn, and how their models are registered.
 
-Budgets and limits are small, so that the policy of `engine.policy` comes to every size of
+Budgets and limits are small, so that the policy of `engine.refresh.policy` comes to every size of
 refresh within fifty rows; nothing else is set up for it, and nobody orders a size.
 
 Both have one row a patient. So that a request by subject has something to do, neighbouring rows
@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from consumers.registration.register import TrainingData
-from engine.objective import Array, Kind
+from engine.fit.objective import Array, Kind
 from engine.store.head import LimitsRecord, ModelConfig
 
 SEED = 20_21

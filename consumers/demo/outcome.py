@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from consumers.contract.events import Parameters, Version
 from consumers.demo.scenario import Request
 from consumers.demo.subscriber import SeenDeadLetter, SeenReceipt
-from engine.objective import Array
+from engine.fit.objective import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from consumers.demo.checks import Check
 from consumers.demo.outcome import Observed, Outcome
-from engine.policy import Size
+from engine.refresh.policy import Size
 
 _FAILURES = 5
 """Failures printed of a check; the JSON document has all."""

@@ -19,14 +19,15 @@ from consumers.service.progress import Progress, unseen
 from consumers.service.steps import AtStep, Step, unwatched
 from consumers.versions.certificates import first_ledger, polished_enough, renoised
 from consumers.versions.refresh_schedule import choose_size, in_turn
-from engine.blockwise import audit_blocks
-from engine.certified import FAR_UNDER, Ledger, Reference, measure_polished
-from engine.classes import class_counts, one_sided
-from engine.error import sample_sentinels, scale
+from engine.deletion.stream import Generation
+from engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
+from engine.error.estimate import sample_sentinels, scale
 from engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
-from engine.objective import Array, Objective, Rows
-from engine.policy import Choice, Size
-from engine.refresh import NewGeneration, compact, polish_snapshot, rebuild
+from engine.fit.classes import class_counts, one_sided
+from engine.fit.objective import Array, Objective, Rows
+from engine.refresh.blockwise import audit_blocks
+from engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
+from engine.refresh.policy import Choice, Size
 from engine.store import staging
 from engine.store.generation import Sampled
 from engine.store.head import Status
@@ -36,7 +37,6 @@ from engine.store.snapshot import Snapshot, load_factor, take_snapshot
 from engine.store.staged import Staged, catch_up, stream_fields
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
-from engine.stream import Generation
 
 CATCH_UP_LIMIT = 64
 """Rows that a result may leave to the deletion worker to catch up with."""

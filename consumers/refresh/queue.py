@@ -21,7 +21,7 @@ from consumers.service.logs import Logger
 from consumers.service.metrics import Metrics
 from consumers.versions.refresh_schedule import choose_size
 from engine.errors import Unavailable, UnknownModel
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.jobs import read_pace, write_pace, write_refusal
 from engine.store.state import ModelState
 from engine.store.store import ModelStore

@@ -16,7 +16,7 @@ from consumers.refresh.transition import (
 )
 from consumers.versions.transition import Origin, Transition
 from engine.errors import IllConditioned, Uncertified
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.jobs import JobResult, read_result
 from engine.store.keys import GenerationKeys
 from engine.store.staged import CaughtUp, catch_up, read_staged

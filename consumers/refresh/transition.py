@@ -26,15 +26,15 @@ from consumers.versions.transition import (
     with_receipts,
     without_rows,
 )
-from engine.certified import after_polish
-from engine.policy import Size
-from engine.refresh import Polished, adopt_polish, complete, concurrent_remainder
+from engine.deletion.stream import Stream
+from engine.error.certified import after_polish
+from engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
+from engine.refresh.policy import Size
 from engine.store import codec
 from engine.store.head import CertificateRecord, Meta, with_meta
 from engine.store.jobs import JobResult
 from engine.store.staged import CaughtUp
 from engine.store.state import STAGED, Deferred, ModelState
-from engine.stream import Stream
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:

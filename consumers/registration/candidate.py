@@ -17,19 +17,19 @@ from consumers.registration.error_budget import check_fit
 from consumers.service.progress import Progress
 from consumers.versions.certificates import check_first, first_ledger, noisy
 from consumers.versions.transition import scalars_of
-from engine.blockwise import precompute_blocks
-from engine.classes import class_counts, one_sided
-from engine.error import sample_sentinels
+from engine.deletion.stream import Stream, begin
+from engine.error.estimate import sample_sentinels
 from engine.errors import InvalidData
-from engine.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
-from engine.precompute import Precomputation
+from engine.fit.classes import class_counts, one_sided
+from engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
+from engine.fit.precompute import Precomputation
+from engine.refresh.blockwise import precompute_blocks
 from engine.store import staging
 from engine.store.generation import Sampled
 from engine.store.head import ErrorRecord, Meta, ModelConfig, Status, with_meta
 from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
 from engine.store.state import STAGED, Head, ModelState
 from engine.store.store import ModelStore
-from engine.stream import Stream, begin
 
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
 """Bytes of column names, as JSON: theta may be left out of an event, names may not, and what else
@@ -51,7 +51,7 @@ class TrainingData:
     subjects
         Subject id to row ids; empty without a subject column.
     class_names
-        Of a logistic model's classes, unless these are 0 and 1 (`engine.classes.encoded`).
+        Of a logistic model's classes, unless these are 0 and 1 (`engine.fit.classes.encoded`).
     """
 
     ids: tuple[str, ...]

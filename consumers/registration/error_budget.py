@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from engine.deletion.stream import Generation, Stream
 from engine.errors import InvalidData
-from engine.policy import Facts, facts_of
+from engine.refresh.policy import Facts, facts_of
 from engine.store.head import ModelConfig
-from engine.stream import Generation, Stream
 
 _ADVICE = "bring the features to a similar scale, raise the ridge, or raise the error budget"
 

@@ -47,6 +47,7 @@ from consumers.versions.transition import (
     scalars_of,
     with_receipts,
 )
+from engine.deletion.stream import at_rest
 from engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from engine.store import staging
 from engine.store.generation import thetas_of
@@ -57,7 +58,6 @@ from engine.store.predecessor import Members, Predecessor, read_members, read_pr
 from engine.store.staged import Staged as StagedGeneration, catch_up
 from engine.store.state import Deferred, Head, ModelState
 from engine.store.store import ModelStore, unknown
-from engine.stream import at_rest
 
 _COMMIT_TRIES = 50  # each round catches up with what was deleted meanwhile
 _WAY_OUT = (LogGap, StoreTooOld, CorruptState)

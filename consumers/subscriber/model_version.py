@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from consumers.contract.events import Version
-from engine.classes import probabilities
 from engine.errors import InvalidData
-from engine.objective import Array
+from engine.fit.classes import probabilities
+from engine.fit.objective import Array
 from engine.store.head import ErrorRecord
 
 

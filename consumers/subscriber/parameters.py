@@ -23,7 +23,7 @@ from consumers.log.base import Partition, Reader, Record
 from consumers.subscriber.history import is_signed, read_object
 from consumers.subscriber.model_version import ModelVersion
 from engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
-from engine.objective import Array
+from engine.fit.objective import Array
 from engine.store.codec import unpack
 from engine.store.connection import reachable
 from engine.store.head import parse_config

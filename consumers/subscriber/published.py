@@ -6,7 +6,7 @@ from consumers.commits.publish import parameters_event
 from consumers.contract import version_chain
 from consumers.contract.events import Parameters, Version
 from engine.errors import CorruptState
-from engine.objective import Array
+from engine.fit.objective import Array
 from engine.store.state import ModelState
 from engine.store.store import ModelStore
 

@@ -1,13 +1,15 @@
 """Certified removal in the pipeline: what is asked for, what is spent, and what is published.
 
-The mathematics is in `engine.certified`; what is certified and what is not, in docs/certified.md.
+The mathematics is in `engine.error.certified`; what is certified and what is not, in
+docs/certified.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.certified import (
+from engine.deletion.stream import Generation, Stream
+from engine.error.certified import (
     REFRESH_AT,
     Ledger,
     Reference,
@@ -16,13 +18,12 @@ from engine.certified import (
     with_fresh_noise,
 )
 from engine.errors import InvalidData, Uncertified
-from engine.objective import Kind, Objective, Rows
-from engine.policy import Choice, Size
-from engine.precompute import Precomputation
-from engine.refresh import NewGeneration
+from engine.fit.objective import Kind, Objective, Rows
+from engine.fit.precompute import Precomputation
+from engine.refresh.kinds import NewGeneration
+from engine.refresh.policy import Choice, Size
 from engine.store.head import CertificateRecord, ModelConfig
 from engine.store.state import ModelState
-from engine.stream import Generation, Stream
 
 
 def check_terms(config: ModelConfig) -> None:

@@ -13,9 +13,9 @@ from datetime import datetime
 
 from consumers.contract.events import RefreshRequested
 from consumers.versions.certificates import making_room, part_spent
-from engine.certified import REFRESH_AT
-from engine.error import believed_estimate
-from engine.policy import Choice, Facts, Size, choose, facts_of, used_up
+from engine.error.certified import REFRESH_AT
+from engine.error.estimate import believed_estimate
+from engine.refresh.policy import Choice, Facts, Size, choose, facts_of, used_up
 from engine.store.head import Failures, Meta, PendingJob
 from engine.store.staging import TIME_TO_LIVE
 from engine.store.state import Deferred, ModelState

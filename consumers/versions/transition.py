@@ -22,13 +22,13 @@ from consumers.contract.events import (
 )
 from consumers.versions.certificates import certificate_of
 from consumers.versions.refresh_schedule import order_refresh
-from engine.error import ErrorKind, PublishedError, Sentinels, published_error
+from engine.deletion.stream import Stream, at_rest
+from engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
 from engine.merkle import leaf_hash
 from engine.store.generation import empty_generation, thetas_of
 from engine.store.head import CertificateRecord, ErrorRecord, with_meta
 from engine.store.receipt_log import ReceiptLog
 from engine.store.state import STAGED, ModelState
-from engine.stream import Stream, at_rest
 
 
 @dataclass(frozen=True, slots=True)

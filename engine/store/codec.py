@@ -4,7 +4,7 @@ Arrays are raw little-endian float64, row major. A row record is
 
     codec (1 byte) | incarnation (uint32) | weight (float64) | x (d) | y (m) | w (h d), float64
 
-with h blocks (`engine.blocks`): 1, or the number of classes if there are more than two.
+with h blocks (`engine.fit.blocks`): 1, or the number of classes if there are more than two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import CorruptState
-from engine.objective import Array
+from engine.fit.objective import Array
 
 DENSE = 1
 """The only row codec so far."""

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.error import Sentinels
+from engine.deletion.growing import GrowingRows
+from engine.deletion.stream import Generation, Stream
+from engine.error.estimate import Sentinels
 from engine.errors import CorruptState
-from engine.growing import GrowingRows
-from engine.objective import Array, Objective
-from engine.precompute import SAFE
+from engine.fit.objective import Array, Objective
+from engine.fit.precompute import SAFE
 from engine.store import codec
 from engine.store.head import Meta, ModelConfig
 from engine.store.reading import document
-from engine.stream import Generation, Stream
 
 
 class Sampled(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.certified import Ledger, Terms
-from engine.error import over_budget
+from engine.error.certified import Ledger, Terms
+from engine.error.estimate import over_budget
 from engine.errors import CorruptState, FormatTooNew, FormatTooOld
-from engine.objective import Kind
-from engine.policy import Limits
+from engine.fit.objective import Kind
+from engine.refresh.policy import Limits
 from engine.store.reading import MAX_DIGITS, Count, Counts, Texts, checked, document, record
 from engine.store.receipt_log import ReceiptLog
 
@@ -83,7 +83,7 @@ class Failures(_Stored):
 
 
 class LimitsRecord(_Stored):
-    """`engine.policy.Limits` as it is stored; None means the default."""
+    """`engine.refresh.policy.Limits` as it is stored; None means the default."""
 
     far_under: float | None = None
     fraction_of_d: float | None = None
@@ -125,7 +125,7 @@ class ModelConfig(_Stored):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks: outputs that share one Hessian (`engine.blocks`)."""
+        """Number of blocks: outputs that share one Hessian (`engine.fit.blocks`)."""
         return 1 if self.kind is Kind.LINEAR else self.m
 
 

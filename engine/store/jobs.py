@@ -12,10 +12,10 @@ from typing import Any
 import redis
 from pydantic import BaseModel, ConfigDict
 
-from engine.certified import Ledger, Reference
+from engine.error.certified import Ledger, Reference
 from engine.errors import CorruptState
-from engine.objective import Array
-from engine.policy import Size
+from engine.fit.objective import Array
+from engine.refresh.policy import Size
 from engine.store import codec
 from engine.store.connection import Fields, reachable, text
 from engine.store.head import Status
@@ -42,7 +42,7 @@ class JobResult(BaseModel):
     certified, left
         Bound of what is left, and what is left where there is no bound.
     residual, refuted
-        As `engine.refresh.Polished` has them (polish).
+        As `engine.refresh.kinds.Polished` has them (polish).
     rows, class_counts
         Rows of the new generation at the seal (compact and rebuild).
     staged_key, staged_mark

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.error import SENTINELS, Sentinels, choose_sentinels, possible_parts
-from engine.objective import Kind, Rows
+from engine.error.estimate import SENTINELS, Sentinels, choose_sentinels, possible_parts
+from engine.fit.objective import Kind, Rows
 from engine.store.connection import reachable, text
 from engine.store.generation import Sampled
 from engine.store.keys import SHARDS

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 from engine.errors import CorruptState
-from engine.objective import Array
+from engine.fit.objective import Array
 from engine.store import codec
 from engine.store.generation import theta_of
 from engine.store.head import ModelConfig, check_format, parse_config

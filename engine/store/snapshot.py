@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import CorruptState
-from engine.factor import Factor
-from engine.objective import Array, Rows
+from engine.fit.factor import Factor
+from engine.fit.objective import Array, Rows
 from engine.store import codec
 from engine.store.connection import reachable, text
 from engine.store.state import ModelState

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from engine.certified import Ledger, after_deletion
-from engine.classes import class_counts
-from engine.error import Sentinels
+from engine.deletion.growing import GrowingRows
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Deletion, Generation, Stream, delete
+from engine.error.certified import Ledger, after_deletion
+from engine.error.estimate import Sentinels
 from engine.errors import CorruptState
-from engine.growing import GrowingRows
-from engine.methods import method_named
-from engine.objective import Array, Kind, Rows
+from engine.fit.classes import class_counts
+from engine.fit.objective import Array, Kind, Rows
 from engine.store import codec
 from engine.store.connection import reachable
 from engine.store.generation import THETAS, read_fixed, read_stream
@@ -19,7 +20,6 @@ from engine.store.head import Meta
 from engine.store.jobs import JobResult
 from engine.store.keys import GenerationKeys
 from engine.store.store import ModelStore
-from engine.stream import Deletion, Generation, Stream, delete
 
 _SCALARS = frozenset(("v_trace", "residual", "carried", "completions", "least_pivot"))
 

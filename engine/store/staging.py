@@ -16,7 +16,8 @@ from typing import Any
 
 import redis
 
-from engine.objective import Array, Rows
+from engine.deletion.stream import Generation, Stream
+from engine.fit.objective import Array, Rows
 from engine.store import codec
 from engine.store.connection import Fields, reachable, text
 from engine.store.generation import Sampled, generation_info
@@ -24,7 +25,6 @@ from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
 from engine.store.reading import integer
 from engine.store.row_keys import RowKeys
 from engine.store.store import CHUNK
-from engine.stream import Generation, Stream
 
 TIME_TO_LIVE = 6 * 3600
 """Seconds: longer than any rebuild, and within the erasure deadline of the promises."""

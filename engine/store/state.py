@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from engine.error import Sentinels
+from engine.deletion.stream import Generation, Stream
+from engine.error.estimate import Sentinels
 from engine.errors import CorruptState
 from engine.store.head import Meta
 from engine.store.keys import GenerationKeys, ModelKeys
 from engine.store.reading import Texts, integer, record, words
-from engine.stream import Generation, Stream
 
 STAGED = "staged"
 """Id of arrays that are there and not live yet: the commit that makes them live gives them one."""

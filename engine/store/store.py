@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import redis
 
-from engine.error import Sentinels
+from engine.error.estimate import Sentinels
 from engine.errors import CorruptState, StoreUnavailable, UnknownModel
-from engine.objective import Kind, Rows
+from engine.fit.objective import Kind, Rows
 from engine.store import codec
 from engine.store.apply import APPLY, Applied, Change
 from engine.store.connection import Barrier, reachable, surface_breaks, text

@@ -27,7 +27,7 @@ from consumers.registration.register import Registrar
 from consumers.service.embedded_valkey import EmbeddedValkey
 from consumers.service.logs import configure_logging
 from consumers.workers.deletion_worker import DeletionWorker
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.connection import NoBarrier, connect
 from engine.store.partition import COMMIT_PARTITIONS
 from engine.store.store import ModelStore

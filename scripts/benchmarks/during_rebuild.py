@@ -22,7 +22,7 @@ from benchmarks.worker import Job
 from consumers.contract import topics
 from consumers.contract.events import RefreshRequested
 from consumers.log.base import Message
-from engine.policy import Size
+from engine.refresh.policy import Size
 
 SECTION = "during rebuild"
 _LIMIT_SECONDS = 300.0

@@ -18,7 +18,7 @@ from benchmarks.pipeline import pipeline
 from benchmarks.records import Record, Setting, derived, measured
 from benchmarks.worker import Job
 from consumers.contract.signatures import TrustedKeys, new_key_file
-from engine.objective import Kind
+from engine.fit.objective import Kind
 
 SECTION = "evidence"
 ROLES = ("evidence", "plain")

@@ -18,8 +18,8 @@ import consumers.deletions.batch_processor
 import consumers.versions.refresh_schedule
 import consumers.versions.transition
 from consumers.deletions.decide import Accepted, Batch, Decision
-from engine.error import ErrorKind, PublishedError
-from engine.objective import Array
+from engine.error.estimate import ErrorKind, PublishedError
+from engine.fit.objective import Array
 from engine.store.state import ModelState
 from engine.store.store import Lookup
 

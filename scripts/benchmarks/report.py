@@ -13,8 +13,9 @@ FORMAT = 1
 
 _NOTES: Mapping[str, str] = {
     "step": (
-        "`engine.stream.delete` alone. K rows were deleted in the generation before. The slope is "
-        "that of log time over log d for d > K; from d = 1000 on, fixed costs hide it less."
+        "`engine.deletion.stream.delete` alone. K rows were deleted in the generation before. The "
+        "slope is that of log time over log d for d > K; from d = 1000 on, fixed costs hide it "
+        "less."
     ),
     "end to end": (
         "One request of k rows at a time (closed loop), the pipelines taking turns in one run: "

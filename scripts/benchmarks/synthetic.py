@@ -9,7 +9,7 @@ import numpy as np
 
 import consumers.registration.candidate
 from consumers.registration.register import Registrar, TrainingData
-from engine.objective import Array, Kind
+from engine.fit.objective import Array, Kind
 from engine.store.head import ModelConfig
 
 RIDGE = 1.0

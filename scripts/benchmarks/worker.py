@@ -29,7 +29,7 @@ from consumers.service.metrics import Metrics
 from consumers.service.settings import Settings
 from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.workers.refresh_worker import RefreshWorker
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.partition import COMMIT_PARTITIONS
 
 

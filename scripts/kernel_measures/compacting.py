@@ -1,8 +1,8 @@
 """Section ``compact``: what V costs as it grows, and what folding it away costs.
 
 The arithmetic alone, no store: the deletion of k rows with K in V, a compact of n live rows, and
-a rebuild. `engine.crossover` decides by constants that ``scripts/crossover.py`` measures, the
-store's part included.
+a rebuild. `engine.deletion.crossover` decides by constants that ``scripts/crossover.py`` measures,
+the store's part included.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from engine.methods import method_named
-from engine.objective import Kind, Objective
-from engine.precompute import precompute
-from engine.refresh import compact
-from engine.stream import begin, delete
+from engine.deletion.methods import method_named
+from engine.deletion.stream import begin, delete
+from engine.fit.objective import Kind, Objective
+from engine.fit.precompute import precompute
+from engine.refresh.kinds import compact
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.deletions import Deletion, renew_all
 from kernel_measures.figures import Figure, timed

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.growing import GrowingRows
-from engine.methods import method_named
-from engine.objective import Array, Rows
-from engine.stream import Generation, Stream, delete
+from engine.deletion.growing import GrowingRows
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, Stream, delete
+from engine.fit.objective import Array, Rows
 
 
 class Deletion:
-    """`engine.stream.delete` of the same rows from the same stream."""
+    """`engine.deletion.stream.delete` of the same rows from the same stream."""
 
     def __init__(
         self, generation: Generation, stream: Stream, rows: Rows, W: Array, method: str

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from reproduction import ours, published
 
-from engine.downdate import leave_out
-from engine.objective import Array
+from engine.deletion.downdate import leave_out
+from engine.fit.objective import Array
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.figures import Figure, Goal, timed
 

@@ -16,8 +16,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import numpy as np  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from engine.objective import Kind, Objective  # noqa: E402
-from engine.precompute import precompute  # noqa: E402
+from engine.fit.objective import Kind, Objective  # noqa: E402
+from engine.fit.precompute import precompute  # noqa: E402
 from kernel_measures.rebuilding import synthetic  # noqa: E402
 
 

@@ -1,8 +1,8 @@
 """Section ``one row``: what most requests ask for, beside its kernel and the kernel's BLAS calls.
 
-A linear model of one output. The kernel is `engine.downdate.leave_out`, as in ``leave out``. It
-cannot do with less than a scalar product (the leverage) and two multiples of the dual row (the
-step, the row of V): SciPy's ddot, daxpy and dscal. What these give are new arrays, so that the
+A linear model of one output. The kernel is `engine.deletion.downdate.leave_out`, as in ``leave
+out``. It cannot do with less than a scalar product (the leverage) and two multiples of the dual row
+(the step, the row of V): SciPy's ddot, daxpy and dscal. What these give are new arrays, so that the
 calls write to copies; without the copies they are shown beside it.
 
 The precomputation is synthetic, as in `kernel_measures.leave_out`. Each round has another row, in
@@ -19,11 +19,11 @@ from functools import partial
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dscal
 
-from engine.downdate import leave_out
-from engine.error import Sentinels, published_error
-from engine.methods import method_named
-from engine.objective import Kind, Objective, Rows
-from engine.stream import Generation, Stream, at_rest, delete
+from engine.deletion.downdate import leave_out
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, Stream, at_rest, delete
+from engine.error.estimate import Sentinels, published_error
+from engine.fit.objective import Kind, Objective, Rows
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.deletions import Deletion
 from kernel_measures.figures import Figure, Goal, timed

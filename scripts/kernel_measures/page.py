@@ -13,29 +13,30 @@ FORMAT = 1
 
 _NOTES: Mapping[str, str] = {
     "leave out": (
-        "k rows drawn anew for each sample out of n = 10 d, all methods in turns, each right after "
-        "an untimed call of itself on the rows drawn before. Inside each "
-        "timer: reading the rows, their errors, the step, the new theta; of the exact method the "
-        "gate and the rows of V too. Not inside: what each method has precomputed (dual rows; "
-        "the rows of the hat matrix; the inverse Hessian). `its kernel alone` is "
-        "`engine.downdate.leave_out`, rows and errors given. The PRU by the Gram matrix is the "
-        "least work for a projection; it fails on dependent rows, so the product does not use "
-        "it: at that least the projection costs about what the exact step does. For one row the "
-        "engine's PRU needs no factor either, and the exact step is less than twice as fast. "
+        "k rows drawn anew for each sample out of n = 10 d, all methods in turns, each right "
+        "after an untimed call of itself on the rows drawn before. Inside each timer: reading the "
+        "rows, their errors, the step, the new theta; of the exact method the gate and the rows "
+        "of V too. Not inside: what each method has precomputed (dual rows; the rows of the hat "
+        "matrix; the inverse Hessian). `its kernel alone` is "
+        "`engine.deletion.downdate.leave_out`, rows and errors given. The PRU by the Gram matrix "
+        "is the least work for a projection; it fails on dependent rows, so the product does not "
+        "use it: at that least the projection costs about what the exact step does. For one row "
+        "the engine's PRU needs no factor either, and the exact step is less than twice as fast. "
         "Functions: `scripts/reproduction/ours.py` and `scripts/reproduction/published.py`."
     ),
     "one row": (
         "A linear model of one output, one row drawn anew for each sample. `kernel` is "
-        "`engine.downdate.leave_out`, row, dual row and error given; `BLAS calls` are the three "
-        "that it cannot do without (SciPy's ddot, dscal and daxpy), with the two copies that "
-        "their results are; `in place`, without the copies. The methods are "
-        "`engine.stream.delete` with K rows deleted before, all in: errors, gate, the row of V, "
-        "what is published, and what rounding adds to the bound, which alone takes seven more "
-        "passes over vectors of d numbers. `its error` is `engine.error.published_error`."
+        "`engine.deletion.downdate.leave_out`, row, dual row and error given; `BLAS calls` are "
+        "the three that it cannot do without (SciPy's ddot, dscal and daxpy), with the two copies "
+        "that their results are; `in place`, without the copies. The methods are "
+        "`engine.deletion.stream.delete` with K rows deleted before, all in: errors, gate, the "
+        "row of V, what is published, and what rounding adds to the bound, which alone takes "
+        "seven more passes over vectors of d numbers. `its error` is "
+        "`engine.error.estimate.published_error`."
     ),
     "cost against d": (
-        "`engine.stream.delete` of k rows, the first of a generation. The slope is that of log "
-        "time over log d."
+        "`engine.deletion.stream.delete` of k rows, the first of a generation. The slope is that "
+        "of log time over log d."
     ),
     "cost against n": (
         "Rows and dual rows in memory-mapped files whose pages were all touched before; the "
@@ -60,7 +61,7 @@ _NOTES: Mapping[str, str] = {
     "compact": (
         "What a deletion costs with K rows in V, what folding V away costs (arithmetic only: a "
         "compact writes the live rows to the store besides), and what a rebuild costs. See "
-        "`engine/crossover.py`."
+        "`engine/deletion/crossover.py`."
     ),
 }
 

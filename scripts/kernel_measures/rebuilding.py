@@ -27,9 +27,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.fit import fit
-from engine.objective import Array, Kind, Objective, Rows
-from engine.precompute import precompute
+from engine.fit.fit import fit
+from engine.fit.objective import Array, Kind, Objective, Rows
+from engine.fit.precompute import precompute
 from kernel_measures.clock import in_turns
 from kernel_measures.figures import Figure, Goal, timed
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.factor import factorise
-from engine.methods import method_named
-from engine.objective import Array, Kind, Objective, Rows
-from engine.precompute import dual_rows
-from engine.stream import Generation, at_rest, delete
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, at_rest, delete
+from engine.fit.factor import factorise
+from engine.fit.objective import Array, Kind, Objective, Rows
+from engine.fit.precompute import dual_rows
 from kernel_measures.clock import in_turns
 from kernel_measures.figures import Figure, Goal, timed
 

@@ -1,8 +1,8 @@
 """Section ``cost against d``: the product's deletion step, and its slope in d.
 
-`engine.stream.delete` of k rows of a fresh generation, methods exact and PRU. The precomputation
-is synthetic as in `kernel_measures.leave_out`. Rows stay the same, so that they are in the
-caches wherever these can hold them.
+`engine.deletion.stream.delete` of k rows of a fresh generation, methods exact and PRU. The
+precomputation is synthetic as in `kernel_measures.leave_out`. Rows stay the same, so that they are
+in the caches wherever these can hold them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from engine.objective import Kind, Objective, Rows
-from engine.stream import Generation, at_rest
+from engine.deletion.stream import Generation, at_rest
+from engine.fit.objective import Kind, Objective, Rows
 from kernel_measures.clock import in_turns
 from kernel_measures.deletions import Deletion, renew_all
 from kernel_measures.figures import Figure, Goal, slope, timed

@@ -2,8 +2,8 @@
 
 One trial gives both tables: the feature injection test and the L2 metric are taken on the same
 data and the same fits. Everything is from scratch but the product's own columns: the PRU and the
-exact step from dual rows (`engine.downdate.leave_out`), and that step polished (`engine.polish`,
-what a refresh publishes).
+exact step from dual rows (`engine.deletion.downdate.leave_out`), and that step polished
+(`engine.refresh.polish`, what a refresh publishes).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from engine.downdate import leave_out
-from engine.factor import factorise
-from engine.methods import ProjectiveResidualUpdate
-from engine.methods.method import Step
-from engine.objective import Kind, Objective, Rows, ridge_penalty
-from engine.polish import polish
-from engine.precompute import dual_rows
+from engine.deletion.downdate import leave_out
+from engine.deletion.methods import ProjectiveResidualUpdate
+from engine.deletion.methods.method import Step
+from engine.fit.factor import factorise
+from engine.fit.objective import Kind, Objective, Rows, ridge_penalty
+from engine.fit.precompute import dual_rows
+from engine.refresh.polish import polish
 from reproduction.data import (
     Data,
     gaussian_rows,

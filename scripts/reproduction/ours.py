@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from engine.downdate import leave_out
-from engine.methods import ProjectiveResidualUpdate
-from engine.methods.method import Step
+from engine.deletion.downdate import leave_out
+from engine.deletion.methods import ProjectiveResidualUpdate
+from engine.deletion.methods.method import Step
 
 Array: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
@@ -22,7 +22,7 @@ _PRU = ProjectiveResidualUpdate()
 
 
 def exact_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:
-    """Return the exact leave-k-out answer: the product's kernel, `engine.downdate.leave_out`.
+    """Return the exact leave-k-out answer: the product's kernel, `downdate.leave_out`.
 
     Its result includes the rows of V that the next batch needs. Cost O(k^2 d + k^3).
     """

@@ -1,7 +1,7 @@
 """Part 6: the cost of a deletion against K, the rows deleted in this generation before it.
 
-`engine.stream.delete` alone, along a stream (a state that is used twice would copy its V). And
-what compacting costs, from which follows what it saves.
+`engine.deletion.stream.delete` alone, along a stream (a state that is used twice would copy its V).
+And what compacting costs, from which follows what it saves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from engine.methods import method_named
-from engine.objective import Array
-from engine.precompute import Precomputation, precompute
-from engine.refresh import compact
-from engine.stream import Generation, Stream, begin, delete
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Generation, Stream, begin, delete
+from engine.fit.objective import Array
+from engine.fit.precompute import Precomputation, precompute
+from engine.refresh.kinds import compact
 from streams.data import StreamData, make
 from streams.followed import median_us
 from streams.papers_formula import objective_of, rows_of
@@ -94,7 +94,7 @@ def _against_deleted(
 
 
 def _compacting(plan: Plan, data: StreamData, made: Precomputation) -> Iterator[Record]:
-    """Time `engine.refresh.compact` with K rows to fold in."""
+    """Time `engine.refresh.kinds.compact` with K rows to fold in."""
     rows, chosen = rows_of(data), method_named("exact")
     for K in plan.folded:
         generation, stream = _state(data, made)

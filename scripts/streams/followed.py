@@ -2,7 +2,7 @@
 
 The policy is the product's: after each batch, a refresh is ordered when the published error
 passes the budget or the generation is used up (as in `consumers/versions/refresh_schedule.py`), and
-`engine.policy.choose` decides its size.
+`engine.refresh.policy.choose` decides its size.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine import Limits, LinearModel, LogisticModel, PublishedError, Size
-from engine.objective import Array
-from engine.policy import facts_of, used_up
+from engine.fit.objective import Array
+from engine.refresh.policy import facts_of, used_up
 from streams.data import StreamData
 
 BUDGET = 0.01  # the command's default

@@ -3,7 +3,7 @@
 Nothing of the precomputation is updated: the hat matrix (here: the dual rows it comes from) stays
 that of all rows, errors are taken at the drifting theta, and each batch is projected by itself.
 The first batch is the published method exactly (with T_ij = h_ij / (1 - h_ii), see
-`engine/downdate.py`).
+`engine/deletion/downdate.py`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.downdate import leave_out
-from engine.objective import Array, Kind, Objective, Rows
-from engine.precompute import Precomputation
-from engine.span import extend_basis, project
+from engine.deletion.downdate import leave_out
+from engine.deletion.span import extend_basis, project
+from engine.fit.objective import Array, Kind, Objective, Rows
+from engine.fit.precompute import Precomputation
 from streams.data import StreamData
 
 

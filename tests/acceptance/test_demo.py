@@ -32,8 +32,8 @@ from consumers.demo.scenario import Request
 from consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
 from consumers.log.base import Message
 from consumers.log.memory import MemoryLog
-from engine.objective import Array
-from engine.policy import Size
+from engine.fit.objective import Array
+from engine.refresh.policy import Size
 from engine.store.head import ErrorRecord
 from tests.published import parameters_message, publish, releases, version_message
 

@@ -19,7 +19,7 @@ from consumers.contract.cloudevents import headers as event_headers
 from consumers.contract.events import DELETION_REQUESTED, RefreshRequested
 from consumers.log.base import Log, Message
 from engine.errors import Unavailable
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.head import LimitsRecord
 from tests.chaos.history import Asked
 from tests.families import Data

@@ -17,7 +17,7 @@ from consumers.log.base import Log, Partition, Reader
 from consumers.subscriber.subscriber import ModelSubscriber
 from consumers.versions.transition import published_digest
 from engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.connection import NoBarrier, connect
 from engine.store.snapshot import Snapshot, take_snapshot
 from engine.store.state import ModelState

@@ -21,7 +21,7 @@ from consumers.service.kafka_client import kafka_log
 from consumers.service.settings import load_settings
 from consumers.versions.refresh_schedule import is_stuck
 from engine.errors import LetheError, Unavailable
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.connection import Barrier, connect
 from engine.store.keys import ModelKeys, PartitionKeys
 from engine.store.store import ModelStore

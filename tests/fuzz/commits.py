@@ -25,7 +25,7 @@ from consumers.commits.record import (
 from consumers.contract.events import Receipt, RefreshRequested, Source
 from consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from engine.errors import CorruptState, InvalidData
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store import codec
 from engine.store.cursors import Cursors
 from engine.store.keys import PartitionKeys

@@ -21,7 +21,7 @@ from consumers.registration.table.reader import Columns, read_table
 from consumers.service.embedded_valkey import _read_line, read_pid
 from consumers.service.settings import load_settings, unknown_variables
 from engine.errors import InvalidData, InvalidRequest
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.connection import connect, without_secrets
 from tests.fuzz.contract import Harness, joined, parts
 from tests.fuzz.scratch import written

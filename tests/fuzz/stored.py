@@ -20,10 +20,10 @@ from consumers.log.streams.format import (
 )
 from consumers.subscriber.parameters import StoredParameters
 from consumers.versions.refresh_schedule import in_turn
-from engine.certified import Ledger, Terms
+from engine.error.certified import Ledger, Terms
 from engine.errors import BrokenChain, CorruptState, StoreUnavailable
-from engine.objective import Kind
-from engine.policy import Size
+from engine.fit.objective import Kind
+from engine.refresh.policy import Size
 from engine.store import codec
 from engine.store.generation import read_fixed, read_stream
 from engine.store.head import (

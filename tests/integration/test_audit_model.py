@@ -17,7 +17,7 @@ from consumers.contract.signatures import Signer, TrustedKeys
 from consumers.contract.signed_log import SignedLog
 from consumers.log.base import Message
 from consumers.service.steps import Step
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.partition import commit_partition
 from tests.support.platform import Platform
 

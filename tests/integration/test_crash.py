@@ -18,7 +18,7 @@ from functools import partial
 import pytest
 
 from consumers.service.steps import Step
-from engine.policy import Size
+from engine.refresh.policy import Size
 from tests.servers import KafkaProcess, ValkeyProcess
 from tests.support.crash_lane import finish, many_rows
 from tests.support.invariants import check_model, ledger_of

@@ -29,7 +29,7 @@ import redis
 from consumers.contract import topics
 from consumers.log.memory import MemoryLog
 from consumers.workers.deletion_worker import DeletionWorker
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.keys import ModelKeys
 from engine.store.rewrite import ERASURE_SECONDS, read_erasures
 from engine.store.staging import TIME_TO_LIVE

@@ -22,7 +22,7 @@ from consumers.refresh.job import run_job
 from consumers.service.loop import TRANSIENT
 from consumers.service.steps import Step
 from consumers.workers.deletion_worker import DeletionWorker
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store import staging
 from engine.store.keys import shard_of
 from engine.store.state import ModelState

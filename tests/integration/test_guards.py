@@ -19,7 +19,7 @@ from consumers.service.steps import Step, unwatched
 from consumers.workers import deletion_worker
 from consumers.workers.deletion_worker import DeletionWorker
 from engine.errors import LogReset, LogUnavailable
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.apply import Applied, ArraysChange, Change, Place, Swap
 from engine.store.connection import connect, text
 from engine.store.head import LimitsRecord

@@ -19,7 +19,7 @@ from redis.connection import Connection
 from consumers.contract import topics
 from consumers.log.memory import MemoryLog
 from consumers.log.moment import Moment
-from engine.error import SENTINELS
+from engine.error.estimate import SENTINELS
 from engine.store.connection import Barrier, connect
 from engine.store.store import ModelStore
 from tests.families import Data

@@ -10,7 +10,7 @@ from kafka.partitioner.default import murmur2
 
 from consumers.contract import topics
 from consumers.log.base import Message
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.head import LimitsRecord
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import Disagreement, fold, partition_of

@@ -14,7 +14,7 @@ from consumers.log.memory import MemoryLog
 from consumers.service.connect import open_runtime
 from consumers.service.settings import Settings
 from engine.errors import CorruptState, InvalidData, StoreUnavailable
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
 from engine.store.lookup import Asked
 from engine.store.row_keys import SEALED, TIME_TO_LIVE

@@ -19,7 +19,7 @@ from consumers.refresh.swap import swap
 from consumers.subscriber.published import published
 from consumers.versions.transition import Origin
 from engine.errors import LetheError
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.jobs import read_result
 from engine.store.keys import ModelKeys
 from engine.store.lookup import Asked

@@ -12,7 +12,7 @@ from consumers.commits.publish import newest_parameters
 from consumers.contract import topics
 from consumers.contract.events import Parameters
 from consumers.service.steps import Step
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.apply import Applied, Change, Place
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids

@@ -28,7 +28,7 @@ from consumers.registration.register import Registrar, TrainingData
 from consumers.workers.deletion_worker import DeletionWorker
 from consumers.workers.refresh_worker import RefreshWorker
 from engine.errors import BrokenChain
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.connection import NoBarrier, connect
 from engine.store.head import ModelConfig
 from engine.store.store import ModelStore

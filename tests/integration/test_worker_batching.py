@@ -20,7 +20,7 @@ from consumers.service.connect import Runtime
 from consumers.service.health import Health
 from consumers.workers.deletion_worker import DeletionWorker
 from consumers.workers.drained import lags
-from engine.policy import Size
+from engine.refresh.policy import Size
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.waiting import CROWDED, Clock, OnPlatform

@@ -12,10 +12,10 @@ from consumers.audit.verify import verify
 from consumers.contract import topics
 from consumers.contract.events import Version
 from consumers.refresh import job as refresh_job
-from engine import certified
-from engine.certified import REFRESH_AT, Terms
+from engine.error import certified
+from engine.error.certified import REFRESH_AT, Terms
 from engine.errors import InvalidData
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store import codec, staging
 from engine.store.jobs import read_result, write_result
 from tests.families import Data

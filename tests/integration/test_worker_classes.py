@@ -15,8 +15,8 @@ from consumers.commits import publish
 from consumers.refresh import job as refresh_job
 from consumers.refresh.job import run_job
 from consumers.service.steps import Step
-from engine.classes import probabilities
-from engine.policy import Size
+from engine.fit.classes import probabilities
+from engine.refresh.policy import Size
 from engine.store.head import LimitsRecord
 from tests.families import make
 from tests.oracles import relative, retrain

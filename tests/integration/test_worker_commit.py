@@ -19,7 +19,7 @@ from consumers.service.steps import Step
 from consumers.workers import deletion_worker
 from consumers.workers.deletion_worker import DeletionWorker
 from engine.errors import LogUnavailable, StoreUnavailable
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.store import ModelStore
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at

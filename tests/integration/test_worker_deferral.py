@@ -10,7 +10,7 @@ import pytest
 from consumers.contract import topics
 from consumers.log.memory import MemoryLog
 from consumers.refresh import job as refresh_job
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.staging import TIME_TO_LIVE
 from tests.families import Data, make

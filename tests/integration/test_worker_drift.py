@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from consumers.audit.health.models import check_model as checks_of
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store import codec
 from engine.store.keys import shard_of
 from tests.families import make

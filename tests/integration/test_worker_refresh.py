@@ -10,7 +10,7 @@ import pytest
 
 from consumers.contract.version_chain import theta_of
 from consumers.refresh import swap as refresh_swap
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.snapshot import load_factor
 from engine.store.staged import Staged, catch_up
 from engine.store.store import ModelStore

@@ -13,7 +13,7 @@ from consumers.workers.deletion_worker import DeletionWorker
 from consumers.workers.drained import lags
 from consumers.workers.refresh_worker import RefreshWorker
 from engine.errors import NotConverged, RefreshFailed
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.jobs import read_refusal
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from consumers.registration.error_budget import fit_warnings
+from engine.deletion.stream import smallest_eigenvalue
 from engine.errors import InvalidData
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.head import LimitsRecord, meta_json
-from engine.stream import smallest_eigenvalue
 from tests.families import Data, make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

@@ -8,7 +8,7 @@ import pytest
 
 from consumers.refresh import job as refresh_job
 from consumers.refresh.job import run_job
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.head import LimitsRecord
 from tests.support.invariants import (
     check_model,

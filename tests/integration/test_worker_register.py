@@ -18,7 +18,7 @@ from consumers.registration import candidate
 from consumers.registration.register import Registrar
 from consumers.service.steps import Step
 from engine.errors import InvalidData, LogUnavailable, ModelExists
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store import staging
 from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.keys import ModelKeys

@@ -33,7 +33,7 @@ from engine.errors import (
     RefreshFailed,
     StoreUnavailable,
 )
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.jobs import write_result
 from engine.store.keys import ModelKeys
 from tests.support.invariants import check_model

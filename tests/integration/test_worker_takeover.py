@@ -14,7 +14,7 @@ from consumers.log.base import Message
 from consumers.log.memory import MemoryConsumer, MemoryLog
 from consumers.refresh import job as refresh_job
 from consumers.workers import halts, refresh_worker
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.head import LimitsRecord
 from engine.store.jobs import begin_attempt
 from engine.store.keys import ModelKeys

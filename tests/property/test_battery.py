@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from engine import Size
-from engine.blockwise import factor_of
-from engine.methods import METHODS as ENGINE_METHODS
-from engine.stream import distance_to_exact
+from engine.deletion.methods import METHODS as ENGINE_METHODS
+from engine.deletion.stream import distance_to_exact
+from engine.refresh.blockwise import factor_of
 from tests.battery import ORACLES, QR, ROUTES, Model, Observer, Oracle, Route
 from tests.families import Array, Data, Index, extremes, families
 from tests.oracles import distance

@@ -15,14 +15,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from engine import LogisticModel, Size
-from engine.blocks import part
-from engine.blockwise import rows_of
-from engine.certificate import Certificate
-from engine.error import Sentinels, remainder_estimate
-from engine.methods import method_named
-from engine.objective import Rows
-from engine.refresh import adopt_polish, compact, complete, polish_snapshot, rebuild
-from engine.stream import Stream, delete
+from engine.deletion.methods import method_named
+from engine.deletion.stream import Stream, delete
+from engine.error.certificate import Certificate
+from engine.error.estimate import Sentinels, remainder_estimate
+from engine.fit.blocks import part
+from engine.fit.objective import Rows
+from engine.refresh.blockwise import rows_of
+from engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
 from tests.families import CLASSES, Array, Data, make
 from tests.oracles import distance, newton_from, relative, retrain
 from tests.property.test_stream import drawn

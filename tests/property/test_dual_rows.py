@@ -1,9 +1,9 @@
 """What dual rows are off by does to theta, and lam_min(A_t), against the live Hessian.
 
 A step takes what its dual rows are off by to be `Generation.dual_error` times the lengths that they
-were added up from, times a factor for leverage (`engine.residual.residual_added`). That is argued
-to first order in docs/error.md, and measured here without the factor, which is stricter: the sum
-of all such terms of a stream, in extended precision, over lam_min(A_t).
+were added up from, times a factor for leverage (`engine.deletion.residual.residual_added`). That is
+argued to first order in docs/error.md, and measured here without the factor, which is stricter: the
+sum of all such terms of a stream, in extended precision, over lam_min(A_t).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 from scipy.linalg import solve_triangular
 
 from engine import LinearModel
+from engine.deletion.stream import current_dual_rows, smallest_eigenvalue
 from engine.errors import LetheError
+from engine.fit.objective import Array
 from engine.fitted import Fitted
-from engine.objective import Array
-from engine.stream import current_dual_rows, smallest_eigenvalue
 from tests.property.bounds.case import Case, drawn
 from tests.property.bounds.families import HOSTILE
 

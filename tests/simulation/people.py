@@ -12,7 +12,7 @@ from consumers.contract import topics
 from consumers.contract.sealing import SealKeys
 from consumers.registration.register import Registrar
 from consumers.service.loop import TRANSIENT
-from engine.certified import Terms
+from engine.error.certified import Terms
 from engine.errors import LetheError
 from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.partition import commit_partition

@@ -27,9 +27,9 @@ from consumers.service.metrics import Metrics
 from consumers.workers import halts, lag
 from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from consumers.workers.refresh_worker import RefreshWorker
-from engine import certified
+from engine.error import certified
 from engine.errors import LogUnavailable, NotDurable, UnknownModel
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.keys import ModelKeys, PartitionKeys, every_partition
 from engine.store.partition import commit_partition
 from tests.proof.agreement import check_published

@@ -17,7 +17,7 @@ import numpy as np
 
 from consumers.log.base import Log
 from consumers.log.streams.log import StreamsLog
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.connection import connect, text
 from tests.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows

@@ -34,9 +34,9 @@ from consumers.service.loop import TRANSIENT
 from consumers.service.steps import AtStep, unwatched
 from consumers.workers.deletion_worker import DeletionWorker
 from consumers.workers.refresh_worker import RefreshWorker
-from engine.certified import Terms
-from engine.objective import Kind
-from engine.policy import Size
+from engine.error.certified import Terms
+from engine.fit.objective import Kind
+from engine.refresh.policy import Size
 from engine.store.connection import Barrier, NoBarrier, connect
 from engine.store.head import LimitsRecord, ModelConfig
 from engine.store.jobs import JobResult

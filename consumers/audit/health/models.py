@@ -11,11 +11,11 @@ from consumers.subscriber.history import history
 from consumers.subscriber.published import published_of
 from consumers.versions.refresh_schedule import is_stuck
 from consumers.workers.drained import stuck
-from engine import blocks
-from engine.blockwise import audit_blocks, factor_of
-from engine.drift import PROBES, RESIDUAL, dual_residual
-from engine.error import scale
+from engine.error.drift import PROBES, RESIDUAL, dual_residual
+from engine.error.estimate import scale
 from engine.errors import LetheError
+from engine.fit import blocks
+from engine.refresh.blockwise import audit_blocks, factor_of
 from engine.store import codec
 from engine.store.connection import reachable, text
 from engine.store.head import FORMAT

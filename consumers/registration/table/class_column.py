@@ -14,13 +14,13 @@ from consumers.registration.table.values import (
     numbers,
     numeric_type,
 )
-from engine.classes import encoded
 from engine.errors import InvalidData
-from engine.objective import Array
+from engine.fit.classes import encoded
+from engine.fit.objective import Array
 
 
 def class_column(file: TableFile, name: str) -> tuple[tuple[str, ...], Array]:
-    """Return the names of the classes and the targets, as `engine.classes.encoded` has them.
+    """Return the names of the classes and the targets, as `engine.fit.classes.encoded` has them.
 
     Raises
     ------

@@ -27,7 +27,7 @@ from consumers.contract.events import (
 from consumers.contract.signatures import Signer, TrustedKeys
 from consumers.log.base import Headers, Partition, Record
 from engine.merkle import Frontier, leaf_hash
-from engine.policy import Size
+from engine.refresh.policy import Size
 from engine.store.receipt_log import LogHead
 from tests.published import Release, release
 

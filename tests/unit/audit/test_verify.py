@@ -7,8 +7,8 @@ import pytest
 
 from consumers.audit.verify import refit
 from engine.errors import NotConverged
-from engine.fit import fit
-from engine.objective import Array, Kind, Objective, Rows, norm
+from engine.fit.fit import fit
+from engine.fit.objective import Array, Kind, Objective, Rows, norm
 from tests.oracles import retrain, retrain_linear_wide, retrain_logistic
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from consumers.commits.state_cache import StateCache, size_of
-from engine.growing import GrowingRows
+from engine.deletion.growing import GrowingRows
 from engine.store.keys import ModelKeys
 from engine.store.state import ModelState
 from tests.families import make

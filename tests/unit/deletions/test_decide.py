@@ -32,7 +32,7 @@ from consumers.deletions.decide import (
 from consumers.deletions.transition import deletion_transition, origin_of, unknown_model
 from consumers.deletions.validate import Refused, Valid, validate
 from consumers.log.base import Partition, Record
-from engine.error import Sentinels
+from engine.error.estimate import Sentinels
 from engine.store.apply import Place
 from engine.store.codec import pack_row
 from engine.store.head import ErrorRecord, LimitsRecord, Meta

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import LinearModel
-from engine.objective import Array
+from engine.fit.objective import Array
 
 N, D = 2000, 8
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine import ErrorKind, LogisticModel, PublishedError, Size
-from engine.error import over_budget
-from engine.objective import Array
+from engine.error.estimate import over_budget
+from engine.fit.objective import Array
 from tests.oracles import distance, retrain_logistic_wide
 
 

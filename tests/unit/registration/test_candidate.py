@@ -10,7 +10,7 @@ import pytest
 from consumers.registration.candidate import TrainingData, _precompute
 from consumers.registration.error_budget import check_fit
 from engine.errors import InvalidData
-from engine.objective import Kind
+from engine.fit.objective import Kind
 from engine.store.head import ModelConfig
 from tests.states import started
 

@@ -14,7 +14,7 @@ import pytest
 from consumers.registration.table import file as table_file, reader as table
 from consumers.registration.table.reader import Columns, TableRead, read_table
 from engine.errors import InvalidData
-from engine.objective import Kind
+from engine.fit.objective import Kind
 
 COLUMNS = Columns(id="id", targets=("y",))
 

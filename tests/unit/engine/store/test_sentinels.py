@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from consumers.log.memory import MemoryLog
-from engine.error import SENTINELS, remainder_estimate
+from engine.error.estimate import SENTINELS, remainder_estimate
 from engine.errors import CorruptState
 from engine.store.resample import with_enough_sentinels
 from engine.store.state import ModelState

@@ -1,0 +1,208 @@
+"""A generation, and the running state of its stream of deletions (design page 1.4).
+
+The paper handles one batch and leaves streams open. During a *generation*, the precomputation
+(theta_b, A_b = L L^T, dual rows, curvatures s_i at theta_b) stays as it is, and the stream keeps
+
+- ``theta_exact``, the running answer of the quadratic model,
+- ``V`` with A_t^-1 = A_b^-1 + V^T V,
+- ``theta_r``, the reference: the last point known to be optimal for the rows live then.
+
+Errors of deleted rows are linearised at theta_r, never taken at the drifting theta: so the state
+is a function of the *set* of deleted rows, whatever their order and batching, for logistic
+models too. `engine.deletion.stream` deletes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.deletion.growing import GrowingRows
+from engine.fit import blocks
+from engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
+from engine.fit.precompute import Precomputation
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one precomputation fixes, as far as a deletion needs it (no d x d matrix).
+
+    Attributes
+    ----------
+    number
+        Counts the precomputations of a model, from 0.
+    objective
+        Loss and penalty.
+    theta_b
+        d x m, where the curvatures of A_b were taken.
+    smallest, largest
+        Bounds of the spectrum of A_b, over all blocks.
+    dual_error
+        Largest |x_i - A_b w_i| / |w_i| of a stored dual row, as it was measured
+        (`engine.fit.precompute.dual_error`).
+    """
+
+    number: int
+    objective: Objective
+    theta_b: Array
+    smallest: float
+    largest: float
+    dual_error: float
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks h: outputs that share one Hessian (`engine.fit.blocks`)."""
+        return self.objective.blocks(self.theta_b.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The running state; see the module. All thetas are d x m.
+
+    Attributes
+    ----------
+    theta_exact, theta_r
+        Running answer and reference.
+    anchor, published
+        theta_a, and what subscribers see.
+    V, Q
+        K x d and r x d; A_t^-1 = A_b^-1 + V^T V; Q spans the rows deleted since the anchor.
+        With h blocks V is K x (h d), and Q, which knows features only, is shared.
+    v_trace
+        trace(V V^T), an upper bound of its norm; with several blocks a bound of the largest.
+    residual
+        A bound of the gradient that rounding has left at theta_exact (`residual_after`); over
+        lam_min(A_t) it is a distance (`rounding`).
+    carried
+        Error of theta_r itself (what a fit or a polish left), absolute.
+    completions
+        Completions in this generation.
+    v_seconds
+        What V has cost in this generation (`engine.deletion.crossover`).
+    least_pivot
+        Smallest squared pivot of a block since theta_r: the share of v^T A_t v that a deleted row
+        left in its own direction, those before it in its batch being gone. Where it is low the
+        estimate is not believed (`engine.error.estimate.leverage_limit`); 0 where theta_r itself
+        has no certificate. Of a linear model since its dual rows were measured (`residual_after`).
+    """
+
+    theta_exact: Array
+    theta_r: Array
+    anchor: Array
+    published: Array
+    V: GrowingRows
+    Q: GrowingRows
+    v_trace: float = 0.0
+    residual: float = 0.0
+    carried: float = 0.0
+    completions: int = 0
+    v_seconds: float = 0.0
+    least_pivot: float = 1.0
+
+
+class LeftOut(NamedTuple):
+    """The exact answer once a block of rows is out, before it is published.
+
+    Attributes
+    ----------
+    theta
+        d x m, the new theta_exact.
+    V
+        k x (h d), what is appended to V.
+    trace
+        trace(V V^T) of these rows, the largest of a block.
+    smallest_pivot
+        See `engine.deletion.downdate.Downdate`.
+    residual
+        What is added to the stream's (`engine.deletion.residual`).
+    """
+
+    theta: Array
+    V: Array
+    trace: float
+    smallest_pivot: float
+    residual: float
+
+
+def begin(number: int, objective: Objective, made: Precomputation) -> tuple[Generation, Stream]:
+    """Begin a generation at a fresh precomputation."""
+    smallest, largest = made.factor.smallest, made.factor.largest
+    generation = Generation(number, objective, made.theta, smallest, largest, made.dual_error)
+    stream = at_rest(made.theta, made.certificate.left, generation.blocks)
+    if made.certificate.bound is None:  # nothing is known of the reference: no estimate from it
+        stream = replace(stream, least_pivot=0.0)
+    if objective.kind is Kind.LINEAR:  # all that a linear fit leaves is rounding
+        stream = replace(stream, residual=made.certificate.residual, carried=0.0)
+    return generation, stream
+
+
+def at_rest(theta: Array, carried: float, h: int = 1) -> Stream:
+    """Return the stream, of h blocks, in which nothing has been deleted since ``theta``."""
+    d = theta.shape[0]
+    return Stream(
+        theta_exact=theta,
+        theta_r=theta,
+        anchor=theta,
+        published=theta,
+        V=GrowingRows.empty(h * d),
+        Q=GrowingRows.empty(d),
+        carried=carried,
+    )
+
+
+def condition(generation: Generation, stream: Stream) -> float:
+    """Return an upper bound of the condition number of A_t. O(1)."""
+    return generation.largest / smallest_eigenvalue(generation, stream)
+
+
+def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
+    """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T V, norms add. O(1).
+
+    What dual rows are off by is taken off, which is enough as measured (docs/error.md). `delete`
+    refuses a step that would leave less than half of the first term.
+    """
+    return 1.0 / (1.0 / generation.smallest + stream.v_trace) - generation.dual_error
+
+
+def rounding(generation: Generation, stream: Stream) -> float:
+    """Return the allowance for rounding in theta_exact, a distance. O(1)."""
+    return stream.residual / smallest_eigenvalue(generation, stream)
+
+
+def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
+    """Return A_t^-1 x_i for rows with base dual rows W: W + (X V^T) V. Cost O(k K d) a block."""
+    return summed_dual_rows(stream, X, W)[0]
+
+
+def summed_dual_rows(stream: Stream, X: Array, W: Array) -> tuple[Array, Array]:
+    """Return the current dual rows, and of each the lengths that it is added up from, (k,)."""
+    if not len(stream.V):
+        return W, lengths(W)
+    V, d = stream.V.array, X.shape[1]
+    parts = [blocks.part(V, c, d) for c in range(blocks.count(V, d))]
+    moved = [(X @ one.T) @ one for one in parts]
+    together = moved[0] if len(moved) == 1 else np.hstack(moved)
+    return W + together, lengths(W) + lengths(together)
+
+
+def linearised_error(generation: Generation, stream: Stream, rows: Rows) -> Array:
+    """Return errors at theta_exact by the quadratic model, k x m. Cost O(k d m)."""
+    return linearised_error_at(generation, stream, rows, stream.theta_exact)
+
+
+def linearised_error_at(generation: Generation, stream: Stream, rows: Rows, theta: Array) -> Array:
+    """Return errors at ``theta``, linearised at the stream's reference."""
+    objective = generation.objective
+    if objective.kind is Kind.LINEAR:  # the loss is its own quadratic model
+        return objective.error(rows, theta)
+    s = objective.curvatures(rows, generation.theta_b)
+    return objective.error(rows, stream.theta_r) + s * (rows.X @ (theta - stream.theta_r))
+
+
+def distance_to_exact(stream: Stream) -> float:
+    """Return |published - theta_exact|: the part of the error that is known exactly."""
+    if stream.published is stream.theta_exact:
+        return 0.0
+    return norm(stream.published - stream.theta_exact)

@@ -1,0 +1,24 @@
+"""The influence method, the paper's equation (1), from dual rows."""
+
+from __future__ import annotations
+
+from engine.deletion.methods.method import Published, Step
+from engine.fit import blocks
+from engine.fit.objective import Array
+
+
+class Influence:
+    """Publish theta - [grad^2 L_full]^-1 grad L_minus_k = theta + W^T e.
+
+    The sum over a stream is that of the union: errors are taken at the reference point and the
+    Hessian stays that of the precomputation. As published the method costs O(d^2) (A^-1 times a
+    gradient); with stored dual rows it is O(k d).
+    """
+
+    name = "influence"
+
+    def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
+        """Return the published theta moved by W^T e. Cost O(k d m)."""
+        del anchor
+        moved = blocks.pull(step.W_base, step.error_at_reference(), len(published))
+        return Published(published + moved, Q[:0])

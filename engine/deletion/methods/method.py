@@ -1,0 +1,70 @@
+"""What a deletion method is: how the published theta follows from a leave-k-out step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from engine.fit.objective import Array
+
+
+class Step(NamedTuple):
+    """One block of deletions, after the leave-k-out step.
+
+    Attributes
+    ----------
+    U
+        k x d, the deleted rows.
+    W_base
+        k x (h d), their dual rows relative to the generation's A_b in each of h blocks.
+    error_at_reference
+        Returns their errors at the reference point theta_r, k x m. Cost O(k d m): only a method
+        that needs them asks.
+    theta_exact
+        d x m, the running answer with the rows left out.
+    """
+
+    U: Array
+    W_base: Array
+    error_at_reference: Callable[[], Array]
+    theta_exact: Array
+
+
+class Published(NamedTuple):
+    """What a method publishes.
+
+    Attributes
+    ----------
+    theta
+        d x m, the published parameters.
+    basis_rows
+        r x d orthonormal rows to append to Q, the basis of the deleted span (r may be 0).
+    """
+
+    theta: Array
+    basis_rows: Array
+
+
+class DeletionMethod(Protocol):
+    """A rule for what to publish. Pure: no state of its own."""
+
+    @property
+    def name(self) -> str:
+        """The name used at registration and in versions."""
+        ...
+
+    def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
+        """Return what to publish after ``step``.
+
+        Parameters
+        ----------
+        step
+            The block just left out.
+        anchor
+            theta_a, d x m: what was published at the last rebuild, completion or polish.
+        published
+            d x m, what is published now.
+        Q
+            r x d, orthonormal basis of the span of the rows deleted since the anchor.
+        """
+        ...

@@ -1,0 +1,113 @@
+"""Leaving one row out of a model of one output: the step in numbers.
+
+The general step works on arrays: k x m errors, k x k factors. Of one row and one output these are
+numbers, and it would spend most of its time on arrays of one number. Here theta and the row of V
+are the only arrays that are made; the closed form is `engine.deletion.downdate.leave_one_out`. BLAS
+is called directly: it takes 1 x d and d x 1 arrays for vectors, and writes to new arrays only.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy.linalg.blas import daxpy, ddot
+from scipy.special import expit
+
+from engine.deletion.downdate import leave_one_out
+from engine.deletion.generation import Generation, LeftOut, Stream
+from engine.deletion.residual import residual_sum
+from engine.errors import IllConditioned
+from engine.fit.factor import EPS
+from engine.fit.objective import Array, Kind, Rows, norm
+
+
+def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -> LeftOut:
+    """Leave one row (k = 1, with its base dual row) out of a model of one output. Cost O(K d).
+
+    theta' = theta + q w, with q and w as `engine.deletion.downdate` has them, and what it adds to
+    the residual by the identity of `engine.deletion.residual.residual_added`.
+
+    Raises
+    ------
+    IllConditioned
+        As `engine.deletion.stream.delete`.
+    """
+    x, theta = row.X, stream.theta_exact
+    x_length = norm(x)
+    w, w_length, summed = _summed_dual_row(stream, x, W)
+    base, s, origin, scale = _linearised(generation, stream, row, x_length)
+    pivot, root = leave_one_out(x, w, s)
+    q = (base + s * ddot(x, theta if origin is None else theta - origin)) / pivot
+    after = theta.copy()
+    daxpy(w, after, a=q)
+    moved = after if origin is None else after - origin
+    reach, step, v_length = norm(moved), abs(q) * w_length, root * w_length
+    if not math.isfinite(reach):
+        raise IllConditioned("the step is not a finite number")
+    residual = residual_sum(
+        generation,
+        min(stream.least_pivot, pivot),
+        measured=x_length * abs(q - base - s * ddot(x, moved)),
+        scale=x_length * (scale + s * x_length * reach),
+        summed=abs(q) * summed,
+        lost=_lost(theta, q, w, after) + EPS * step,
+    )
+    return LeftOut(after, w * root, v_length * v_length, pivot, residual)
+
+
+def _summed_dual_row(stream: Stream, x: Array, W: Array) -> tuple[Array, float, float]:
+    """Return the current dual row, its length, and the lengths that it is added up from."""
+    length = norm(W)
+    if not len(stream.V):
+        return W, length, length
+    V = stream.V.array
+    together = V.T.dot(V.dot(x[0]))
+    w = W + together
+    return w, norm(w), length + norm(together)
+
+
+def _linearised(
+    generation: Generation, stream: Stream, row: Rows, length: float
+) -> tuple[float, float, Array | None, float]:
+    """Return the error of a row of this length, e(theta) = base + s x.(theta - origin): its parts.
+
+    Returns
+    -------
+    base
+        e(origin).
+    s
+        The row's curvature in A_b.
+    origin
+        The reference; of a linear model, which is its own quadratic model, None for 0.
+    scale
+        Over |x|, what rounding in x base is proportional to (`Objective.error_scale`).
+
+    Notes
+    -----
+    Cost O(1); O(d) for a logistic model.
+    """
+    weight, y = row.weight.item(), row.y.item()
+    if generation.objective.kind is Kind.LINEAR:
+        return -weight * y, weight, None, weight * abs(y)
+    theta_b, theta_r = generation.theta_b, stream.theta_r
+    base, s_r = _logistic(row.X, theta_r, y, weight)
+    s = s_r if theta_b is theta_r else _logistic(row.X, theta_b, y, weight)[1]
+    return base, s, theta_r, abs(base) + s_r * length * norm(theta_r)
+
+
+def _logistic(x: Array, theta: Array, y: float, weight: float) -> tuple[float, float]:
+    """Return error and curvature of one row, as `Objective.error` and `Objective.curvature`."""
+    margin: float = ddot(x, theta)
+    up, down = float(expit(margin)), float(expit(-margin))
+    return weight * ((1.0 - y) * up - y * down), weight * up * down
+
+
+def _lost(theta: Array, q: float, w: Array, after: Array) -> float:
+    """Return |(after - theta) - q w|, what was lost when theta + q w was stored, as measured.
+
+    It is off by no more than eps |q w|: after - theta is rounded by eps / 2 of itself, and so is
+    q w where BLAS rounds products. Cost O(d).
+    """
+    moved = after - theta
+    daxpy(w, moved, a=-q)
+    return norm(moved)

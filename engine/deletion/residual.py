@@ -1,0 +1,71 @@
+"""What a deletion adds to the bound of the gradient that rounding has left (docs/error.md)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from engine.deletion.downdate import SMALLEST_PIVOT, Downdate
+from engine.deletion.generation import Generation, Stream, linearised_error_at
+from engine.error.certificate import gradient_allowance
+from engine.fit.objective import Array, Kind, Rows, lengths, norm
+
+
+def residual_added(
+    generation: Generation, stream: Stream, rows: Rows, left: Downdate, theta: Array, summed: Array
+) -> float:
+    """Return what one block adds to the bound of the gradient that rounding has left.
+
+    With H the Hessian before and r_i = x_i - H w_i what the computed dual rows are off by, the
+    gradient over the rows that remain is, exactly,
+
+        g' = g + U^T (q - e') - sum r_i q_i + H (theta' - theta - W^T q)
+
+    for whatever q was computed, e' the rows' errors at theta' (docs/error.md). The first new term
+    is measured, with an allowance for measuring it; the second is what the stored dual rows are off
+    by, which rows of high leverage amplify by up to the root of 1 / pivot; the third is what was
+    lost when theta' was stored. ``summed`` are the lengths that the dual
+    rows were added up from, (k,). Cost O(k d m).
+    """
+    error = linearised_error_at(generation, stream, rows, theta)
+    return residual_sum(
+        generation,
+        min(stream.least_pivot, left.smallest_pivot),
+        measured=norm(rows.X.T @ (left.q - error)),
+        scale=error_scale(generation, stream, rows, theta),
+        summed=float(lengths(left.q) @ summed),
+        lost=norm(lost(stream.theta_exact, left.delta, theta)),
+    )
+
+
+def residual_sum(
+    generation: Generation,
+    least_pivot: float,
+    *,
+    measured: float,
+    scale: float,
+    summed: float,
+    lost: float,
+) -> float:
+    """Return the sum of the terms of `residual_added`."""
+    amplified = 1.0 / math.sqrt(max(least_pivot, SMALLEST_PIVOT))
+    dual = generation.dual_error * amplified * summed
+    return measured + gradient_allowance(scale) + dual + generation.largest * lost
+
+
+def error_scale(generation: Generation, stream: Stream, rows: Rows, theta: Array) -> float:
+    """Return what rounding in the rows' errors at ``theta`` is proportional to, as a gradient."""
+    objective = generation.objective
+    if objective.kind is Kind.LINEAR:
+        return objective.error_scale(rows, theta)
+    moved = norm(theta - stream.theta_r)
+    squares = np.einsum("ij,ij->i", rows.X, rows.X)[:, None]
+    curved = float(np.sum(squares * objective.curvatures(rows, generation.theta_b)))
+    return objective.error_scale(rows, stream.theta_r) + moved * curved
+
+
+def lost(theta: Array, step: Array, total: Array) -> Array:
+    """Return theta + step - total, exactly, for the floating-point sum of the two (Knuth 1969)."""
+    moved = total - theta
+    return (theta - (total - moved)) + (step - moved)

@@ -1,0 +1,188 @@
+"""Deleting rows from a stream (design page 1.4): the step, and what is published after it.
+
+`engine.deletion.generation` has what a generation fixes and the running state. Everything here is a
+pure function of its arguments; arrays are never written to.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.deletion.crossover import step_seconds
+from engine.deletion.downdate import Downdate, leave_out
+from engine.deletion.generation import (
+    Generation,
+    LeftOut,
+    Stream,
+    at_rest,
+    begin,
+    condition,
+    current_dual_rows,
+    distance_to_exact,
+    linearised_error,
+    rounding,
+    smallest_eigenvalue,
+    summed_dual_rows,
+)
+from engine.deletion.methods.method import DeletionMethod, Step
+from engine.deletion.one_row import leave_row_out
+from engine.deletion.residual import residual_added
+from engine.errors import UNSTATED, IllConditioned
+from engine.fit import blocks
+from engine.fit.objective import Array, Kind, Rows
+from engine.fit.precompute import check_inverse
+
+__all__ = [
+    "BLOCK",
+    "Deletion",
+    "Generation",
+    "Stream",
+    "at_rest",
+    "begin",
+    "condition",
+    "current_dual_rows",
+    "delete",
+    "distance_to_exact",
+    "linearised_error",
+    "rounding",
+    "smallest_eigenvalue",
+]
+
+BLOCK = 256
+"""Rows left out at once: k^3 stays small beside k^2 d, and M fits the cache (512 KiB)."""
+
+
+class Deletion(NamedTuple):
+    """The outcome of `delete`: the new stream, and what it appended to the old one."""
+
+    stream: Stream
+    V_rows: Array
+    Q_rows: Array
+    smallest_pivot: float
+
+
+def delete(
+    generation: Generation, stream: Stream, rows: Rows, W: Array, method: DeletionMethod
+) -> Deletion:
+    """Leave ``rows`` out and publish by ``method``.
+
+    Parameters
+    ----------
+    generation, stream
+        The state before.
+    rows
+        k live rows, any k >= 0.
+    W
+        k x d, or k x (h d), their dual rows relative to A_b, as stored.
+    method
+        What to publish.
+
+    Raises
+    ------
+    IllConditioned
+        The gate of `engine.deletion.downdate` refused a block; the state before stands.
+
+    Notes
+    -----
+    Cost O(K k d + k^2 d) a block, K rows deleted in this generation: linear in d, independent
+    of n. One row of a model of one output has a step of its own (`engine.deletion.one_row`).
+    """
+    k = len(rows)
+    if k == 1 and stream.theta_exact.shape[1] == 1:
+        left = leave_row_out(generation, stream, rows, W)
+        return _published(generation, stream, rows, W, method, left)
+    first_v, first_q = len(stream.V), len(stream.Q)
+    smallest_pivot = 1.0
+    for start in range(0, k, BLOCK):
+        block = slice(start, start + BLOCK)
+        some, dual = rows.take(block), W[block]
+        left = leave_block_out(generation, stream, some, dual)
+        stream = _published(generation, stream, some, dual, method, left).stream
+        smallest_pivot = min(smallest_pivot, left.smallest_pivot)
+    return Deletion(stream, stream.V.array[first_v:], stream.Q.array[first_q:], smallest_pivot)
+
+
+def leave_block_out(generation: Generation, stream: Stream, rows: Rows, W: Array) -> LeftOut:
+    """Leave k rows out, of a model of any number of outputs. Cost O(K k d + k^2 d).
+
+    Raises
+    ------
+    IllConditioned
+        As `delete`.
+    """
+    error = linearised_error(generation, stream, rows)
+    curvatures = generation.objective.curvatures(rows, generation.theta_b)
+    dual, summed = summed_dual_rows(stream, rows.X, W)
+    left = _leave_out(rows.X, dual, error, curvatures)
+    theta = stream.theta_exact + left.delta
+    if not np.isfinite(theta).all():  # errors can overflow where leverages do not
+        raise IllConditioned("the step is not a finite number")
+    residual = residual_added(generation, stream, rows, left, theta, summed)
+    trace = _trace(left.V, rows.X.shape[1])
+    return LeftOut(theta, left.V, trace, left.smallest_pivot, residual)
+
+
+def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
+    """Leave rows out of every block; one that refuses, refuses for all."""
+    d, h = U.shape[1], curvatures.shape[1]
+    parts = [
+        leave_out(U, blocks.part(W, c, d), blocks.outputs(error, c, h), curvatures[:, c])
+        for c in range(h)
+    ]
+    if h == 1:
+        return parts[0]
+    return Downdate(
+        np.hstack([one.delta for one in parts]),
+        np.hstack([one.q for one in parts]),
+        np.hstack([one.V for one in parts]),
+        min(one.smallest_pivot for one in parts),
+    )
+
+
+def _trace(V: Array, d: int) -> float:
+    """Return the largest trace(V V^T) of a block."""
+    h = blocks.count(V, d)
+    return max(float(np.sum(blocks.part(V, c, d) ** 2)) for c in range(h))
+
+
+def _published(
+    generation: Generation,
+    stream: Stream,
+    rows: Rows,
+    W: Array,
+    method: DeletionMethod,
+    left: LeftOut,
+) -> Deletion:
+    """Publish by ``method`` after a block was left out; refuse if its error cannot be stated."""
+    objective, v_trace = generation.objective, stream.v_trace + left.trace
+    check_inverse(1.0 / (1.0 / generation.smallest + v_trace), generation.dual_error)
+    published, basis_rows = method.publish(
+        Step(rows.X, W, lambda: objective.error(rows, stream.theta_r), left.theta),
+        anchor=stream.anchor,
+        published=stream.published,
+        Q=stream.Q.array,
+    )
+    v_seconds, K = stream.v_seconds, len(stream.V)
+    if K:  # of one block, as a compact is priced for one
+        estimated = objective.kind is Kind.LOGISTIC
+        v_seconds += step_seconds(objective.d, K, len(rows), estimated=estimated)
+    after = Stream(  # by position: half of the time of keywords
+        left.theta,
+        stream.theta_r,
+        stream.anchor,
+        published,
+        stream.V.append(left.V),
+        stream.Q.append(basis_rows) if len(basis_rows) else stream.Q,
+        v_trace,
+        stream.residual + left.residual,
+        stream.carried,
+        stream.completions,
+        v_seconds,
+        min(stream.least_pivot, left.smallest_pivot),
+    )
+    if not math.isfinite(rounding(generation, after)):
+        raise IllConditioned(UNSTATED)
+    return Deletion(after, left.V, basis_rows, left.smallest_pivot)

@@ -1,0 +1,1 @@
+"""From rows to a fitted model: objective, minimiser, factored Hessian, precomputation."""

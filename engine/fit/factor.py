@@ -1,0 +1,154 @@
+"""The factored Hessian: A = L L^T, and what can be said of its spectrum.
+
+Equivalent SciPy calls: ``scipy.linalg.cho_factor`` and ``cho_solve``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigvalsh_tridiagonal, solve_triangular
+from scipy.linalg.lapack import dlange, dpotrf
+
+from engine.errors import IllConditioned
+from engine.fit.objective import Array, norm
+
+EPS = float(np.finfo(np.float64).eps)
+
+_LANCZOS_STEPS = 12
+"""Solves spent on the smallest eigenvalue, which is verified afterwards. From a random start the
+relative error is 0.103 (ln d / 11)^2 on average whatever the spectrum, 6 % at d = 4000
+(Kuczynski and Wozniakowski 1992); the power method would need over 100 for that."""
+_SHRINK = 0.8  # the verified bound starts at 80 % of the estimate
+_HALVINGS = 60  # 2^-60: past double precision
+_ROUNDING = 16.0  # times eps x largest: what forming and factoring A may hide of an eigenvalue
+
+_SINGULAR = (
+    "the Hessian is not positive definite to working precision; raise the ridge strength or "
+    "rescale the features"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Cholesky factor of a symmetric positive definite A.
+
+    Attributes
+    ----------
+    L
+        Lower triangular, d x d, float64. With h blocks (h d) x d, their triangles one below the
+        other: take one out (`engine.refresh.blockwise.factor_of`) before solving.
+    smallest
+        A lower bound of the smallest eigenvalue of A, verified by a second factorisation.
+    largest
+        An upper bound of the largest eigenvalue (largest absolute row sum).
+    """
+
+    L: Array
+    smallest: float
+    largest: float
+
+    @property
+    def condition(self) -> float:
+        """Upper bound of the 2-norm condition number."""
+        return self.largest / self.smallest
+
+    def solve(self, B: Array) -> Array:
+        """Return A^-1 B for B of shape d x r. Cost O(d^2 r)."""
+        return solve_with(self.L, B)
+
+    def product(self, B: Array) -> Array:
+        """Return A B. Cost O(d^2 r)."""
+        return self.L @ (self.L.T @ B)
+
+
+def lower_triangle(A: Array) -> Array:
+    """Return L with A = L L^T. Cost O(d^3 / 3).
+
+    Raises
+    ------
+    IllConditioned
+        A is not positive definite to working precision: raise the ridge or rescale features.
+    """
+    try:
+        L: Array = cholesky(A, lower=True, check_finite=True)
+    except (LinAlgError, ValueError) as error:
+        raise IllConditioned(_SINGULAR) from error
+    return L
+
+
+def solve_with(L: Array, B: Array) -> Array:
+    """Return (L L^T)^-1 B for B of shape d x r. Cost O(d^2 r)."""
+    half = solve_triangular(L, B, lower=True, check_finite=False)
+    solved: Array = solve_triangular(L, half, lower=True, trans="T", check_finite=False)
+    return solved
+
+
+def factorise(A: Array) -> Factor:
+    """Factor A once; apply many times.
+
+    Raises
+    ------
+    IllConditioned
+        A is not positive definite to working precision: raise the ridge or rescale features.
+
+    Notes
+    -----
+    Cost O(d^3 / 3) twice or a few times, and 12 steps of O(d^2): the later factorisations verify
+    the eigenvalue bound. (The Lanczos method alone errs on the unsafe side.)
+    """
+    L = lower_triangle(A)
+    largest = float(dlange("1", A))
+    return Factor(L, _verified_smallest(A, L, largest), largest)
+
+
+def _verified_smallest(A: Array, L: Array, largest: float) -> float:
+    """Return mu such that A - (mu + rounding) I was seen to be positive definite.
+
+    Rounding is charged as measured (`_ROUNDING`); the worst case that is proved (Rump 2006) is d
+    times as large and never met.
+    """
+    rounding = _ROUNDING * EPS * largest
+    unit = math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    mu = _SHRINK * unit / _largest_of_inverse(L, unit)
+    shifted = np.empty(A.shape, order="F")
+    for _ in range(_HALVINGS):
+        if mu <= rounding:
+            break
+        shifted[:] = A
+        shifted[np.diag_indices_from(shifted)] -= mu
+        _, failed = dpotrf(shifted, lower=True, clean=False, overwrite_a=True)
+        if not failed:
+            return mu - rounding
+        mu = mu / 2
+    raise IllConditioned(_SINGULAR)
+
+
+def _largest_of_inverse(L: Array, unit: float) -> float:
+    """Return the largest Ritz value of unit (L L^T)^-1: at most its largest eigenvalue, near it.
+
+    Lanczos with full reorthogonalisation, done twice. ``unit``, a power of 2 of the size of A,
+    keeps its squares inside of float64 and changes no digit.
+    """
+    start: Array = np.random.default_rng(0).standard_normal((L.shape[0],))
+    v = start / np.linalg.norm(start)
+    basis = np.empty((0, len(v)))
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for _ in range(min(len(v), _LANCZOS_STEPS)):
+        basis = np.vstack([basis, v])
+        w = unit * solve_with(L, v)
+        if not norm(w) <= EPS**-2:  # no longer than the eigenvalue that is looked for
+            raise IllConditioned(_SINGULAR)
+        diagonal.append(float(v @ w))
+        for _ in range(2):
+            w = w - basis.T @ (basis @ w)
+        beside.append(float(np.linalg.norm(w)))
+        if beside[-1] <= EPS * max(diagonal):  # the start has no part outside of the basis
+            break
+        v = w / beside[-1]
+    return float(
+        eigvalsh_tridiagonal(np.array(diagonal), np.array(beside[: len(diagonal) - 1]))[-1]
+    )

@@ -1,0 +1,125 @@
+"""How large and how small the numbers of a fit may be: squares must stay inside of float64.
+
+What overflows shows, as an infinity. What underflows does not: a square that has become 0 makes an
+error look smaller than it is. So each fit checks its data on the way in, and its own figures on
+the way out, against the limits below. Between them bounds hold as everywhere; outside of them the
+one advice is to rescale. Multiplying X by a, the ridge by a^2 and y by c multiplies theta by
+c / a, and the limits leave room for any a between 1e-140 and 1e150.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import InvalidData
+from engine.fit.factor import Factor
+from engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
+
+LARGEST = 3e153
+"""Of the root of the sum of squares of X, weighted or not, and of sqrt(ridge): the trace of the
+Hessian is at most twice 9e306."""
+
+SMALLEST_EIGENVALUE = 1e-290
+"""Of the Hessian. Its inverse grows with each deletion, by 1 / (1 - leverage) <= 2.5e8
+(`engine.deletion.downdate.SMALLEST_PIVOT`) for each of the rows V holds: 1e308 / 2.5e8 / 1e9
+rows."""
+
+LARGEST_PULL = 1e300
+"""Of what y pulls theta with, sum weight |x| |y|: sums of n products of like size stay finite."""
+
+SMALLEST_PULL = 1e-290
+"""Of the same; and of it over the smallest eigenvalue, as it is and for errors that add up to 1:
+eps times these is a normal number, so that no allowance for rounding has underflowed, and what
+underflows in dual rows is below it."""
+
+SMALLEST_GAIN = 1e-120
+"""Of a logistic model's pull over the root of the Hessian's size. Its square is what fitting can
+gain of the loss; certificates square it, eps times as small (1e-240 x 1e-32)."""
+
+_RESCALE = "rescale the features, the targets, the weights or the ridge towards 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """What rows pull theta with (see `LARGEST_PULL`), and the ``errors`` of theta = 0 behind it."""
+
+    total: float
+    errors: float
+
+
+def check_data(objective: Objective, rows: Rows) -> Pull:
+    """Check rows before they are fitted, and return their pull.
+
+    Parameters
+    ----------
+    objective
+        With the ridge.
+    rows
+        All rows of the fit, finite.
+
+    Raises
+    ------
+    InvalidData
+        The numbers are too large or too small to compute with.
+
+    Notes
+    -----
+    Cost O(n d).
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        x, weight = lengths(rows.X), rows.weight
+        y = np.ones(len(rows)) if objective.kind is Kind.LOGISTIC else lengths(rows.y)
+        weighted = norm(np.sqrt(weight) * x)
+        largest = max(norm(x), weighted, math.sqrt(objective.penalty.max()))
+        pull, errors = float(weight * x @ y), float(weight @ y)
+        if objective.linear is not None:
+            pull += norm(objective.linear)
+    if not largest <= LARGEST:
+        raise InvalidData(
+            f"the features, weights and ridge are too large to compute with: the root of their "
+            f"sum of squares is {largest:.0e}, at most {LARGEST:.0e}; {_RESCALE}"
+        )
+    if not pull <= LARGEST_PULL:
+        raise InvalidData(
+            "features times targets are too large to compute with: their sum is "
+            f"{pull:.0e}, at most {LARGEST_PULL:.0e}; {_RESCALE}"
+        )
+    if not bool(((x > 0) & (y > 0)).any()):
+        return Pull(0.0, 0.0)  # nothing pulls: theta is 0, and no number is too small for that
+    _check_not_vanishing("features times targets", pull, SMALLEST_PULL)
+    if objective.kind is Kind.LOGISTIC:
+        size = math.hypot(weighted, math.sqrt(objective.penalty.max()))
+        _check_not_vanishing("features beside the ridge", pull / size, SMALLEST_GAIN)
+    return Pull(pull, errors)
+
+
+def check_fitted(factor: Factor, theta: Array, pull: Pull) -> None:
+    """Check what a fit has come to; ``pull`` is what `check_data` returned.
+
+    Raises
+    ------
+    InvalidData
+        Its figures are too large or too small to go on from.
+    """
+    if not np.isfinite(theta).all():
+        raise InvalidData(f"the parameters are too large to compute with; {_RESCALE}")
+    if not factor.smallest >= SMALLEST_EIGENVALUE:
+        raise InvalidData(
+            "the features and the ridge are too small to compute with: the smallest eigenvalue "
+            f"of the Hessian is {factor.smallest:.0e}, at least {SMALLEST_EIGENVALUE:.0e}; "
+            f"{_RESCALE}"
+        )
+    if pull.total > 0:
+        # Dual rows are what an error of 1 moves theta by.
+        moved = pull.total / max(pull.errors, 1.0) / factor.smallest
+        _check_not_vanishing("the parameters", moved, SMALLEST_PULL)
+
+
+def _check_not_vanishing(what: str, size: float, smallest: float) -> None:
+    if not size >= smallest:
+        raise InvalidData(
+            f"{what} are too small to compute with: {size:.0e}, at least {smallest:.0e}; {_RESCALE}"
+        )

@@ -1,0 +1,318 @@
+"""The library alone, no servers: fit a model, delete rows, keep the error known.
+
+model = LinearModel(ridge=1.0, fit_intercept=True).fit(X, y, ids=ids)
+model.delete(["u17", "u42"], method="pru")
+model.theta, model.intercept, model.error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from engine.deletion.methods import method_named
+from engine.error.estimate import PublishedError
+from engine.errors import IllConditioned, InvalidData
+from engine.fit.classes import one_sided, probabilities
+from engine.fit.objective import Array, Kind, Objective, check_finite, ridge_penalty
+from engine.fitted import Fitted
+from engine.refresh.blockwise import precompute_blocks
+from engine.refresh.kinds import complete
+from engine.refresh.policy import Choice, Limits, Size, choose, facts_of
+from engine.result import DeletionResult
+from engine.rows import checked_rows, numbers
+
+_OVERFLOW = np.errstate(over="ignore", invalid="ignore")  # found in the figures: no warning
+
+
+class _Model:
+    """What both models share."""
+
+    kind: ClassVar[Kind]
+
+    def __init__(
+        self,
+        ridge: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        penalise_intercept: bool = False,
+        error_budget: float = 0.01,
+        limits: Limits | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.ridge = float(ridge)
+        self.fit_intercept = fit_intercept
+        self.penalise_intercept = penalise_intercept
+        self.error_budget = float(error_budget)
+        self.limits = limits or Limits()
+        self.seed = seed
+        self._state: Fitted | None = None
+        self._flat = True
+
+    # -- fitting ------------------------------------------------------------------------------
+
+    @_OVERFLOW
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        ids: Sequence[str] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit and precompute.
+
+        Parameters
+        ----------
+        X
+            n x p features, finite.
+        y
+            (n,) or, for a linear model, (n, m) targets. Of a logistic model 0 and 1, or labels:
+            whole numbers or text. Of two other labels the second in order counts as 1; more
+            make a model of each class against the rest (`classes`), theta then (p, C). If all
+            are of one class, an intercept is penalised: it would be infinite.
+        ids
+            One distinct id a row; by default "0", "1", ...
+        sample_weight
+            (n,) weights above 0.
+
+        Raises
+        ------
+        InvalidData
+            Shapes, ids or numbers cannot be used, or are past the limits of `engine.fit.magnitude`.
+        IllConditioned, NotConverged
+            As `engine.fit.fit.fit`.
+
+        Notes
+        -----
+        Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers; of C classes C times
+        the work and (1 + C) n d numbers.
+        """
+        if not self.error_budget > 0:
+            raise InvalidData(f"error_budget must be a number above 0, not {self.error_budget}")
+        names, rows, classes = checked_rows(
+            self.kind, X, y, ids, sample_weight, intercept=self.fit_intercept
+        )
+        penalty = ridge_penalty(
+            self.ridge,
+            rows.X.shape[1],
+            intercept=self.fit_intercept,
+            penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
+        )
+        objective = Objective(self.kind, penalty)
+        made = precompute_blocks(objective, rows)
+        fitted = Fitted.of(objective, names, rows, made, classes, self.seed)
+        self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
+        self._state = fitted
+        return self
+
+    # -- deletion -----------------------------------------------------------------------------
+
+    @_OVERFLOW
+    def delete(self, ids: Iterable[str], method: str = "pru") -> DeletionResult:
+        """Delete rows by id; ids deleted before are no error and change nothing.
+
+        Where no update exists, the model is refitted on what remains: when every row goes, theta
+        is 0; when a class of a logistic model loses its last row, the intercept (with several
+        classes, that of each) is penalised from then on (`intercept_penalised`).
+
+        Parameters
+        ----------
+        ids
+            Row ids, in any order; duplicates count once.
+        method
+            ``pru``, ``exact`` or ``influence``. Another method than the last call's first
+            completes what that one had left (`engine.refresh.kinds.complete`).
+
+        Raises
+        ------
+        UnknownRows
+            Some id was never a row of this model; nothing is deleted.
+        IllConditioned
+            Leverage too near to 1, or a step or an error that is no finite number; nothing is
+            deleted. Rebuild without the rows instead: ``refresh("rebuild", without=ids)``.
+
+        Notes
+        -----
+        Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild: independent of n,
+        but for a new sample of the live rows, O(n d), once half of the old one is deleted.
+        """
+        state = self._fitted
+        method_named(method)  # a wrong one is refused whatever the ids are
+        new = state.members.live_among(ids)
+        before = state.stream.published
+        if new and state.needs_refit(new):
+            self.refresh(Size.REBUILD, without=new)
+            error = state.error
+        else:
+            error = state.delete(new, method) if new else state.error
+        moved = self._shaped(state.stream.published - before)
+        return DeletionResult(new, moved, error, error.bound)
+
+    # -- refresh ------------------------------------------------------------------------------
+
+    @_OVERFLOW
+    def refresh(self, size: Size | str | None = None, *, without: Iterable[str] = ()) -> Choice:
+        """Refresh by the policy of `engine.refresh.policy`, or to an ordered size.
+
+        Parameters
+        ----------
+        size
+            None lets the policy choose the smallest size that does; a polish that falls short of
+            its target is then followed by a rebuild. So is every polish that ends without a bound.
+        without
+            Rows to delete by leaving them out of a rebuild, whatever ``size`` says.
+
+        Returns
+        -------
+        Choice
+            The size and its reason.
+
+        Raises
+        ------
+        InvalidData
+            There is no such size.
+        UnknownRows, IllConditioned, NotConverged
+            Nothing was changed.
+        """
+        state = self._fitted
+        if size is not None and size not in list(Size):
+            raise InvalidData(f"there is no refresh {size!r}; choose one of {', '.join(Size)}")
+        leave_out = state.members.live_among(without)
+        ordered = Size.REBUILD if leave_out else None if size is None else Size(size)
+        facts = facts_of(
+            state.generation,
+            state.stream,
+            rows_live=len(state.members),
+            estimate=state.estimate(),
+            budget_relative=self.error_budget,
+            audited=state.certified is not None,
+        )
+        choice = choose(facts, self.limits, ordered)
+        target = self.limits.far_under * facts.budget
+        if choice.size is Size.REBUILD or len(state.members) == 0:
+            self._rebuild(state, leave_out)
+        elif choice.size is Size.COMPLETE:
+            state.stream = complete(state.stream)
+        elif choice.size is Size.COMPACT:
+            choice = self._compact(state, choice)
+        else:
+            choice = self._polish(state, choice, target, needed=ordered is None)
+        state.method = None
+        return choice
+
+    def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:
+        """Polish; what ends without a bound, or falls short of a needed target, is rebuilt."""
+        left = state.polish(target)
+        if state.certified is None:
+            return self._rebuild(state, (), "a polish ended without a bound")
+        if needed and not left <= target:
+            return self._rebuild(state, (), "a polish did not reach its target")
+        return choice
+
+    def _compact(self, state: Fitted, choice: Choice) -> Choice:
+        try:
+            state.compact()
+        except IllConditioned as error:
+            return self._rebuild(state, (), f"a compact cannot be had: {error}")
+        return choice
+
+    def _rebuild(self, state: Fitted, leave_out: tuple[str, ...], reason: str = "") -> Choice:
+        state.rebuild(leave_out, self.ridge, intercept=self.fit_intercept)
+        return Choice(Size.REBUILD, reason)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def _fitted(self) -> Fitted:
+        if self._state is None:
+            raise InvalidData("the model is not fitted; call fit first")
+        return self._state
+
+    def _shaped(self, theta: Array) -> Array:
+        return theta[:, 0].copy() if self._flat else theta.copy()
+
+    @property
+    def theta(self) -> Array:
+        """Published parameters, (p,), (p, m) or (p, C), a copy; the intercept is apart."""
+        published = self._fitted.stream.published
+        return self._shaped(published[:-1] if self.fit_intercept else published)
+
+    @property
+    def intercept(self) -> Any:
+        """Published intercept: a float, or (m,) for several outputs; 0.0 without one."""
+        published = self._fitted.stream.published
+        if not self.fit_intercept:
+            return 0.0 if self._flat else np.zeros(published.shape[1])
+        return float(published[-1, 0]) if self._flat else published[-1].copy()
+
+    @property
+    def intercept_penalised(self) -> bool:
+        """Whether the intercept is penalised: asked for, or a class has lost its last row."""
+        return self.fit_intercept and bool(self._fitted.generation.objective.penalty[-1] > 0)
+
+    @property
+    @_OVERFLOW
+    def error(self) -> PublishedError:
+        """Error of the published parameters against retraining on the live rows."""
+        return self._fitted.error
+
+    @property
+    def live_ids(self) -> tuple[str, ...]:
+        """Ids of the rows that remain."""
+        return self._fitted.members.live_ids()
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Return predictions: values for a linear model, probabilities for a logistic one.
+
+        Probabilities are of the label 1, or of the second of two `classes`, (n,); of more
+        classes (n, C): each class's own against the rest, divided by their sum, as scikit-learn's
+        OneVsRestClassifier has them.
+
+        Raises
+        ------
+        InvalidData
+            X does not have the columns that the model was fitted on, a number in it is not
+            finite, or a prediction would not be.
+        """
+        published = self._fitted.stream.published
+        features = numbers(X, "X", (2,))
+        p = published.shape[0] - int(self.fit_intercept)
+        if features.shape[1] != p:
+            raise InvalidData(f"X has {features.shape[1]} columns; the model was fitted on {p}")
+        check_finite("feature", features)
+        with np.errstate(over="ignore", invalid="ignore"):
+            margin = features @ published[:p]
+            if self.fit_intercept:
+                margin = margin + published[-1]
+        check_finite("prediction", margin, "rescale its features")
+        return self._shaped(margin if self.kind is Kind.LINEAR else probabilities(margin))
+
+
+class LinearModel(_Model):
+    """Ridge regression that can forget.
+
+    Equivalent to ``sklearn.linear_model.Ridge(alpha=ridge, fit_intercept=...)`` refitted on the
+    remaining rows after every deletion. Deletion by ``exact`` is exact; by ``pru`` and
+    ``influence`` the distance to exact is known.
+    """
+
+    kind = Kind.LINEAR
+
+
+class LogisticModel(_Model):
+    """Ridge-regularised logistic regression that can forget.
+
+    Equivalent to ``sklearn.linear_model.LogisticRegression(C=1/ridge)`` refitted on the remaining
+    rows, within the error that every result carries; with more than two classes, in a
+    ``sklearn.multiclass.OneVsRestClassifier``.
+    """
+
+    kind = Kind.LOGISTIC
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of theta's columns; empty for labels 0 and 1."""
+        return self._fitted.classes

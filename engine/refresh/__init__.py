@@ -1,0 +1,1 @@
+"""The four kinds of refresh, and which one is due."""

@@ -1,0 +1,241 @@
+"""Precomputation, polish and compacting of every block, one after another (`engine.fit.blocks`).
+
+Certificates of blocks are of parts of one vector, theta: they add up as the root of the sum of
+squares. With one block each function is the one that it is named after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.deletion.growing import GrowingRows
+from engine.deletion.stream import Generation, Stream
+from engine.error.certificate import Certificate
+from engine.error.drift import Drift, audit
+from engine.fit import blocks
+from engine.fit.factor import Factor
+from engine.fit.objective import Array, Objective, Rows
+from engine.fit.precompute import Precomputation, dual_error, precompute
+from engine.refresh import compact
+from engine.refresh.polish import Polish, polish
+
+
+def rows_of(rows: Rows, c: int, h: int) -> Rows:
+    """Return rows with the targets of block c alone; features are shared, not copied."""
+    return rows if h == 1 else Rows(rows.X, blocks.outputs(rows.y, c, h), rows.weight)
+
+
+def stacked(factors: Sequence[Factor]) -> Factor:
+    """Return one factor of all blocks: triangles one below the other, bounds over all of them."""
+    if len(factors) == 1:
+        return factors[0]
+    return Factor(
+        np.vstack([factor.L for factor in factors]),
+        min(factor.smallest for factor in factors),
+        max(factor.largest for factor in factors),
+    )
+
+
+def factor_of(factor: Factor, c: int) -> Factor:
+    """Return block c of a stacked factor; its bounds are those over all blocks."""
+    d = factor.L.shape[1]
+    if len(factor.L) == d:
+        return factor
+    return Factor(factor.L[c * d : (c + 1) * d], factor.smallest, factor.largest)
+
+
+def together(parts: Sequence[Certificate]) -> Certificate:
+    """Return the certificate of all blocks; without a bound if one of them has none."""
+    if len(parts) == 1:
+        return parts[0]
+    left = math.hypot(*(one.left for one in parts))
+    residual = math.hypot(*(one.residual for one in parts))
+    argument = " and ".join(sorted({one.argument for one in parts}))
+    if any(one.bound is None for one in parts):
+        return Certificate(None, argument, left, residual)
+    estimate = math.hypot(*(one.estimate for one in parts))
+    return Certificate(left, argument, estimate, residual)
+
+
+def precompute_blocks(
+    objective: Objective, rows: Rows, start: Array | None = None
+) -> Precomputation:
+    """Fit and precompute every block; factors are stacked, dual rows lie side by side.
+
+    Cost O(n d^2) and n d numbers a block.
+
+    Raises
+    ------
+    InvalidData, IllConditioned, NotConverged
+        As `engine.fit.fit.fit`.
+    """
+    h = objective.blocks(rows.y.shape[1])
+    if h == 1:
+        return precompute(objective, rows, start)
+    d = objective.d
+    W = np.empty((len(rows), h * d))
+    thetas, factors, certificates, errors = [], [], [], []
+    for c in range(h):
+        begin = None if start is None else blocks.outputs(start, c, h)
+        made = precompute(objective.of_block(c, h), rows_of(rows, c, h), begin)
+        blocks.part(W, c, d)[:] = made.dual_rows
+        thetas.append(made.theta)
+        factors.append(made.factor)
+        certificates.append(made.certificate)
+        errors.append(made.dual_error)
+    theta = np.hstack(thetas)
+    return Precomputation(theta, stacked(factors), W, together(certificates), _worst(errors))
+
+
+def polish_blocks(
+    objective: Objective,
+    rows: Rows,
+    W: Array,
+    *,
+    factor: Factor,
+    V: Array,
+    theta: Array,
+    theta_b: Array,
+    target: float,
+    smallest: float | None = None,
+    off: float = 0.0,
+    on_pass: Callable[[int], None] = lambda _: None,
+) -> Polish:
+    """Polish every block to its share of the target, target / sqrt(h); see `engine.refresh.polish`.
+
+    The limit of passes is each block's own; a pass costs O(n d), and all are counted.
+    """
+    h, d = objective.blocks(theta.shape[1]), objective.d
+    done: list[Polish] = []
+    for c in range(h):
+        done.append(
+            polish(
+                objective.of_block(c, h),
+                rows_of(rows, c, h),
+                blocks.part(W, c, d),
+                factor=factor_of(factor, c),
+                V=blocks.part(V, c, d),
+                theta=blocks.outputs(theta, c, h),
+                theta_b=blocks.outputs(theta_b, c, h),
+                target=target / math.sqrt(h),
+                smallest=smallest,
+                off=off,
+                on_pass=_counted_on(on_pass, sum(one.passes for one in done)),
+            )
+        )
+    if h == 1:
+        return done[0]
+    return Polish(
+        np.hstack([one.theta for one in done]),
+        together([one.certificate for one in done]),
+        sum(one.passes for one in done),
+        math.hypot(*(one.audited for one in done)),
+    )
+
+
+def _counted_on(on_pass: Callable[[int], None], before: int) -> Callable[[int], None]:
+    return lambda passes: on_pass(before + passes)
+
+
+def downdated_factors(factor: Factor, stream: Stream) -> Factor:
+    """Return the stacked factor of A_t. Cost O(K d^2 + d^3) a block."""
+    d = factor.L.shape[1]
+    return stacked(
+        [
+            compact.downdated_factor(factor_of(factor, c), stream_of(stream, c, d))
+            for c in range(blocks.count(stream.V.array, d))
+        ]
+    )
+
+
+def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
+    """Return dual rows relative to A_t for live rows X. Cost O(n K d) a block."""
+    d = X.shape[1]
+    if blocks.count(W, d) == 1:
+        return compact.compacted_dual_rows(stream, X, W)
+    compacted = np.empty_like(W)
+    for c in range(blocks.count(W, d)):
+        now = compact.compacted_dual_rows(stream_of(stream, c, d), X, blocks.part(W, c, d))
+        blocks.part(compacted, c, d)[:] = now
+    return compacted
+
+
+def dual_error_of_blocks(
+    objective: Objective, rows: Rows, theta: Array, W: Array, largest: float
+) -> float:
+    """Return the largest `engine.fit.precompute.dual_error` of a block. Cost that of each."""
+    h, d = objective.blocks(theta.shape[1]), objective.d
+    return _worst(
+        [
+            dual_error(objective, rows, blocks.outputs(theta, c, h), blocks.part(W, c, d), largest)
+            for c in range(h)
+        ]
+    )
+
+
+def _worst(errors: Sequence[float]) -> float:
+    """Return the largest; unlike max, this keeps a NaN."""
+    return float(np.max(errors))
+
+
+def audit_blocks(
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    rows: Rows,
+    W: Array,
+    *,
+    tolerated: float = 0.0,
+    seed: int = 0,
+) -> Drift:
+    """Audit every block; see `engine.error.drift.audit`. Cost that of one for each.
+
+    Residuals are the worst of a block. What theta is off by, and may be off by, adds up as parts
+    of one vector do; each part may be off by all that the stream carries, so that with several
+    blocks up to sqrt(h) times as much passes.
+    """
+    h, d = generation.blocks, generation.objective.d
+    if h == 1:
+        return audit(generation, stream, factor, rows, W, tolerated=tolerated, seed=seed)
+    parts = [
+        audit(
+            replace(
+                generation,
+                objective=generation.objective.of_block(c, h),
+                theta_b=blocks.outputs(generation.theta_b, c, h),
+            ),
+            stream_of(stream, c, d),
+            factor_of(factor, c),
+            rows_of(rows, c, h),
+            blocks.part(W, c, d),
+            tolerated=tolerated,
+            seed=seed,
+        )
+        for c in range(h)
+    ]
+    return Drift(
+        float(np.max([one.dual_rows for one in parts])),  # unlike max, keeps a NaN
+        float(np.max([one.inverse for one in parts])),
+        math.hypot(*(one.theta for one in parts)),
+        math.hypot(*(one.allowed for one in parts)),
+    )
+
+
+def stream_of(stream: Stream, c: int, d: int) -> Stream:
+    """Return a stream as one block knows it; its scalars are those of all."""
+    V = stream.V.array
+    h = blocks.count(V, d)
+    if h == 1:
+        return stream
+    return replace(
+        stream,
+        theta_exact=blocks.outputs(stream.theta_exact, c, h),
+        theta_r=blocks.outputs(stream.theta_r, c, h),
+        anchor=blocks.outputs(stream.anchor, c, h),
+        published=blocks.outputs(stream.published, c, h),
+        V=GrowingRows.of(blocks.part(V, c, d)),
+    )

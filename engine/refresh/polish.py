@@ -1,0 +1,265 @@
+"""Polish: bring theta back to the optimum of the live rows without a new factor.
+
+Preconditioned conjugate directions on the live loss itself. Each pass over the rows measures the
+true gradient g and one new direction, A'^-1 g with the stale factor A_t, whose rows with the
+largest change of leverage are brought up to date now and then (`engine.refresh.reweighted`).
+Margins of the point and of the last directions are kept, so the loss is minimised over their span
+at no further pass: a search costs O(n), and nothing is spent on a system that the next point makes
+void. (Newton-CG takes 1.5 to 3 times the passes; a plain step with the frozen factor stalls on
+nearly separable data, design page 1.5.)
+
+At the end one system H x = g is solved in part, by conjugate gradients, for the certificate
+(`engine.error.certificate.certify_with_residual`). A linear model needs refinement only.
+
+The first pass, before anything moves, is an *audit* of theta_exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.error.certificate import Certificate, certify_by_residual
+from engine.fit.factor import EPS, Factor
+from engine.fit.objective import Array, Kind, Objective, Rows, norm
+from engine.refresh.live import Live, Point, survey
+from engine.refresh.proving import audit, certify
+from engine.refresh.reweighted import WORTH, Operator, Reweighted, reweight
+from engine.refresh.subspace import RESOLVED, Direction, search
+
+PASS_LIMIT = 60
+"""Passes over the live rows; a rebuild costs about d / 2 of them."""
+
+_DIRECTIONS = 6  # kept, the newest included; more save no pass (measured: 12, 40)
+_REWEIGHT_EVERY = 3  # passes; what it costs in time, too
+_LIKELY = 0.8  # of what would be enough to reweight: the dual rows are read then, to know
+_SLOW = 0.1  # of a step's length is left after a good pass: no reweighting is worth its time then
+_CANCELLED = 1e-6  # of what a step was added up from: a shorter one has too few digits of X v left
+_FAR = 16.0  # times |theta|: margins that were added up over such a way have lost a digit
+_TRIGGER = 0.7  # of the target: a Newton step by A' must be this short before one by H is taken up
+
+
+@dataclass(frozen=True, slots=True)
+class Polish:
+    """The outcome of `polish`.
+
+    Attributes
+    ----------
+    theta
+        d x 1, the polished point.
+    certificate
+        Bound of its distance to the minimiser over the live rows.
+    passes
+        Passes over the live rows: each product X v with its X^T v is one.
+    audited
+        `Certificate.residual` of the first pass, where it began.
+    """
+
+    theta: Array
+    certificate: Certificate
+    passes: int
+    audited: float
+
+
+def stale_inverse(factor: Factor, V: Array) -> Operator:
+    """Return v -> A_t^-1 v for v of shape d x m. Each call costs O(d^2 + K d)."""
+    return lambda v: factor.solve(v) + V.T @ (V @ v)
+
+
+def polish(
+    objective: Objective,
+    rows: Rows,
+    W: Array,
+    *,
+    factor: Factor,
+    V: Array,
+    theta: Array,
+    theta_b: Array,
+    target: float,
+    smallest: float | None = None,
+    off: float = 0.0,
+    limit: int = PASS_LIMIT,
+    on_pass: Callable[[int], None] = lambda _: None,
+) -> Polish:
+    """Minimise the live loss from ``theta`` until the certificate is at most ``target``.
+
+    Where no bound can be had, it stops at a Newton step no longer than ``target``, whose length
+    is the certificate's estimate (what is left is shorter still).
+
+    Parameters
+    ----------
+    objective
+        The loss.
+    rows, W
+        The n live rows and their dual rows relative to A_b.
+    factor, V
+        A_t^-1 = (L L^T)^-1 + V^T V.
+    theta, theta_b
+        Where to start, and where the factor's curvatures were taken; d x m (logistic: m = 1).
+    target
+        Absolute bound to reach.
+    smallest, off
+        A lower bound of lam_min(A_t); or None to have it worked out from V, and what the inverse is
+        off by (`Generation.dual_error`).
+    limit
+        Passes at most (one more may be taken to certify). The best point is returned when it is
+        used up.
+    on_pass
+        Called with the number of passes so far, for progress.
+
+    Notes
+    -----
+    Cost O(n d) a pass, O(r^2 d + r K d) for each reweighting of r <= d / 4 rows, and O(n K d)
+    once if a certificate needs the leverages (`engine.refresh.live`).
+    """
+    told = _Passes(limit, on_pass)
+    if smallest is None:
+        smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V)) - off
+    stale = stale_inverse(factor, V)
+    if objective.kind is Kind.LINEAR:
+        return _refine(objective, rows, stale, smallest, theta, target, told)
+    live, point = survey(
+        objective, rows, W, V, stale=stale, smallest=smallest, theta=theta, theta_b=theta_b
+    )
+    told.take()
+    return _polish_logistic(live, point, target, told)
+
+
+@dataclass(slots=True)
+class _Passes:
+    """Counts passes over the rows, and tells."""
+
+    limit: int
+    tell: Callable[[int], None]
+    count: int = 0
+
+    def take(self) -> bool:
+        self.count += 1
+        self.tell(self.count)
+        return self.over
+
+    @property
+    def over(self) -> bool:
+        return self.count >= self.limit
+
+
+def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> Polish:
+    z = live.stale(point.gradient)
+    audited = audit(live, point, z, math.inf if told.over else target)
+    if told.over or (audited.bound is not None and audited.bound <= target):
+        return Polish(point.theta, audited, told.count, audited.residual)
+    weights = Reweighted(live.stale, live.curvature_b, live.curvature_b)
+    directions: list[Direction] = []
+    since, trigger, length, last = _REWEIGHT_EVERY, _TRIGGER * target, math.inf, 0.0
+    while True:
+        # Made anew before the last system, too: it costs no pass, and z then tells its length.
+        slow = norm(z) > _SLOW * last
+        due = slow and (since >= _REWEIGHT_EVERY or (norm(z) <= trigger and since > 0))
+        if due and _worth(live, weights, point):
+            weights, since = _reweighted(live, point), 0
+            z = weights.inverse(point.gradient)
+        since, last = since + 1, norm(z)
+        shorter = norm(z) < 0.5 * length
+        length = min(length, norm(z))
+        stalled = not shorter and _unresolved(live, point, z)
+        if norm(z) <= trigger or stalled or told.over:
+            most = math.inf if stalled else target
+            certificate, z, Xz = certify(live, weights, point, z, most, told.take, over=told.over)
+            reached = certificate.bound is not None and certificate.bound <= target
+            if reached or stalled or told.over or (certificate.bound is None and norm(z) <= target):
+                return Polish(point.theta, certificate, told.count, audited.residual)
+            trigger *= (
+                0.5 if certificate.bound is None else max(0.1, 0.9 * target / certificate.bound)
+            )
+        else:
+            Xz = live.rows.X @ z
+        directions = [Direction.of(z, Xz), *directions[: _DIRECTIONS - 1]]
+        moved = search(live.objective, live.rows, point.theta, point.margin, directions)
+        if moved is None:  # rounding hides every descent
+            certificate, _, _ = certify(live, weights, point, z, target, told.take, over=told.over)
+            return Polish(point.theta, certificate, told.count, audited.residual)
+        if norm(moved.v) > _CANCELLED * moved.summed:  # else z itself is the better direction
+            directions[0] = moved
+        point = _moved(live, point, moved, told)
+        z = weights.inverse(point.gradient)
+
+
+def _moved(live: Live, point: Point, step: Direction, told: _Passes) -> Point:
+    """Take a step and measure there; margins that have lost digits on the way are made anew."""
+    theta, travelled = point.theta + step.v, point.travelled + step.summed
+    told.take()
+    if travelled <= _FAR * norm(theta):
+        return live.measured(theta, point.margin + step.Xv, travelled)
+    told.take()
+    return live.measured(theta, live.rows.X @ theta, 0.0)
+
+
+def _worth(live: Live, weights: Reweighted, point: Point) -> bool:
+    """Return whether curvatures have changed by enough, since they were seen, to make A' anew.
+
+    Until dual rows have been read, leverages are taken to be in proportion to |x_i|^2, their sum
+    with the curvatures d: the dual rows are read only where that comes near to enough.
+    """
+    change, enough = np.abs(point.curvature - weights.seen), WORTH * live.objective.d
+    if live.base is None:
+        squares = live.lengths**2
+        likely = live.objective.d * float(change @ squares)
+        if likely <= _LIKELY * enough * float(live.curvature_b @ squares):
+            return False
+    return float(change @ live.base_leverage()) > enough
+
+
+def _reweighted(live: Live, point: Point) -> Reweighted:
+    return reweight(
+        live.stale,
+        live.rows.X,
+        live.dual,
+        leverage=live.base_leverage(),
+        before=live.curvature_b,
+        now=point.curvature,
+    )
+
+
+def _unresolved(live: Live, point: Point, z: Array) -> bool:
+    """Return whether what a step along z gains is below the rounding of the value."""
+    value = live.objective.value_at(live.rows, point.margin, point.theta)
+    return float(np.sum(point.gradient * z)) <= RESOLVED * EPS * abs(value)
+
+
+def _refine(
+    objective: Objective,
+    rows: Rows,
+    stale: Operator,
+    smallest: float,
+    theta: Array,
+    target: float,
+    told: _Passes,
+) -> Polish:
+    """Refine a linear model's theta: A_t is its live Hessian, but for rounding."""
+    best: Polish | None = None
+    while True:
+        gradient = objective.gradient(rows, theta)
+        told.take()
+        certificate = certify_by_residual(
+            gradient=gradient,
+            gradient_scale=objective.gradient_scale(rows, theta),
+            smallest=smallest,
+        )
+        if best is not None and not certificate.left < best.certificate.left:
+            return Polish(best.theta, best.certificate, told.count, best.audited)
+        audited = certificate.residual if best is None else best.audited
+        best = Polish(theta, certificate, told.count, audited)
+        if told.over or certificate.left <= target:
+            return best
+        theta = theta - stale(gradient)
+
+
+def _spectral_norm(V: Array) -> float:
+    """Return |V V^T|, exactly (K x K eigenvalues), or 0 for K = 0."""
+    if V.shape[0] == 0:
+        return 0.0
+    gram = V @ V.T if V.shape[0] <= V.shape[1] else V.T @ V
+    return float(np.linalg.eigvalsh(gram)[-1])

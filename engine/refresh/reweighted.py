@@ -1,0 +1,89 @@
+"""The stale Hessian with the few rows brought up to date whose leverage has changed most.
+
+A_t holds every row with its curvature at theta_b. Where margins have moved, on nearly separable
+data by ten and more, a few rows carry most of the change. With X_R those rows (r x d), G their
+dual rows A_t^-1 x_i and D = diag(s - s_b), Woodbury's identity gives
+
+    A' = A_t + X_R^T D X_R,      A'^-1 v = A_t^-1 v - G^T (I + D B)^-1 D G v,    B = X_R G^T.
+
+A' is positive definite: it is the Hessian with some rows' curvatures new and the others' old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lu_factor, lu_solve
+
+from engine.fit.objective import Array
+
+Operator = Callable[[Array], Array]
+
+WORTH = 0.1
+"""Times d, the total change of leverage below which a preconditioner made before does as well: at
+d = 1000 reweighting takes as long as three passes. (0.01 saves one pass in two of ten families.)"""
+
+_FRACTION, _FLOOR, _CEILING = 0.25, 16, 512  # rows brought up to date: r^2 d stays near n d
+
+
+@dataclass(frozen=True, slots=True)
+class Reweighted:
+    """A preconditioner v -> A'^-1 v.
+
+    ``curvature`` is what every row has in A', ``seen`` what it was when A' was made, both (n,).
+    """
+
+    inverse: Operator
+    curvature: Array
+    seen: Array
+
+
+def reweight(
+    stale: Operator,
+    X: Array,
+    dual: Callable[[np.ndarray], Array],
+    *,
+    leverage: Array,
+    before: Array,
+    now: Array,
+) -> Reweighted:
+    """Bring the rows up to date whose leverage has changed most.
+
+    Parameters
+    ----------
+    stale
+        v -> A_t^-1 v.
+    X
+        The live rows, n x d.
+    dual
+        Indices -> the rows' dual rows A_t^-1 x_i.
+    leverage
+        x_i^T A_t^-1 x_i, (n,), or near it (x_i^T A_b^-1 x_i): the choice of rows rests on it only.
+    before, now
+        Curvatures in A_t and at the present theta, (n,).
+
+    Notes
+    -----
+    Cost O(r^2 d + r^3), r = d / 4 rows between 16 and 512; then O(r d) more a solve.
+    """
+    change = np.abs(now - before) * leverage
+    if float(change.sum()) <= WORTH * X.shape[1]:
+        return Reweighted(stale, before, now)
+    n, d = X.shape
+    r = min(n, max(_FLOOR, min(int(_FRACTION * d), _CEILING)))
+    chosen = np.argpartition(-change, r - 1)[:r]
+    D = (now - before)[chosen]
+    rows, G = X[chosen], dual(chosen)
+    solve = lu_factor(np.eye(r) + D[:, None] * (rows @ G.T))
+    curvature = before.copy()
+    curvature[chosen] = now[chosen]
+
+    def inverse(v: Array) -> Array:
+        solved: Array = stale(v)
+        inner = lu_solve(solve, D[:, None] * (rows @ solved))
+        solved = solved - G.T @ inner
+        return solved
+
+    return Reweighted(inverse, curvature, now)

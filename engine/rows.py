@@ -1,0 +1,186 @@
+"""Which rows a library model has: ids, places, who is still live; input checked on the way in.
+
+Rows keep their place for good, and a deleted row's numbers are overwritten with zeros: features,
+target, dual row. (A worker keeps the same in Redis: `engine.store`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from engine.deletion.stream import Generation
+from engine.error.estimate import Sentinels, choose_sentinels, possible_parts
+from engine.errors import InvalidData, UnknownRows
+from engine.fit.classes import class_counts, encoded
+from engine.fit.objective import Array, Kind, Rows, with_intercept
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Membership:
+    """The rows of one model. Owns its arrays: nothing is shared with the caller.
+
+    Attributes
+    ----------
+    ids, place
+        Row ids in order of place, and back.
+    rows
+        All rows, zeros where deleted.
+    W
+        n x (h d), their dual rows relative to the generation's A_b, zeros where deleted.
+    live
+        (n,) which rows remain.
+    remaining
+        How many these are. It is kept, as the counts are, so that a deletion reads no n numbers.
+    counts
+        Live rows of each class (`engine.fit.classes.class_counts`); of a linear model none.
+    """
+
+    ids: tuple[str, ...]
+    place: dict[str, int]
+    rows: Rows
+    W: Array
+    live: Mask
+    remaining: int
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, kind: Kind, ids: tuple[str, ...], rows: Rows, W: Array) -> Membership:
+        """Return the membership in which every row is live. Cost O(n m)."""
+        place = {name: i for i, name in enumerate(ids)}
+        counts = class_counts(rows.y) if kind is Kind.LOGISTIC else ()
+        return cls(ids, place, rows, W, np.ones(len(ids), dtype=np.bool_), len(ids), counts)
+
+    def __len__(self) -> int:
+        """Return the number of live rows."""
+        return self.remaining
+
+    def counts_without(self, ids: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the rows of each class that remain once ``ids`` (k live ones) are gone.
+
+        Cost O(k m).
+        """
+        if not self.counts:
+            return ()
+        gone = class_counts(self.rows.y[self.places(ids)])
+        return tuple(had - lost for had, lost in zip(self.counts, gone, strict=True))
+
+    def live_among(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Return those of ``ids`` that are live, each once, in order.
+
+        Raises
+        ------
+        InvalidData
+            One string in place of a list of ids.
+        UnknownRows
+            Some id was never a row of the model.
+        """
+        if isinstance(ids, str):
+            raise InvalidData(f"give a list of row ids, not the string {ids!r}")
+        wanted = dict.fromkeys(str(name) for name in ids)
+        unknown = [name for name in wanted if name not in self.place]
+        if unknown:
+            raise UnknownRows(
+                f"{len(unknown)} of {len(wanted)} ids were never rows of this model, the first "
+                f"is {unknown[0]!r}; nothing was deleted"
+            )
+        return tuple(name for name in wanted if self.live[self.place[name]])
+
+    def places(self, ids: tuple[str, ...]) -> NDArray[np.intp]:
+        """Return the places of ``ids``."""
+        return np.array([self.place[name] for name in ids], dtype=np.intp)
+
+    def live_without(self, ids: tuple[str, ...]) -> Mask:
+        """Return which rows remain once ``ids`` are gone."""
+        remain = self.live.copy()
+        remain[self.places(ids)] = False
+        return remain
+
+    def forget(self, ids: tuple[str, ...]) -> None:
+        """Mark ``ids``, live ones, deleted and overwrite what is known of them. Cost O(k d)."""
+        places = self.places(ids)
+        self.counts = self.counts_without(ids)
+        self.remaining -= len(ids)
+        self.live[places] = False
+        self.rows.X[places] = 0.0
+        self.rows.y[places] = 0.0
+        self.W[places] = 0.0
+
+    def sentinels(self, generation: Generation, seed: int) -> Sentinels:
+        """Return a random sample of the live rows. Cost O(n d), no copy of the rows."""
+        places = np.flatnonzero(self.live)
+        parts = possible_parts(generation, self.rows, self.W)[places]
+        chosen, pi = choose_sentinels(parts, seed)
+        at = places[chosen]
+        return Sentinels(tuple(self.ids[i] for i in at), self.rows.take(at), self.W[at], pi)
+
+    def live_ids(self) -> tuple[str, ...]:
+        """Return the ids of the live rows, in order of place."""
+        return tuple(name for name, alive in zip(self.ids, self.live, strict=True) if alive)
+
+
+def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
+    """Return a float64 copy of ``values``.
+
+    Raises
+    ------
+    InvalidData
+        Not numbers, or not of one of these ``dimensions``.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        raise InvalidData(f"{name} is not an array of numbers: it holds complex ones")
+    try:
+        with np.errstate(over="ignore"):  # from a wider type; found as not finite
+            array = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidData(f"{name} is not an array of numbers: {error}") from error
+    if array.ndim not in dimensions:
+        allowed = " or ".join(str(n) for n in dimensions)
+        raise InvalidData(f"{name} must have {allowed} dimensions, not {array.ndim}")
+    return array
+
+
+def checked_rows(
+    kind: Kind,
+    X: ArrayLike,
+    y: ArrayLike,
+    ids: Sequence[str] | None,
+    sample_weight: ArrayLike | None,
+    *,
+    intercept: bool,
+) -> tuple[tuple[str, ...], Rows, tuple[str, ...]]:
+    """Return ids, rows and class names as the engine has them.
+
+    Rows are copies, float64, the intercept appended; names as `engine.fit.classes.encoded` has
+    them.
+
+    Raises
+    ------
+    InvalidData
+        Shapes, ids or numbers cannot be used.
+    """
+    features = numbers(X, "X", (2,))
+    classes, targets = encoded(y) if kind is Kind.LOGISTIC else ((), numbers(y, "y", (1, 2)))
+    n = len(features)
+    if n == 0:
+        raise InvalidData("there is no row to fit; give at least one")
+    weight = np.ones(n) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))
+    if not len(targets) == len(weight) == n:
+        raise InvalidData(f"{n} rows of X, {len(targets)} of y and {len(weight)} weights")
+    names = tuple(str(i) for i in range(n)) if ids is None else tuple(str(i) for i in ids)
+    if len(names) != n:
+        raise InvalidData(f"{len(names)} ids for {n} rows; give one id a row")
+    if len(set(names)) != n:
+        raise InvalidData("ids are not distinct; give each row its own id")
+    rows = Rows(with_intercept(features) if intercept else features, targets.reshape(n, -1), weight)
+    if 0 in (rows.X.shape[1], rows.y.shape[1]):
+        raise InvalidData("there is no feature or no target to fit")
+    rows.check_finite()
+    if not (rows.weight > 0).all():
+        raise InvalidData("every sample weight must be above 0")
+    return names, rows, classes

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from engine.deletion.stream import Stream
+from engine.refresh.polish import PASS_LIMIT, Polish, polish, stale_inverse
+from tests.families import families
+from tests.oracles import distance
+from tests.states import Started, started
+
+LOG = logging.getLogger(__name__)
+
+
+def _polished(
+    state: Started, stream: Stream, gone: int, target: float, limit: int = PASS_LIMIT
+) -> Polish:
+    rows, W = state.live_rows(gone)
+    return polish(
+        state.objective,
+        rows,
+        W,
+        factor=state.made.factor,
+        V=stream.V.array,
+        theta=stream.theta_exact,
+        theta_b=state.generation.theta_b,
+        target=target,
+        limit=limit,
+    )
+
+
+@pytest.mark.parametrize("name", families("logistic"))
+def test_it_reaches_the_optimum_of_the_live_rows_and_proves_it(name: str) -> None:
+    for seed in range(2):
+        state = started(name, "logistic", seed)
+        gone = len(state.data.deleted)
+        stream = state.delete_in([gone], "exact")
+        truth = state.retrained(gone)
+        size = float(np.linalg.norm(truth.astype(np.float64)))
+        done = _polished(state, stream, gone, target=1e-7 * size, limit=200)
+        true = distance(done.theta, truth)
+        assert true <= 1e-7 * size
+        assert true <= done.certificate.left
+        # Nearly separable, margins have moved by more than a stale factor can answer for.
+        assert done.certificate.bound is not None or name == "near_separable"
+        LOG.info(
+            "%s %d: %d passes, true %.1e, left %.1e (%s)",
+            *(name, seed, done.passes, true / size, done.certificate.left / size),
+            done.certificate.argument,
+        )
+
+
+@pytest.mark.parametrize("name", families("logistic"))
+def test_thirty_passes_certify_one_part_in_a_million(name: str) -> None:
+    state = started(name, "logistic")
+    gone = len(state.data.deleted) // 3
+    stream = state.delete_in([gone], "exact")
+    target = 1e-6 * float(np.linalg.norm(stream.theta_exact))
+    done = _polished(state, stream, gone, target=target)
+    assert done.passes <= 30
+    assert done.certificate.bound is not None
+    assert distance(done.theta, state.retrained(gone)) <= done.certificate.bound <= target
+
+
+def test_a_limit_of_passes_stops_it_with_an_honest_certificate() -> None:
+    state = started("near_separable", "logistic")
+    gone = len(state.data.deleted)
+    stream = state.delete_in([gone], "exact")
+    truth = state.retrained(gone)
+    for limit in (1, 3, 6, 10):
+        done = _polished(state, stream, gone, target=0.0, limit=limit)
+        left = done.certificate.bound
+        assert left is None or distance(done.theta, truth) <= left
+
+
+def test_at_the_optimum_one_pass_is_enough() -> None:
+    state = started("benign", "logistic")
+    done = _polished(state, state.stream, 0, target=1e-8)
+    assert done.passes == 1
+    np.testing.assert_array_equal(done.theta, state.made.theta)
+
+
+def test_progress_is_told_in_passes() -> None:
+    state = started("benign", "logistic")
+    stream = state.delete_in([30], "exact")
+    seen: list[int] = []
+    rows, W = state.live_rows(30)
+    done = polish(
+        state.objective,
+        rows,
+        W,
+        factor=state.made.factor,
+        V=stream.V.array,
+        theta=stream.theta_exact,
+        theta_b=state.generation.theta_b,
+        target=1e-9,
+        on_pass=seen.append,
+    )
+    assert seen == sorted(seen)
+    assert 1 < seen[-1] <= done.passes
+
+
+def test_the_preconditioner_is_the_inverse_of_the_stale_hessian() -> None:
+    state = started("benign", "logistic")
+    stream = state.delete_in([20], "exact")
+    rows, _ = state.live_rows(20)
+    A = state.objective.hessian(rows, state.made.theta)
+    inverse = stale_inverse(state.made.factor, stream.V.array)
+    np.testing.assert_allclose(inverse(A), np.eye(len(A)), atol=1e-10)
