@@ -42,8 +42,8 @@ weight, relative to it and times 1 - h, and so what is left at the gate:
     left (1-h) 8e-16      2e-15      3e-14      3e-13
     at gate    2e-7       3e-7       4e-7       8e-7
 
-It is below 1e-6 (tests/unit/engine/deletion/test_downdate.py). Rows refused wait for a rebuild without
-them, which is exact.
+It is below 1e-6 (tests/unit/engine/deletion/test_downdate.py). Rows refused wait for a rebuild
+without them, which is exact.
 """
 
 
