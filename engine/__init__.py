@@ -6,11 +6,11 @@ that may be from retraining, `engine.refresh` makes it exact again, and `engine.
 in Redis.
 """
 
-from engine.error.estimate import ErrorKind, PublishedError
-from engine.errors import LetheError
-from engine.models import LinearModel, LogisticModel
-from engine.refresh.policy import Limits, Size
-from engine.result import DeletionResult
+from lethe.engine.error.estimate import ErrorKind, PublishedError
+from lethe.engine.errors import LetheError
+from lethe.engine.models import LinearModel, LogisticModel
+from lethe.engine.refresh.policy import Limits, Size
+from lethe.engine.result import DeletionResult
 
 __all__ = [
     "DeletionResult",

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, at_rest, begin, delete
-from engine.error.estimate import (
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, at_rest, begin, delete
+from lethe.engine.error.estimate import (
     SENTINELS,
     ErrorKind,
     PublishedError,
@@ -19,11 +19,11 @@ from engine.error.estimate import (
     believed_estimate,
     published_error,
 )
-from engine.fit.classes import one_sided
-from engine.fit.factor import Factor
-from engine.fit.objective import Objective, Rows
-from engine.fit.precompute import Precomputation
-from engine.refresh.kinds import (
+from lethe.engine.fit.classes import one_sided
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Objective, Rows
+from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.refresh.kinds import (
     NewGeneration,
     adopt_polish,
     compact,
@@ -31,7 +31,7 @@ from engine.refresh.kinds import (
     polish_snapshot,
     rebuild,
 )
-from engine.rows import Membership
+from lethe.engine.rows import Membership
 
 
 @dataclass(slots=True)

@@ -13,17 +13,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from engine.deletion.methods import method_named
-from engine.error.estimate import PublishedError
-from engine.errors import IllConditioned, InvalidData
-from engine.fit.classes import one_sided, probabilities
-from engine.fit.objective import Array, Kind, Objective, check_finite, ridge_penalty
-from engine.fitted import Fitted
-from engine.refresh.blockwise import precompute_blocks
-from engine.refresh.kinds import complete
-from engine.refresh.policy import Choice, Limits, Size, choose, facts_of
-from engine.result import DeletionResult
-from engine.rows import checked_rows, numbers
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.error.estimate import PublishedError
+from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.fit.classes import one_sided, probabilities
+from lethe.engine.fit.objective import Array, Kind, Objective, check_finite, ridge_penalty
+from lethe.engine.fitted import Fitted
+from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.kinds import complete
+from lethe.engine.refresh.policy import Choice, Limits, Size, choose, facts_of
+from lethe.engine.result import DeletionResult
+from lethe.engine.rows import checked_rows, numbers
 
 _OVERFLOW = np.errstate(over="ignore", invalid="ignore")  # found in the figures: no warning
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.error.estimate import PublishedError
-from engine.fit.objective import Array
+from lethe.engine.error.estimate import PublishedError
+from lethe.engine.fit.objective import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from engine.deletion.stream import Generation
-from engine.error.estimate import Sentinels, choose_sentinels, possible_parts
-from engine.errors import InvalidData, UnknownRows
-from engine.fit.classes import class_counts, encoded
-from engine.fit.objective import Array, Kind, Rows, with_intercept
+from lethe.engine.deletion.stream import Generation
+from lethe.engine.error.estimate import Sentinels, choose_sentinels, possible_parts
+from lethe.engine.errors import InvalidData, UnknownRows
+from lethe.engine.fit.classes import class_counts, encoded
+from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 
 Mask = NDArray[np.bool_]
 

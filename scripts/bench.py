@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from benchmarks import (
     against_floor,
     costs,
@@ -28,7 +30,6 @@ from benchmarks.machine import facts
 from benchmarks.records import Record
 from benchmarks.report import document, markdown, show
 from benchmarks.servers import NoKafka, kafka
-from threadpoolctl import threadpool_limits
 
 SECTIONS = (
     steps.SECTION,

@@ -17,12 +17,12 @@ from typing import TypeVar
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the families and the oracles are the tests' own
 
-from benchmarks.machine import facts  # noqa: E402
-from certification import page, polishes, sentinels  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
+from benchmarks.machine import facts  # noqa: E402
+from certification import page, polishes, sentinels  # noqa: E402
 from tests.certified import State, many  # noqa: E402
 
 PARTS = ("certificates", "sentinels", "polish")

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import begin, delete
-from engine.error.certified import Terms, after_deletion, begin_ledger, spent
-from engine.fit.objective import Kind, Objective, Rows, norm, with_intercept
-from engine.fit.precompute import precompute
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import begin, delete
+from lethe.engine.error.certified import Terms, after_deletion, begin_ledger, spent
+from lethe.engine.fit.objective import Kind, Objective, Rows, norm, with_intercept
+from lethe.engine.fit.precompute import precompute
 
 LIMIT = 400
 RIDGE = 1.0

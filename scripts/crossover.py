@@ -23,22 +23,29 @@ import numpy as np
 import redis
 from threadpoolctl import threadpool_limits
 
-from consumers.service.embedded_valkey import EmbeddedValkey
-from engine.deletion import crossover
-from engine.deletion.growing import GrowingRows
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, at_rest, begin, current_dual_rows, delete
-from engine.error.estimate import Sentinels, remainder_estimate
-from engine.fit.factor import Factor, lower_triangle
-from engine.fit.objective import Kind, Objective, Rows
-from engine.fit.precompute import precompute
-from engine.refresh.compact import compacted_dual_rows, downdated_factor
-from engine.refresh.kinds import compact, polish_snapshot, rebuild
-from engine.refresh.policy import Limits
-from engine.store import codec
-from engine.store.generation import Sampled
-from engine.store.keys import SHARDS, ModelKeys
-from engine.store.staging import stage_generation
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.engine.deletion import crossover
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import (
+    Generation,
+    Stream,
+    at_rest,
+    begin,
+    current_dual_rows,
+    delete,
+)
+from lethe.engine.error.estimate import Sentinels, remainder_estimate
+from lethe.engine.fit.factor import Factor, lower_triangle
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.fit.precompute import precompute
+from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
+from lethe.engine.refresh.kinds import compact, polish_snapshot, rebuild
+from lethe.engine.refresh.policy import Limits
+from lethe.engine.store import codec
+from lethe.engine.store.generation import Sampled
+from lethe.engine.store.keys import SHARDS, ModelKeys
+from lethe.engine.store.staging import stage_generation
 
 REPEATS = 30
 _COUNTED = 60_000  # numbers of V: in a smaller one, calls cost more than numbers

@@ -65,8 +65,8 @@ def apply(wanted: Iterable[Right]) -> int:
         ResourceType,
     )
 
-    from consumers.service.credentials import kafka_access  # noqa: PLC0415
-    from consumers.service.settings import load_settings  # noqa: PLC0415
+    from lethe.consumers.service.credentials import kafka_access  # noqa: PLC0415
+    from lethe.consumers.service.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings({})
     kinds = ACLResourcePatternType

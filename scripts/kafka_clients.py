@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 warnings.simplefilter("ignore", DeprecationWarning)
 
-from consumers.log.base import Log, Message, Reader, TopicSpec  # noqa: E402
-from consumers.log.confluent.log import ConfluentLog  # noqa: E402
-from consumers.log.kafka.log import KafkaLog  # noqa: E402
+from lethe.consumers.log.base import Log, Message, Reader, TopicSpec  # noqa: E402
+from lethe.consumers.log.confluent.log import ConfluentLog  # noqa: E402
+from lethe.consumers.log.kafka.log import KafkaLog  # noqa: E402
 
 VALUE = bytes(1000)
 MANY = 1_000

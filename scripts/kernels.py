@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
+from threadpoolctl import threadpool_limits
+
 from benchmarks.command import options, repeated_by, say, write
 from benchmarks.machine import facts
 from kernel_measures import bounds, compacting, leave_out, one_row, rebuilding, rows_kept, slopes
 from kernel_measures.figures import Figure
 from kernel_measures.page import document, markdown, show
-from threadpoolctl import threadpool_limits
 
 Measure: TypeAlias = Callable[[bool, int], Iterable[Figure]]
 

@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from benchmarks.machine import facts
+from lethe.engine.errors import LetheError
 from reproduction import (
     page,
     table2_runtimes,
@@ -29,9 +32,6 @@ from reproduction import (
 from reproduction.experiment import Cell, Experiment
 from reproduction.progress import Reporter, reporting
 from reproduction.records import CellRun, Results
-from threadpoolctl import threadpool_limits
-
-from engine.errors import LetheError
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     table2_runtimes.EXPERIMENT,

@@ -17,20 +17,20 @@ from pathlib import Path
 
 import numpy as np
 import structlog
-from benchmarks.synthetic import model_id, register_model, row_id
 from threadpoolctl import threadpool_limits
 
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.log.base import Message
-from consumers.log.memory import MemoryLog
-from consumers.registration.register import Registrar
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.fit.objective import Kind
-from engine.store.connection import Barrier, connect
-from engine.store.row_keys import RowKeys
-from engine.store.store import ModelStore
+from benchmarks.synthetic import model_id, register_model, row_id
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.row_keys import RowKeys
+from lethe.engine.store.store import ModelStore
 
 N, D, REQUESTS = 2000, (100, 1000), 100
 ROWS = (1, 10)

@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.machine import facts
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
+
+from benchmarks.machine import facts
 from streams import cost, divergence, endurance, order, over_time, trace
 from streams.checks import checked
 from streams.data import FAMILIES
 from streams.figures import draw
 from streams.page import page
 from streams.records import FORMAT, Record, Unfinished, rounded, written
-from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20210413

@@ -16,14 +16,14 @@ from typing import Protocol
 
 import numpy as np
 
-from engine import LinearModel, LogisticModel, Size
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, delete
-from engine.error.estimate import PublishedError, Sentinels, published_error
-from engine.fit.factor import Factor
-from engine.fit.objective import Rows
-from engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
-from engine.refresh.policy import Limits
+from lethe.engine import LinearModel, LogisticModel, Size
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, delete
+from lethe.engine.error.estimate import PublishedError, Sentinels, published_error
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Rows
+from lethe.engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
+from lethe.engine.refresh.policy import Limits
 from tests.families import Array, Index, make_any, remodelled
 from tests.oracles import (
     Wide,

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, begin, delete
-from engine.error.certificate import Certificate, roundoff_allowance
-from engine.errors import IllConditioned, NotConverged
-from engine.fit.objective import Kind, Objective, Rows, norm
-from engine.fit.precompute import Precomputation, certify_afresh, precompute
-from engine.refresh.polish import polish
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, begin, delete
+from lethe.engine.error.certificate import Certificate, roundoff_allowance
+from lethe.engine.errors import IllConditioned, NotConverged
+from lethe.engine.fit.objective import Kind, Objective, Rows, norm
+from lethe.engine.fit.precompute import Precomputation, certify_afresh, precompute
+from lethe.engine.refresh.polish import polish
 from tests.families import Array, families, make
 from tests.oracles import Wide, distance, retrain_logistic_wide
 

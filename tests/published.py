@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from consumers.contract import cloudevents, topics, version_chain
-from consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Parameters, Version
-from consumers.log.base import Log, Message
-from engine.fit.objective import Kind
-from engine.store.codec import pack
-from engine.store.head import ErrorRecord, ModelConfig
-from engine.store.keys import ModelKeys
+from lethe.consumers.contract import cloudevents, topics, version_chain
+from lethe.consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Parameters, Version
+from lethe.consumers.log.base import Log, Message
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.codec import pack
+from lethe.engine.store.head import ErrorRecord, ModelConfig
+from lethe.engine.store.keys import ModelKeys
 
 NAMES = ("age", "visits")
 ERROR = ErrorRecord(

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, begin, delete
-from engine.fit.objective import Kind, Objective, Rows
-from engine.fit.precompute import Precomputation
-from engine.refresh.blockwise import precompute_blocks
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, begin, delete
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.refresh.blockwise import precompute_blocks
 from tests.families import Array, Data, Index, make
 from tests.oracles import Wide, retrain_wide
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from consumers.audit.bundle import BundleReader, Header, write_bundle
-from consumers.audit.checks import Seen, history_findings
-from consumers.audit.commit_checks import Sealing, commit_findings
-from consumers.audit.commits import CommitChain, read_chain
-from consumers.audit.finding import Finding, Result
-from consumers.audit.history import History
-from consumers.audit.reading import (
+from lethe.consumers.audit.bundle import BundleReader, Header, write_bundle
+from lethe.consumers.audit.checks import Seen, history_findings
+from lethe.consumers.audit.commit_checks import Sealing, commit_findings
+from lethe.consumers.audit.commits import CommitChain, read_chain
+from lethe.consumers.audit.finding import Finding, Result
+from lethe.consumers.audit.history import History
+from lethe.consumers.audit.reading import (
     Extent,
     extent_of,
     for_export,
@@ -30,24 +30,24 @@ from consumers.audit.reading import (
     stored_parameters,
     stored_receipts,
 )
-from consumers.audit.refit import Holding, refit_finding
-from consumers.audit.state import (
+from lethe.consumers.audit.refit import Holding, refit_finding
+from lethe.consumers.audit.state import (
     StateStamp,
     bound_finding,
     stamp_of,
     state_findings,
 )
-from consumers.commits.receipt_index import leaves_of
-from consumers.contract.events import rfc3339
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import TrustedKeys
-from consumers.log.base import Reader
-from consumers.service.progress import Progress, unseen
-from engine.errors import CorruptState, InvalidData, UnknownModel
-from engine.merkle import HASH_BYTES, root_of
-from engine.store.receipt_log import ReceiptLog
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.commits.receipt_index import leaves_of
+from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.log.base import Reader
+from lethe.consumers.service.progress import Progress, unseen
+from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
+from lethe.engine.merkle import HASH_BYTES, root_of
+from lethe.engine.store.receipt_log import ReceiptLog
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 Remembered = Callable[[str], Seen | None]
 """Returns what an earlier audit of a model ended with, if that is known."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from consumers.log.base import Partition, Record
-from engine.errors import InvalidData
-from engine.merkle import HASH_BYTES
+from lethe.consumers.log.base import Partition, Record
+from lethe.engine.errors import InvalidData
+from lethe.engine.merkle import HASH_BYTES
 
 FORMAT = 1
 LINE_BYTES = 4 << 20

@@ -13,9 +13,9 @@ import re
 import tempfile
 from pathlib import Path
 
-from consumers.audit.checks import Seen
-from consumers.audit.history import History
-from engine.errors import InvalidData
+from lethe.consumers.audit.checks import Seen
+from lethe.consumers.audit.history import History
+from lethe.engine.errors import InvalidData
 
 _BYTES = 64 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from consumers.audit.finding import Faults, Finding
-from consumers.audit.history import History, VersionFact
-from consumers.audit.receipts import (
+from lethe.consumers.audit.finding import Faults, Finding
+from lethe.consumers.audit.history import History, VersionFact
+from lethe.consumers.audit.receipts import (
     leaves_derived,
     receipt_log_finding,
     receipts_finding,
     rows_finding,
 )
-from consumers.audit.signatures import signatures_finding
-from consumers.contract import topics, version_chain
-from consumers.subscriber.parameters import IDENTITY
-from engine.errors import BrokenChain
-from engine.merkle import consistency_proof, verify_consistency
+from lethe.consumers.audit.signatures import signatures_finding
+from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.subscriber.parameters import IDENTITY
+from lethe.engine.errors import BrokenChain
+from lethe.engine.merkle import consistency_proof, verify_consistency
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from consumers.audit.commits import CommitChain, CommitFact
-from consumers.audit.finding import Faults, Finding
-from consumers.audit.history import History, ReceiptFact
-from consumers.commits.commit import Commit
-from consumers.commits.publish import parameters_of
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import TrustedKeys
-from engine.errors import LetheError
-from engine.merkle import leaf_hash
-from engine.store.head import ModelConfig
+from lethe.consumers.audit.commits import CommitChain, CommitFact
+from lethe.consumers.audit.finding import Faults, Finding
+from lethe.consumers.audit.history import History, ReceiptFact
+from lethe.consumers.commits.commit import Commit
+from lethe.consumers.commits.publish import parameters_of
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.engine.errors import LetheError
+from lethe.engine.merkle import leaf_hash
+from lethe.engine.store.head import ModelConfig
 
 _CHAIN, _SIGNATURES, _CONTENTS = "commits", "commits: signatures", "commits: contents"
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from consumers.audit.finding import Faults
-from consumers.commits.commit import Commit
-from consumers.commits.journal import Verdict, judge
-from consumers.commits.record import (
+from lethe.consumers.audit.finding import Faults
+from lethe.consumers.commits.commit import Commit
+from lethe.consumers.commits.journal import Verdict, judge
+from lethe.consumers.commits.record import (
     FORMAT,
     Framed,
     OpenPart,
@@ -21,13 +21,13 @@ from consumers.commits.record import (
     decode_frame,
     open_commit,
 )
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import TrustedKeys
-from consumers.log.base import Record
-from engine.errors import LetheError, Unauthenticated
-from engine.store.head import ModelConfig
-from engine.store.partition import commit_partition
-from engine.store.state import Head
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.log.base import Record
+from lethe.engine.errors import LetheError, Unauthenticated
+from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import Head
 
 Again = Callable[[], Iterable[Record]]
 """Reads the records of a model's commits partition, from where the log begins to where it ended."""

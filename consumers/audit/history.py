@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from consumers.audit.bundle import STORED
-from consumers.audit.finding import Faults
-from consumers.contract import topics, version_chain
-from consumers.contract.events import (
+from lethe.consumers.audit.bundle import STORED
+from lethe.consumers.audit.finding import Faults
+from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
     MODEL_VERSION,
@@ -25,12 +25,12 @@ from consumers.contract.events import (
     Receipt,
     Version,
 )
-from consumers.contract.signatures import HEADER, TrustedKeys
-from consumers.contract.signed_log import signed_type
-from consumers.log.base import Record
-from consumers.subscriber.history import read_object, read_version
-from engine.errors import BrokenChain, Unauthenticated
-from engine.merkle import HASH_BYTES, leaf_hash
+from lethe.consumers.contract.signatures import HEADER, TrustedKeys
+from lethe.consumers.contract.signed_log import signed_type
+from lethe.consumers.log.base import Record
+from lethe.consumers.subscriber.history import read_object, read_version
+from lethe.engine.errors import BrokenChain, Unauthenticated
+from lethe.engine.merkle import HASH_BYTES, leaf_hash
 
 CONFLICT = "REQUEST_ID_CONFLICT"
 UNKNOWN_MODEL = "UNKNOWN_MODEL"

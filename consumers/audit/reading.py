@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from consumers.audit.bundle import STORED
-from consumers.audit.history import History
-from consumers.commits.receipt_index import kept_receipts
-from consumers.contract import topics
-from consumers.contract.events import Parameters
-from consumers.log.base import Bounds, Partition, Reader, Record
-from consumers.service.progress import Progress, unseen
-from consumers.subscriber.published import published_of
-from engine.errors import BrokenChain, CorruptState
-from engine.merkle import leaf_hash
-from engine.store.partition import commit_partition
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.audit.bundle import STORED
+from lethe.consumers.audit.history import History
+from lethe.consumers.commits.receipt_index import kept_receipts
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Parameters
+from lethe.consumers.log.base import Bounds, Partition, Reader, Record
+from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.subscriber.published import published_of
+from lethe.engine.errors import BrokenChain, CorruptState
+from lethe.engine.merkle import leaf_hash
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 _READ_SECONDS = 5.0
 _READ_RECORDS = 1000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from consumers.audit.finding import Faults, Finding
-from consumers.audit.history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
-from engine.merkle import Frontier
+from lethe.consumers.audit.finding import Faults, Finding
+from lethe.consumers.audit.history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
+from lethe.engine.merkle import Frontier
 
 # -- receipts -----------------------------------------------------------------------------------
 

@@ -13,14 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from consumers.audit.finding import Finding, Result
-from consumers.audit.history import History
-from consumers.audit.verify import bound_at, refit
-from consumers.contract import version_chain
-from consumers.contract.events import Parameters, Version
-from consumers.registration.table.reader import Columns, read_table
-from engine.errors import InvalidData, NotConverged
-from engine.fit.objective import Array, Kind, Objective, Rows, norm, ridge_penalty, with_intercept
+from lethe.consumers.audit.finding import Finding, Result
+from lethe.consumers.audit.history import History
+from lethe.consumers.audit.verify import bound_at, refit
+from lethe.consumers.contract import version_chain
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.consumers.registration.table.reader import Columns, read_table
+from lethe.engine.errors import InvalidData, NotConverged
+from lethe.engine.fit.objective import (
+    Array,
+    Kind,
+    Objective,
+    Rows,
+    norm,
+    ridge_penalty,
+    with_intercept,
+)
 
 _NAME = "bound"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from consumers.audit.commits import CommitFact, read_chain
-from consumers.audit.history import History
-from consumers.audit.reading import home_of, records_in
-from consumers.commits.commit import Commit
-from consumers.contract.events import Receipt
-from consumers.contract.sealing import SealKeys
-from consumers.log.base import Reader
-from engine.errors import LetheError
-from engine.store.state import ModelState
+from lethe.consumers.audit.commits import CommitFact, read_chain
+from lethe.consumers.audit.history import History
+from lethe.consumers.audit.reading import home_of, records_in
+from lethe.consumers.commits.commit import Commit
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Reader
+from lethe.engine.errors import LetheError
+from lethe.engine.store.state import ModelState
 
 
 @dataclass(frozen=True, slots=True)

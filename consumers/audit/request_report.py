@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from consumers.audit.checks import chain_finding
-from consumers.audit.finding import Finding
-from consumers.audit.history import CONFLICT, History, VersionFact
-from consumers.audit.reading import extent_of, records_of_model
-from consumers.audit.request_commit import Decided, decided_by
-from consumers.commits.packed import Indexed, unpack
-from consumers.commits.receipt_index import leaves_of
-from consumers.contract import topics
-from consumers.contract.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import HEADER, TrustedKeys
-from consumers.deletions.validate import Refused, Valid, validate
-from consumers.log.base import Partition, Reader, Record
-from consumers.service.progress import Progress, unseen
-from engine.errors import CorruptState, LetheError, Unauthenticated
-from engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
-from engine.store.connection import reachable
-from engine.store.keys import ModelKeys
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.audit.checks import chain_finding
+from lethe.consumers.audit.finding import Finding
+from lethe.consumers.audit.history import CONFLICT, History, VersionFact
+from lethe.consumers.audit.reading import extent_of, records_of_model
+from lethe.consumers.audit.request_commit import Decided, decided_by
+from lethe.consumers.commits.packed import Indexed, unpack
+from lethe.consumers.commits.receipt_index import leaves_of
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import HEADER, TrustedKeys
+from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.service.progress import Progress, unseen
+from lethe.engine.errors import CorruptState, LetheError, Unauthenticated
+from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
+from lethe.engine.store.connection import reachable
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 _READ_SECONDS = 5.0
 _READ_RECORDS = 1000

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.audit.request_report import Story
-from consumers.commits.packed import unpack
-from consumers.contract.commitment import commitment_of, salt_of
-from consumers.deletions.validate import Valid
-from engine.store.connection import reachable, text
-from engine.store.keys import shard_of
-from engine.store.state import ModelState
-from engine.store.store import CHUNK, ModelStore
+from lethe.consumers.audit.request_report import Story
+from lethe.consumers.commits.packed import unpack
+from lethe.consumers.contract.commitment import commitment_of, salt_of
+from lethe.consumers.deletions.validate import Valid
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import shard_of
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import CHUNK, ModelStore
 
 _SCAN = 1000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from consumers.audit.finding import Faults, Finding
-from consumers.audit.history import History
-from consumers.contract import topics
+from lethe.consumers.audit.finding import Faults, Finding
+from lethe.consumers.audit.history import History
+from lethe.consumers.contract import topics
 
 
 def signatures_finding(history: History, *, trusted: bool) -> Finding:

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.audit.commit_checks import precedes
-from consumers.audit.commits import CommitChain
-from consumers.audit.finding import Faults, Finding, Result
-from consumers.audit.history import CONFLICT, UNKNOWN_MODEL, History
-from consumers.audit.verify import verify
-from consumers.commits.receipt_index import kept_receipts
-from consumers.subscriber.published import published_of
-from engine.errors import CorruptState, LetheError, NotConverged, Unavailable, UnknownModel
-from engine.merkle import leaf_hash, root_of
-from engine.store.connection import reachable, text
-from engine.store.state import Head, ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.audit.commit_checks import precedes
+from lethe.consumers.audit.commits import CommitChain
+from lethe.consumers.audit.finding import Faults, Finding, Result
+from lethe.consumers.audit.history import CONFLICT, UNKNOWN_MODEL, History
+from lethe.consumers.audit.verify import verify
+from lethe.consumers.commits.receipt_index import kept_receipts
+from lethe.consumers.subscriber.published import published_of
+from lethe.engine.errors import CorruptState, LetheError, NotConverged, Unavailable, UnknownModel
+from lethe.engine.merkle import leaf_hash, root_of
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.state import Head, ModelState
+from lethe.engine.store.store import ModelStore
 
 _SCAN = 1000
 _STATE_CHECKS = ("state: head", "state: deletions", "state: offsets", "state: receipts")

@@ -19,17 +19,17 @@ from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
-from consumers.subscriber.published import published
-from consumers.versions.certificates import certificate_of
-from engine.errors import CommitConflict, NotConverged
-from engine.fit.blocks import outputs
-from engine.fit.objective import Array, Kind, Objective, Rows, norm
-from engine.fit.precompute import certify_afresh
-from engine.refresh.blockwise import precompute_blocks, rows_of, together
-from engine.store.head import ErrorRecord
-from engine.store.snapshot import take_snapshot
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.subscriber.published import published
+from lethe.consumers.versions.certificates import certificate_of
+from lethe.engine.errors import CommitConflict, NotConverged
+from lethe.engine.fit.blocks import outputs
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.fit.precompute import certify_afresh
+from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
+from lethe.engine.store.head import ErrorRecord
+from lethe.engine.store.snapshot import take_snapshot
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 _REFINEMENTS = 6
 _RESIDUAL = 1e-8  # of |theta|: an oracle that is further off is none

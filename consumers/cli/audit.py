@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from consumers.audit.auditor import Audit, audit_bundle, audit_model
-from consumers.audit.checkpoint import parse_since, read_checkpoint, write_checkpoint
-from consumers.audit.checks import Seen
-from consumers.audit.finding import Finding, Result
-from consumers.audit.refit import Holding, read_ids
-from consumers.cli.options import global_options, trust_option
-from consumers.cli.output import Output, counted, prepare, wrapped
-from consumers.cli.seals import seals_of_auditor
-from consumers.service.connect import open_runtime
-from consumers.service.signing_keys import keys_of_auditor, trusted_file
+from lethe.consumers.audit.auditor import Audit, audit_bundle, audit_model
+from lethe.consumers.audit.checkpoint import parse_since, read_checkpoint, write_checkpoint
+from lethe.consumers.audit.checks import Seen
+from lethe.consumers.audit.finding import Finding, Result
+from lethe.consumers.audit.refit import Holding, read_ids
+from lethe.consumers.cli.options import global_options, trust_option
+from lethe.consumers.cli.output import Output, counted, prepare, wrapped
+from lethe.consumers.cli.seals import seals_of_auditor
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.signing_keys import keys_of_auditor, trusted_file
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -7,21 +7,21 @@ from contextlib import ExitStack
 
 import click
 
-from consumers.audit.health.checks import (
+from lethe.consumers.audit.health.checks import (
     Check,
     check_log,
     check_programs,
     check_signing,
     check_store,
 )
-from consumers.audit.health.commits import check_commits
-from consumers.audit.health.models import check_model
-from consumers.cli.options import global_options
-from consumers.cli.output import prepare
-from consumers.service.connect import Runtime, open_runtime
-from consumers.service.settings import Settings
-from engine.errors import LetheError
-from engine.store.store import ModelStore
+from lethe.consumers.audit.health.commits import check_commits
+from lethe.consumers.audit.health.models import check_model
+from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.output import prepare
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import LetheError
+from lethe.engine.store.store import ModelStore
 
 
 @click.command(short_help="Check servers, topics and stored invariants.")

@@ -13,10 +13,10 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from consumers.cli.options import Flags, WaitSeconds, global_options
-from consumers.cli.output import Output, counted, error_number, number, prepare
-from consumers.contract import cloudevents, topics
-from consumers.contract.events import (
+from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
+from lethe.consumers.cli.output import Output, counted, error_number, number, prepare
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
     MAX_ROWS,
@@ -24,10 +24,10 @@ from consumers.contract.events import (
     Receipt,
     rfc3339,
 )
-from consumers.contract.signatures import Signer, read_signer
-from consumers.log.base import Message, Partition, Reader
-from consumers.service.connect import Runtime, open_runtime
-from engine.errors import InvalidRequest, Unavailable
+from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.engine.errors import InvalidRequest, Unavailable
 
 _DEFAULT_WAIT = "60"
 _READ_SECONDS = 0.5

@@ -15,13 +15,13 @@ import click
 import numpy as np
 from safetensors.numpy import save
 
-from consumers.cli.options import global_options
-from consumers.cli.output import prepare
-from consumers.contract.events import Parameters
-from consumers.service.connect import open_runtime
-from consumers.subscriber.published import published
-from engine.errors import InvalidData
-from engine.fit.objective import Array
+from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.output import prepare
+from lethe.consumers.contract.events import Parameters
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.subscriber.published import published
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
 
 Tensors = dict[str, Array]
 

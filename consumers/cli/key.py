@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from consumers.cli.options import Flags, global_options
-from consumers.cli.output import Output, counted
-from consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
-from consumers.contract.signatures import Signer, new_key_file, read_signer
+from lethe.consumers.cli.options import Flags, global_options
+from lethe.consumers.cli.output import Output, counted
+from lethe.consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
+from lethe.consumers.contract.signatures import Signer, new_key_file, read_signer
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from consumers.cli.options import Flags, global_options
+from lethe.consumers.cli.options import Flags, global_options
 
 INTERRUPTED = 130  # as a shell reports SIGINT
 BROKEN_PIPE = 141  # as a shell reports SIGPIPE
@@ -24,27 +24,30 @@ BUG = 70  # EX_SOFTWARE of sysexits.h
 
 COMMANDS = MappingProxyType(
     {
-        "demo": ("consumers.demo.command", "Show the main job on real data, in under a minute."),
-        "register": ("consumers.cli.register", "Fit a model from a file and publish it."),
+        "demo": (
+            "demo.command",
+            "Show the main job on real data, in under a minute.",
+        ),
+        "register": ("cli.register", "Fit a model from a file and publish it."),
         "unregister": (
-            "consumers.cli.unregister",
+            "cli.unregister",
             "Delete a model's rows and state; its history stays.",
         ),
-        "work": ("consumers.cli.work", "Run the workers until SIGTERM."),
-        "delete": ("consumers.cli.delete", "Send one deletion request."),
-        "status": ("consumers.cli.status", "Show models, errors against budgets, and lag."),
-        "versions": ("consumers.cli.versions", "Show a model's versions, each link checked."),
-        "export": ("consumers.cli.export", "Write the newest parameters to a file."),
-        "verify": ("consumers.cli.verify", "Compare a model with an independent refit."),
-        "receipt": ("consumers.cli.receipt", "Tell one request's whole story."),
-        "audit": ("consumers.cli.audit", "Check a model's whole published history."),
-        "refresh": ("consumers.cli.refresh", "Order a refresh of a model, or of those due."),
-        "check": ("consumers.cli.check", "Check servers, topics and stored invariants."),
+        "work": ("cli.work", "Run the workers until SIGTERM."),
+        "delete": ("cli.delete", "Send one deletion request."),
+        "status": ("cli.status", "Show models, errors against budgets, and lag."),
+        "versions": ("cli.versions", "Show a model's versions, each link checked."),
+        "export": ("cli.export", "Write the newest parameters to a file."),
+        "verify": ("cli.verify", "Compare a model with an independent refit."),
+        "receipt": ("cli.receipt", "Tell one request's whole story."),
+        "audit": ("cli.audit", "Check a model's whole published history."),
+        "refresh": ("cli.refresh", "Order a refresh of a model, or of those due."),
+        "check": ("cli.check", "Check servers, topics and stored invariants."),
         "recover": (
-            "consumers.cli.recover",
+            "cli.recover",
             "Last resort: go on from the store when the log lost commits.",
         ),
-        "key": ("consumers.cli.key", "Make a key to sign with, or show its public half."),
+        "key": ("cli.key", "Make a key to sign with, or show its public half."),
     }
 )
 """Command name to its module (which has a click command of the same name) and its summary."""
@@ -64,9 +67,9 @@ class LazyGroup(click.Group):
             return None
         module, _ = COMMANDS[cmd_name]
         try:
-            found = getattr(importlib.import_module(module), cmd_name)
+            found = getattr(importlib.import_module(f"lethe.consumers.{module}"), cmd_name)
         except ModuleNotFoundError as error:
-            if error.name is not None and module.startswith(error.name):
+            if error.name is not None and f"lethe.consumers.{module}".startswith(error.name):
                 raise click.UsageError(f"this install has no {module}", ctx) from error
             raise
         return found if isinstance(found, click.Command) else None
@@ -134,7 +137,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception, as_json: bool) -> int:
-    from engine.errors import LetheError  # noqa: PLC0415 - half a second that --help does not need
+    from lethe.engine.errors import LetheError  # noqa: PLC0415 - half a second that --help does not need
 
     if isinstance(error, LetheError):
         _say(str(error))

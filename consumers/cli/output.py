@@ -24,13 +24,13 @@ from rich.progress import BarColumn, Progress as Bars, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from consumers.cli.options import Flags
-from consumers.service.credentials import store_access
-from consumers.service.logs import configure_logging, logger
-from consumers.service.progress import Progress
-from consumers.service.settings import Settings, load_settings, unknown_variables
-from engine.store.connection import connect
-from engine.store.head import CertificateRecord
+from lethe.consumers.cli.options import Flags
+from lethe.consumers.service.credentials import store_access
+from lethe.consumers.service.logs import configure_logging, logger
+from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.settings import Settings, load_settings, unknown_variables
+from lethe.engine.store.connection import connect
+from lethe.engine.store.head import CertificateRecord
 
 _SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
 _SAY_EVERY = 5.0  # seconds between such lines

@@ -8,18 +8,25 @@ from typing import Any
 
 import click
 
-from consumers.audit.finding import Result
-from consumers.audit.request_commit import Decided
-from consumers.audit.request_report import Signature, Story, Told, story_of
-from consumers.audit.request_rows import Erasure, Opening, Rows, erasure_of, opening_of, rows_of
-from consumers.cli.options import global_options, trust_option
-from consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
-from consumers.cli.seals import seals_of_auditor
-from consumers.contract.events import rfc3339
-from consumers.contract.signatures import TrustedKeys
-from consumers.deletions.validate import Valid
-from consumers.service.connect import Runtime, open_runtime
-from consumers.service.signing_keys import keys_of_auditor
+from lethe.consumers.audit.finding import Result
+from lethe.consumers.audit.request_commit import Decided
+from lethe.consumers.audit.request_report import Signature, Story, Told, story_of
+from lethe.consumers.audit.request_rows import (
+    Erasure,
+    Opening,
+    Rows,
+    erasure_of,
+    opening_of,
+    rows_of,
+)
+from lethe.consumers.cli.options import global_options, trust_option
+from lethe.consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
+from lethe.consumers.cli.seals import seals_of_auditor
+from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.deletions.validate import Valid
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.signing_keys import keys_of_auditor
 
 
 @click.command(short_help="Tell one request's whole story.")

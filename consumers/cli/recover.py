@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from consumers.cli.options import global_options
-from consumers.cli.output import prepare
-from consumers.cli.registrar import recovery
-from consumers.registration.recovery import Plan
-from consumers.service.connect import open_runtime
+from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.output import prepare
+from lethe.consumers.cli.registrar import recovery
+from lethe.consumers.registration.recovery import Plan
+from lethe.consumers.service.connect import open_runtime
 
 
 @click.command(short_help="Last resort: go on from the store when the log lost commits.")

@@ -12,20 +12,20 @@ from typing import Any
 
 import click
 
-from consumers.cli.options import WaitSeconds, global_options
-from consumers.cli.output import Output, error_number, number, prepare
-from consumers.contract import cloudevents, topics
-from consumers.contract.events import REFRESH_REQUESTED, RefreshRequested, Version
-from consumers.log.base import Message, Partition, Reader
-from consumers.service.connect import Runtime, open_runtime
-from consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
-from consumers.workers.drained import lags
-from engine.errors import InvalidData, RefreshFailed, Unavailable
-from engine.refresh.policy import Size
-from engine.store.jobs import JobResult, read_refusal, read_result
-from engine.store.rewrite import rewrite_append_only_file
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.cli.options import WaitSeconds, global_options
+from lethe.consumers.cli.output import Output, error_number, number, prepare
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import REFRESH_REQUESTED, RefreshRequested, Version
+from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
+from lethe.consumers.workers.drained import lags
+from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.jobs import JobResult, read_refusal, read_result
+from lethe.engine.store.rewrite import rewrite_append_only_file
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 _DEFAULT_WAIT = "600"
 _READ_SECONDS = 0.5

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from consumers.cli.options import Duration, Limit, global_options
-from consumers.cli.output import (
+from lethe.consumers.cli.options import Duration, Limit, global_options
+from lethe.consumers.cli.output import (
     certificate_line,
     classes_line,
     duration,
@@ -18,17 +18,17 @@ from consumers.cli.output import (
     number,
     prepare,
 )
-from consumers.cli.registrar import registrar
-from consumers.contract.events import Id
-from consumers.registration.error_budget import fit_warnings
-from consumers.registration.register import Registered
-from consumers.registration.table.reader import Columns, TableRead, read_table
-from consumers.service.connect import open_runtime
-from consumers.versions.certificates import certificate_of, check_terms
-from engine.error.certified import Terms
-from engine.errors import InvalidData
-from engine.fit.objective import Kind
-from engine.store.head import LimitsRecord, ModelConfig
+from lethe.consumers.cli.registrar import registrar
+from lethe.consumers.contract.events import Id
+from lethe.consumers.registration.error_budget import fit_warnings
+from lethe.consumers.registration.register import Registered
+from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.versions.certificates import certificate_of, check_terms
+from lethe.engine.error.certified import Terms
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.head import LimitsRecord, ModelConfig
 
 
 class CertifiedTerms(click.ParamType[Terms]):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from consumers.registration.recovery import Recovery
-from consumers.registration.register import Registrar
-from consumers.service.connect import Runtime
-from consumers.service.progress import Progress
-from engine.store.store import ModelStore
+from lethe.consumers.registration.recovery import Recovery
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.progress import Progress
+from lethe.engine.store.store import ModelStore
 
 Committing = TypeVar("Committing")
 

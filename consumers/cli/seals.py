@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from redis.exceptions import NoPermissionError
 
-from consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
-from consumers.service.connect import Runtime
-from engine.errors import StoreUnavailable
-from engine.store.store import ModelStore
+from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
+from lethe.consumers.service.connect import Runtime
+from lethe.engine.errors import StoreUnavailable
+from lethe.engine.store.store import ModelStore
 
 
 def seals_of_auditor(runtime: Runtime, store: ModelStore) -> SealKeys | None:

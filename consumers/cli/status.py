@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from consumers.cli.options import global_options
-from consumers.cli.output import (
+from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.output import (
     Output,
     certificate_line,
     classes_line,
@@ -17,14 +17,14 @@ from consumers.cli.output import (
     number,
     prepare,
 )
-from consumers.contract import topics
-from consumers.contract.events import rfc3339
-from consumers.service.connect import open_runtime
-from consumers.versions.certificates import certificate_of
-from consumers.versions.refresh_schedule import is_stuck
-from consumers.workers.drained import Lag, lags, stuck
-from engine.store.head import CertificateRecord
-from engine.store.state import ModelState
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.versions.certificates import certificate_of
+from lethe.consumers.versions.refresh_schedule import is_stuck
+from lethe.consumers.workers.drained import Lag, lags, stuck
+from lethe.engine.store.head import CertificateRecord
+from lethe.engine.store.state import ModelState
 
 _COLUMNS = (
     "MODEL", "KIND", "METHOD", "VERSION>", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "BUDGET>",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from consumers.cli.options import global_options
-from consumers.cli.output import counted, prepare
-from consumers.cli.registrar import registrar
-from consumers.service.connect import open_runtime
+from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.output import counted, prepare
+from lethe.consumers.cli.registrar import registrar
+from lethe.consumers.service.connect import open_runtime
 
 
 @click.command(short_help="Delete a model's rows and state; its history stays.")

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from consumers.audit.verify import Verification, verify as verify_model
-from consumers.cli.options import global_options
-from consumers.cli.output import error_number, number, prepare
-from consumers.service.connect import open_runtime
-from consumers.versions.certificates import certificate_of
+from lethe.consumers.audit.verify import Verification, verify as verify_model
+from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.output import error_number, number, prepare
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.versions.certificates import certificate_of
 
 
 @click.command(short_help="Compare a model with an independent refit.")

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from consumers.cli.options import global_options
-from consumers.cli.output import Output, counted, error_number, number, prepare
-from consumers.cli.stopping import stopped_by
-from consumers.contract.events import Version
-from consumers.service.connect import open_runtime
-from consumers.service.signing_keys import trusted_keys
-from consumers.subscriber.history import history
-from engine.errors import UnknownModel
+from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.output import Output, counted, error_number, number, prepare
+from lethe.consumers.cli.stopping import stopped_by
+from lethe.consumers.contract.events import Version
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.signing_keys import trusted_keys
+from lethe.consumers.subscriber.history import history
+from lethe.engine.errors import UnknownModel
 
 _COLUMNS = (
     "VERSION>", "GEN>", "STATUS", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "REQUESTS>",

@@ -16,24 +16,24 @@ import click
 import stamina
 from threadpoolctl import threadpool_limits
 
-from consumers.cli.options import Flags, global_options
-from consumers.cli.output import prepare
-from consumers.cli.stopping import stopped_by
-from consumers.contract import topics
-from consumers.deletions.authenticate import RequestKeys, read_request_keys
-from consumers.deletions.batching import Batching
-from consumers.refresh.queue import RefreshLimit
-from consumers.service.connect import Runtime, open_runtime
-from consumers.service.health import Health
-from consumers.service.http import serve
-from consumers.service.logs import Logger, logger
-from consumers.service.loop import collect_rarely
-from consumers.service.metrics import Metrics
-from consumers.service.settings import Settings
-from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.workers.drained import Drained
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.errors import CorruptState, RefreshFailed, Unavailable
+from lethe.consumers.cli.options import Flags, global_options
+from lethe.consumers.cli.output import prepare
+from lethe.consumers.cli.stopping import stopped_by
+from lethe.consumers.contract import topics
+from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
+from lethe.consumers.deletions.batching import Batching
+from lethe.consumers.refresh.queue import RefreshLimit
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.http import serve
+from lethe.consumers.service.logs import Logger, logger
+from lethe.consumers.service.loop import collect_rarely
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.settings import Settings
+from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.drained import Drained
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.errors import CorruptState, RefreshFailed, Unavailable
 
 _LOOK_SECONDS = 0.1  # between looks at the workers and, with --until-idle, at what is left
 _PATIENCE_SECONDS = 10.0  # with what keeps a process from ever being idle, such as a halted model

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from consumers.commits.commit import Commit, CommitKind, Sealed
-from consumers.commits.packed import pack
-from engine.deletion.stream import Stream
-from engine.errors import CorruptState
-from engine.fit.objective import Array
-from engine.store import codec, staging
-from engine.store.apply import ArraysChange, Change, Swap
-from engine.store.generation import THETAS, theta_of
-from engine.store.head import FORMAT, Meta, meta_json
-from engine.store.keys import GenerationKeys, ModelKeys
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
+from lethe.consumers.commits.packed import pack
+from lethe.engine.deletion.stream import Stream
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Array
+from lethe.engine.store import codec, staging
+from lethe.engine.store.apply import ArraysChange, Change, Swap
+from lethe.engine.store.generation import THETAS, theta_of
+from lethe.engine.store.head import FORMAT, Meta, meta_json
+from lethe.engine.store.keys import GenerationKeys, ModelKeys
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)

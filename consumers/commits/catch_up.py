@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
-from consumers.commits.commit import Commit
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, delete
-from engine.errors import IllConditioned
-from engine.fit.objective import Rows
-from engine.store import codec
-from engine.store.head import Meta, with_meta
-from engine.store.staged import read_live
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
+from lethe.consumers.commits.commit import Commit
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, delete
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.objective import Rows
+from lethe.engine.store import codec
+from lethe.engine.store.head import Meta, with_meta
+from lethe.engine.store.staged import read_live
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 
 def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Stream | None:

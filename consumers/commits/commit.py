@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from consumers.contract.events import Receipt, RefreshRequested, Version
-from engine.store.apply import Place
-from engine.store.head import Meta
-from engine.store.state import Deferred, Head
+from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
+from lethe.engine.store.apply import Place
+from lethe.engine.store.head import Meta
+from lethe.engine.store.state import Deferred, Head
 
 
 class CommitKind(StrEnum):

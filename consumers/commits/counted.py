@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from consumers.commits.journal import LogGap, Verdict, gap, judge, read_records
-from consumers.commits.record import OpenPart
-from consumers.log.base import Partition, Reader
-from consumers.service.progress import Progress
-from engine.store.state import Head
+from lethe.consumers.commits.journal import LogGap, Verdict, gap, judge, read_records
+from lethe.consumers.commits.record import OpenPart
+from lethe.consumers.log.base import Partition, Reader
+from lethe.consumers.service.progress import Progress
+from lethe.engine.store.state import Head
 
 _TELL = 64  # records between two reports of progress
 

@@ -11,35 +11,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from consumers.commits.commit import Commit, CommitKind, Sealed
-from consumers.commits.counted import OpenRecord, count, read_open
-from consumers.commits.journal import (
+from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
+from lethe.consumers.commits.counted import OpenRecord, count, read_open
+from lethe.consumers.commits.journal import (
     Followed,
     Tail,
     check_tail,
     commit_partitions,
     read_records,
 )
-from consumers.commits.publish import messages_of, newest_parameters
-from consumers.commits.record import UNOPENED, Framed, open_commit
-from consumers.commits.replay import Replay, forgotten, parts_of, too_old
-from consumers.commits.shred import shred
-from consumers.commits.state_cache import StateCache
-from consumers.contract import topics
-from consumers.contract.published_versions import versioned_models
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import TrustedKeys
-from consumers.log.base import Partition, Producer, Reader
-from consumers.service.progress import Progress, unseen
-from consumers.service.steps import AtStep, Step, unwatched
-from engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
-from engine.store.apply import Applied, Change, Place
-from engine.store.cursors import Pair, PartitionCursors
-from engine.store.head import ModelConfig
-from engine.store.keys import PartitionKeys
-from engine.store.partition import commit_partition
-from engine.store.state import Head
-from engine.store.store import Answer, ModelStore, corrupt
+from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.record import UNOPENED, Framed, open_commit
+from lethe.consumers.commits.replay import Replay, forgotten, parts_of, too_old
+from lethe.consumers.commits.shred import shred
+from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.published_versions import versioned_models
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.log.base import Partition, Producer, Reader
+from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
+from lethe.engine.store.apply import Applied, Change, Place
+from lethe.engine.store.cursors import Pair, PartitionCursors
+from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import Head
+from lethe.engine.store.store import Answer, ModelStore, corrupt
 
 _TRIES = 5  # while the store goes back again and again
 _GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)

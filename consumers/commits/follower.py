@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from consumers.commits.fold import Fold
-from consumers.commits.journal import Followed, Journal
-from consumers.commits.state_cache import StateCache
-from consumers.contract import topics
-from consumers.log.base import Consumer, Reader
-from consumers.service.logs import Logger
-from consumers.service.metrics import Metrics
-from engine.errors import LetheError, LogReset
-from engine.store.keys import PartitionKeys
-from engine.store.partition import COMMIT_PARTITIONS, commit_partition
-from engine.store.store import ModelStore
+from lethe.consumers.commits.fold import Fold
+from lethe.consumers.commits.journal import Followed, Journal
+from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Consumer, Reader
+from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.metrics import Metrics
+from lethe.engine.errors import LetheError, LogReset
+from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.partition import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.store import ModelStore
 
 Halt = Callable[[str, Exception], None]
 

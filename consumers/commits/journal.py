@@ -18,23 +18,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from consumers.commits.commit import Commit, Sealed
-from consumers.commits.record import (
+from lethe.consumers.commits.commit import Commit, Sealed
+from lethe.consumers.commits.record import (
     MAX_RECORD_BYTES,
     Framed,
     OpenPart,
     decode_frame,
     encode,
 )
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import Signer
-from consumers.log.base import Appended, Message, Partition, Producer, Reader, Record
-from consumers.log.scan import scan
-from engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
-from engine.store.apply import Place
-from engine.store.partition import COMMIT_PARTITIONS, commit_partition
-from engine.store.state import Head
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.log.base import Appended, Message, Partition, Producer, Reader, Record
+from lethe.consumers.log.scan import scan
+from lethe.engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
+from lethe.engine.store.apply import Place
+from lethe.engine.store.partition import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.state import Head
 
 ROOM_BYTES = 16 << 10
 """Of a message, for its key and what the log puts around it."""

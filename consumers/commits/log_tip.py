@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumers.commits.journal import Verdict, judge
-from consumers.commits.record import OpenPart
-from engine.store.state import Head
+from lethe.consumers.commits.journal import Verdict, judge
+from lethe.consumers.commits.record import OpenPart
+from lethe.engine.store.state import Head
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
-from consumers.commits.commit import BODY_BYTES, Answer
-from consumers.contract import topics
-from consumers.contract.events import Receipt, ReceiptStatus, Source
-from engine.errors import CorruptState
-from engine.store.head import CertificateRecord, ErrorRecord
+from lethe.consumers.commits.commit import BODY_BYTES, Answer
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt, ReceiptStatus, Source
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.head import CertificateRecord, ErrorRecord
 
 _JSON, _PACKED = 0, 1
 _STATUSES: tuple[ReceiptStatus, ...] = get_args(ReceiptStatus)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from consumers.commits.apply import thetas_in
-from consumers.commits.commit import Commit
-from consumers.contract import cloudevents, topics
-from consumers.contract.events import (
+from lethe.consumers.commits.apply import thetas_in
+from lethe.consumers.commits.commit import Commit
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
     MODEL_VERSION,
@@ -25,12 +25,12 @@ from consumers.contract.events import (
     RefreshRequested,
     Version,
 )
-from consumers.log.base import Message
-from engine.fit.objective import Array
-from engine.store.head import ModelConfig
-from engine.store.keys import ModelKeys
-from engine.store.shown import read_shown
-from engine.store.store import ModelStore
+from lethe.consumers.log.base import Message
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.shown import read_shown
+from lethe.engine.store.store import ModelStore
 
 PARAMETERS_LIMIT = 900_000
 """Bytes of a parameters event; larger ones are left in the store and named by uri."""

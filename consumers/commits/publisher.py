@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.commits.commit import Sealed
-from consumers.commits.publish import messages_of, newest_parameters
-from consumers.log.base import Flush, Message, Producer
-from consumers.service.steps import AtStep, Step
-from engine.store.cursors import Cursors
-from engine.store.keys import PartitionKeys
-from engine.store.partition import commit_partition
-from engine.store.store import ModelStore
+from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.log.base import Flush, Message, Producer
+from lethe.consumers.service.steps import AtStep, Step
+from lethe.engine.store.cursors import Cursors
+from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.store import ModelStore
 
 _SECONDS = 30.0
 

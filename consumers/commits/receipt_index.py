@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from consumers.commits.packed import Indexed, unpack
-from engine.errors import CorruptState
-from engine.merkle import leaf_hash
-from engine.store.connection import reachable, text
-from engine.store.keys import ModelKeys
-from engine.store.store import ModelStore
+from lethe.consumers.commits.packed import Indexed, unpack
+from lethe.engine.errors import CorruptState
+from lethe.engine.merkle import leaf_hash
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.store import ModelStore
 
 _SCAN = 1000
 

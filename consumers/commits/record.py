@@ -33,15 +33,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.commits.commit import Answer, Commit, CommitKind, Staged
-from consumers.contract.events import Receipt, RefreshRequested, Version
-from consumers.contract.sealing import KeyUnknown, SealKeys
-from consumers.contract.signatures import HEADER, Signer, TrustedKeys
-from engine.errors import CorruptState, FormatTooNew, Unauthenticated
-from engine.store.head import ModelConfig, meta_json, parse_config, parse_meta
-from engine.store.partition import COMMIT_PARTITIONS
-from engine.store.reading import MAX_DIGITS, parse_json
-from engine.store.state import Deferred, Head
+from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
+from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
+from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
+from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
+from lethe.engine.errors import CorruptState, FormatTooNew, Unauthenticated
+from lethe.engine.store.head import ModelConfig, meta_json, parse_config, parse_meta
+from lethe.engine.store.partition import COMMIT_PARTITIONS
+from lethe.engine.store.reading import MAX_DIGITS, parse_json
+from lethe.engine.store.state import Deferred, Head
 
 COMMIT = "lethe.commit.v1"
 FORMAT = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from consumers.commits.apply import (
+from lethe.consumers.commits.apply import (
     Live,
     after_requests,
     already,
@@ -14,15 +14,15 @@ from consumers.commits.apply import (
     checkpoint_change,
     staged_keys,
 )
-from consumers.commits.catch_up import larger_of_both, left_out, swapped, unchanged
-from consumers.commits.commit import CommitKind, Sealed
-from consumers.commits.state_cache import StateCache
-from consumers.log.base import Partition
-from engine.errors import CorruptState
-from engine.store.apply import Change
-from engine.store.keys import ModelKeys
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.commits.catch_up import larger_of_both, left_out, swapped, unchanged
+from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.log.base import Partition
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.apply import Change
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 
 class StoreTooOld(CorruptState):

@@ -7,10 +7,10 @@ have died before. A deleted row never comes back, so dropping its key again does
 
 from __future__ import annotations
 
-from consumers.commits.commit import Commit
-from consumers.service.steps import AtStep, Step
-from engine.store.keys import ModelKeys
-from engine.store.store import ModelStore
+from lethe.consumers.commits.commit import Commit
+from lethe.consumers.service.steps import AtStep, Step
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.store import ModelStore
 
 
 def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: AtStep) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from engine.store.partition import commit_partition
-from engine.store.state import Head, ModelState
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import Head, ModelState
 
 LIMIT_BYTES = 1 << 30
 """Bytes of V, Q and sentinels that are held: some 200 models of 1,000 features, 300 rows deleted.

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from consumers.commits.commit import Commit
-from consumers.commits.journal import Followed, Verdict, judge, read_records
-from consumers.commits.record import UNOPENED, Framed, open_commit, peek_deleted
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import TrustedKeys
-from consumers.log.base import Reader
-from engine.errors import CorruptState
-from engine.store.head import Meta
-from engine.store.predecessor import Predecessor
-from engine.store.state import Head
+from lethe.consumers.commits.commit import Commit
+from lethe.consumers.commits.journal import Followed, Verdict, judge, read_records
+from lethe.consumers.commits.record import UNOPENED, Framed, open_commit, peek_deleted
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.log.base import Reader
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.head import Meta
+from lethe.engine.store.predecessor import Predecessor
+from lethe.engine.store.state import Head
 
 
 def with_unapplied(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from consumers.contract.events import rfc3339
-from consumers.log.base import Headers, Record
-from engine.store.reading import parse_json
+from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.log.base import Headers, Record
+from lethe.engine.store.reading import parse_json
 
 SOURCE = "/lethe"
 _STRUCTURED = "application/cloudevents+json"

@@ -13,8 +13,8 @@ import hmac
 import secrets
 from collections.abc import Collection
 
-from engine.merkle import leaf_hash, root_of
-from engine.store.head import SECRET_BYTES
+from lethe.engine.merkle import leaf_hash, root_of
+from lethe.engine.store.head import SECRET_BYTES
 
 _LABEL = b"lethe.rows.v1\n"
 

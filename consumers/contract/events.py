@@ -17,10 +17,10 @@ from pydantic import (
     model_validator,
 )
 
-from engine.refresh.policy import Size
-from engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
-from engine.store.reading import Texts, parse_json
-from engine.store.receipt_log import Hash, LogHead
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
+from lethe.engine.store.reading import Texts, parse_json
+from lethe.engine.store.receipt_log import Hash, LogHead
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"
 REFRESH_COMPLETED = "lethe.refresh.completed.v1"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from consumers.contract import topics
-from consumers.contract.events import Version
-from consumers.log.base import Reader, Record
-from consumers.log.scan import scan_topic
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Version
+from lethe.consumers.log.base import Reader, Record
+from lethe.consumers.log.scan import scan_topic
 
 
 def newest_version(reader: Reader, model_id: str) -> Version | None:

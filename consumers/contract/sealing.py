@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from consumers.contract.signatures import read_secret_text, write_new_secret
-from engine.errors import CorruptState, InvalidData
-from engine.store import keys
-from engine.store.connection import reachable, text
-from engine.store.keys import ModelKeys
-from engine.store.store import ModelStore
+from lethe.consumers.contract.signatures import read_secret_text, write_new_secret
+from lethe.engine.errors import CorruptState, InvalidData
+from lethe.engine.store import keys
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.store import ModelStore
 
 SECRET_BYTES = 32
 _NONCE = 12

@@ -26,8 +26,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from consumers.log.base import Headers
-from engine.errors import InvalidData, Unauthenticated
+from lethe.consumers.log.base import Headers
+from lethe.engine.errors import InvalidData, Unauthenticated
 
 HEADER = "lethe-signature"
 _FORM = re.compile(rb"ed25519:([0-9a-f]{16}):([A-Za-z0-9+/]{85}[AQgw]==)")

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from consumers.contract import topics
-from consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
-from consumers.contract.signatures import Signer
-from consumers.log.base import Flush, Log, Message, Producer
-from consumers.log.wrapped import WrappedLog
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.log.base import Flush, Log, Message, Producer
+from lethe.consumers.log.wrapped import WrappedLog
 
 
 def signed_type(topic: str) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from consumers.log.base import TopicSpec
-from engine.store.partition import COMMIT_PARTITIONS
+from lethe.consumers.log.base import TopicSpec
+from lethe.engine.store.partition import COMMIT_PARTITIONS
 
 DELETIONS = "lethe.deletions"
 COMMITS = "lethe.commits"

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import rfc8785
 
-from consumers.contract.events import Parameters, Version
-from engine.errors import BrokenChain
-from engine.fit.objective import Array
-from engine.store.codec import pack
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.engine.errors import BrokenChain
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.codec import pack
 
 GENESIS = ""
 _PARAMETERS_LABEL = b"lethe.parameters.v1\n"

@@ -14,10 +14,15 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from consumers.contract.events import DELETION_REQUESTED
-from consumers.contract.signatures import TrustedKeys, key_id_of, parse_trusted, read_public_text
-from consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
-from engine.errors import Unauthenticated
+from lethe.consumers.contract.events import DELETION_REQUESTED
+from lethe.consumers.contract.signatures import (
+    TrustedKeys,
+    key_id_of,
+    parse_trusted,
+    read_public_text,
+)
+from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
+from lethe.engine.errors import Unauthenticated
 
 UNAUTHENTICATED = Unauthenticated.code
 

@@ -12,30 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from consumers.commits.commit import CommitKind
-from consumers.commits.follower import Follower
-from consumers.commits.journal import Followed, read_opening
-from consumers.commits.state_cache import StateCache
-from consumers.contract.events import Receipt
-from consumers.contract.sealing import SealKeys
-from consumers.deletions.batching import Batching, Rest
-from consumers.deletions.decide import compute, decide, rows_named
-from consumers.deletions.grouping import Group
-from consumers.deletions.transition import deletion_transition, origin_of, unknown_model
-from consumers.deletions.validate import Refreshed, Refused, Valid, Validated
-from consumers.log.base import Reader
-from consumers.refresh.swap import swap
-from consumers.service.logs import Logger
-from consumers.service.loop import TRANSIENT
-from consumers.service.metrics import Metrics
-from consumers.service.steps import AtStep, Step
-from consumers.versions.transition import Origin, Transition, commit_of
-from engine.errors import CorruptState
-from engine.store.lookup import Asked
-from engine.store.resample import with_enough_sentinels
-from engine.store.row_keys import no_key
-from engine.store.state import ModelState
-from engine.store.store import Lookup, ModelStore
+from lethe.consumers.commits.commit import CommitKind
+from lethe.consumers.commits.follower import Follower
+from lethe.consumers.commits.journal import Followed, read_opening
+from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.deletions.batching import Batching, Rest
+from lethe.consumers.deletions.decide import compute, decide, rows_named
+from lethe.consumers.deletions.grouping import Group
+from lethe.consumers.deletions.transition import deletion_transition, origin_of, unknown_model
+from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
+from lethe.consumers.log.base import Reader
+from lethe.consumers.refresh.swap import swap
+from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.loop import TRANSIENT
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.steps import AtStep, Step
+from lethe.consumers.versions.transition import Origin, Transition, commit_of
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.lookup import Asked
+from lethe.engine.store.resample import with_enough_sentinels
+from lethe.engine.store.row_keys import no_key
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import Lookup, ModelStore
 
 BATCH_BYTES = 2 << 20
 """Bytes of ids in one commit, so that its record fits; a request alone has at most 1 MiB."""

@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from consumers.deletions.grouping import Group
-from consumers.deletions.validate import Refreshed, Valid, Validated
-from consumers.log.base import Partition, Record
+from lethe.consumers.deletions.grouping import Group
+from lethe.consumers.deletions.validate import Refreshed, Valid, Validated
+from lethe.consumers.log.base import Partition, Record
 
 HELD_RECORDS = 20_000
 HELD_BYTES = 64 << 20

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from consumers.commits.packed import body_of, unpack
-from consumers.contract.commitment import rows_commitment
-from consumers.contract.events import Receipt, Source
-from consumers.deletions.validate import Refused, Valid
-from consumers.log.base import Record
-from consumers.refresh.lost_rows import DATA_LOST
-from consumers.versions.certificates import fits
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Stream, at_rest, delete
-from engine.error.certified import Ledger, after_deletion
-from engine.errors import IllConditioned
-from engine.fit.classes import class_counts
-from engine.fit.objective import Array, Rows
-from engine.store import codec
-from engine.store.state import Deferred, ModelState
-from engine.store.store import Lookup
+from lethe.consumers.commits.packed import body_of, unpack
+from lethe.consumers.contract.commitment import rows_commitment
+from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.deletions.validate import Refused, Valid
+from lethe.consumers.log.base import Record
+from lethe.consumers.refresh.lost_rows import DATA_LOST
+from lethe.consumers.versions.certificates import fits
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Stream, at_rest, delete
+from lethe.engine.error.certified import Ledger, after_deletion
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.classes import class_counts
+from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.store import codec
+from lethe.engine.store.state import Deferred, ModelState
+from lethe.engine.store.store import Lookup
 
 _WAITS = "its rows wait for a rebuild already"
 _LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"

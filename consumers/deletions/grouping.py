@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from consumers.deletions.authenticate import RequestKeys
-from consumers.deletions.validate import Refused, Valid, Validated, validate
-from consumers.log.base import Partition, Record
+from lethe.consumers.deletions.authenticate import RequestKeys
+from lethe.consumers.deletions.validate import Refused, Valid, Validated, validate
+from lethe.consumers.log.base import Partition, Record
 
 
 @dataclass(slots=True)

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from consumers.commits.commit import CommitKind, Sealed
-from consumers.contract.events import Receipt
-from consumers.deletions.authenticate import UNAUTHENTICATED
-from consumers.deletions.batch_processor import Processed
-from consumers.deletions.validate import Refreshed, Refused, Valid, Validated
-from consumers.service.logs import Logger
-from consumers.service.metrics import Metrics
-from engine.store.state import ModelState
+from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
+from lethe.consumers.deletions.batch_processor import Processed
+from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
+from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.metrics import Metrics
+from lethe.engine.store.state import ModelState
 
 _NAMED = 16  # request ids in the line of a commit; all are told one by one at DEBUG
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from consumers.commits.apply import NOTHING, Arrays, Live
-from consumers.commits.commit import CommitKind
-from consumers.contract import topics
-from consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
-from consumers.deletions.decide import (
+from lethe.consumers.commits.apply import NOTHING, Arrays, Live
+from lethe.consumers.commits.commit import CommitKind
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
+from lethe.consumers.deletions.decide import (
     Accepted,
     Again,
     Batch,
@@ -24,11 +24,11 @@ from consumers.deletions.decide import (
     deferred_record,
     source_of,
 )
-from consumers.deletions.validate import Refused, Valid
-from consumers.log.base import Headers, Message, Record
-from consumers.versions.certificates import certificate_of
-from consumers.versions.refresh_schedule import order_refresh
-from consumers.versions.transition import (
+from lethe.consumers.deletions.validate import Refused, Valid
+from lethe.consumers.log.base import Headers, Message, Record
+from lethe.consumers.versions.certificates import certificate_of
+from lethe.consumers.versions.refresh_schedule import order_refresh
+from lethe.consumers.versions.transition import (
     Origin,
     Transition,
     applied_receipt,
@@ -39,8 +39,8 @@ from consumers.versions.transition import (
     with_receipts,
     without_rows,
 )
-from engine.store.head import CertificateRecord, with_meta
-from engine.store.state import Deferred, ModelState
+from lethe.engine.store.head import CertificateRecord, with_meta
+from lethe.engine.store.state import Deferred, ModelState
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
 _DEAD_LETTER_KEY = 1024

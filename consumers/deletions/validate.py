@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from consumers.commits.commit import BODY_BYTES
-from consumers.contract import cloudevents
-from consumers.contract.events import (
+from lethe.consumers.commits.commit import BODY_BYTES
+from lethe.consumers.contract import cloudevents
+from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
     MAX_ROWS,
@@ -23,7 +23,7 @@ from consumers.contract.events import (
     DeletionRequest,
     RefreshCompleted,
 )
-from consumers.log.base import Record
+from lethe.consumers.log.base import Record
 
 _DETAIL_LIMIT = 300
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from consumers.demo.command import demo
-from engine.errors import LetheError
+from lethe.consumers.demo.command import demo
+from lethe.engine.errors import LetheError
 
 
 def main() -> None:

@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from consumers.contract.events import Receipt, Version
-from consumers.contract.version_chain import check_parameters, check_version, theta_of
-from consumers.demo.outcome import Observed, Outcome
-from engine.errors import BrokenChain
-from engine.refresh.policy import Size
+from lethe.consumers.contract.events import Receipt, Version
+from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
+from lethe.consumers.demo.outcome import Observed, Outcome
+from lethe.engine.errors import BrokenChain
+from lethe.engine.refresh.policy import Size
 
 WANTED_SIZES = (Size.COMPLETE, Size.POLISH, Size.REBUILD)
 

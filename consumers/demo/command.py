@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from consumers.cli.options import Flags
-from consumers.demo.live import Lines, LiveTable, Silent, View
-from consumers.service.logs import configure_logging
-from engine.errors import InvalidData
+from lethe.consumers.cli.options import Flags
+from lethe.consumers.demo.live import Lines, LiveTable, Silent, View
+from lethe.consumers.service.logs import configure_logging
+from lethe.engine.errors import InvalidData
 
 _PACE = 0.4
 """Seconds a wave takes at the least on a terminal, so that a person can follow."""
@@ -96,7 +96,7 @@ def _perform(console: Console, directory: Path, out: Path, *, as_json: bool) -> 
             view = Silent() if as_json else Lines(console)
         view.status("loading scikit-learn and the data")
         # Two seconds of imports, which --help need not wait for.
-        from consumers.demo import checks, conductor, plot, report  # noqa: PLC0415
+        from lethe.consumers.demo import checks, conductor, plot, report  # noqa: PLC0415
 
         outcome = conductor.run(directory, view, pace=_PACE if on_terminal else 0.0)
     found = checks.all_checks(outcome)

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import numpy as np
 
-from consumers.contract import topics, version_chain
-from consumers.contract.events import Parameters, Version
-from consumers.demo import data
-from consumers.demo.crew import Crew, at_work
-from consumers.demo.data import DemoModel
-from consumers.demo.live import View
-from consumers.demo.outcome import Observed, Outcome
-from consumers.demo.remains import remains
-from consumers.demo.retraining import retrain
-from consumers.demo.scenario import Request, Wave, waves
-from consumers.demo.subscriber import Seen, SeenDeadLetter, SeenOrder, SeenReceipt, Subscriber
-from consumers.log.base import Log, Producer
-from consumers.registration.register import Registrar
-from consumers.service.connect import Runtime, open_runtime
-from consumers.service.settings import Settings
-from engine.errors import InvalidData, LetheError, ModelExists
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.consumers.demo import data
+from lethe.consumers.demo.crew import Crew, at_work
+from lethe.consumers.demo.data import DemoModel
+from lethe.consumers.demo.live import View
+from lethe.consumers.demo.outcome import Observed, Outcome
+from lethe.consumers.demo.remains import remains
+from lethe.consumers.demo.retraining import retrain
+from lethe.consumers.demo.scenario import Request, Wave, waves
+from lethe.consumers.demo.subscriber import Seen, SeenDeadLetter, SeenOrder, SeenReceipt, Subscriber
+from lethe.consumers.log.base import Log, Producer
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import InvalidData, LetheError, ModelExists
+from lethe.engine.store.store import ModelStore
 
 _PATIENCE = 60.0
 _PAUSE = 0.002

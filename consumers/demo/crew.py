@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from consumers.service.connect import Runtime
-from consumers.service.steps import Step
-from consumers.workers.deletion_worker import DeletionWorker
-from consumers.workers.refresh_worker import RefreshWorker
+from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.steps import Step
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
 
 _LEAVE_SECONDS = 10.0
 

@@ -15,9 +15,9 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from consumers.registration.register import TrainingData
-from engine.fit.objective import Array, Kind
-from engine.store.head import LimitsRecord, ModelConfig
+from lethe.consumers.registration.register import TrainingData
+from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.store.head import LimitsRecord, ModelConfig
 
 SEED = 20_21
 """Of the demo's only random choices: who has how many rows, and who withdraws."""

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:  # they import scikit-learn: the first line should not wait for that
-    from consumers.contract.events import Receipt, RefreshInfo, RefreshRequested
-    from consumers.demo.outcome import Observed
-    from consumers.demo.scenario import Request
-    from consumers.demo.subscriber import SeenDeadLetter
+    from lethe.consumers.contract.events import Receipt, RefreshInfo, RefreshRequested
+    from lethe.consumers.demo.outcome import Observed
+    from lethe.consumers.demo.scenario import Request
+    from lethe.consumers.demo.subscriber import SeenDeadLetter
 
 _EVENTS = 24
 _BAR = 12

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from consumers.contract.events import Parameters, Version
-from consumers.demo.scenario import Request
-from consumers.demo.subscriber import SeenDeadLetter, SeenReceipt
-from engine.fit.objective import Array
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.consumers.demo.scenario import Request
+from lethe.consumers.demo.subscriber import SeenDeadLetter, SeenReceipt
+from lethe.engine.fit.objective import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from consumers.demo.outcome import Observed, Outcome
+from lethe.consumers.demo.outcome import Observed, Outcome
 
 _INK = "#768390"  # 3.9 to 1 on white and 4.8 to 1 on a dark page
 _GRID = "#76839040"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import redis
 
-from consumers.demo.data import DemoModel
-from engine.errors import CorruptState
-from engine.store.connection import reachable
+from lethe.consumers.demo.data import DemoModel
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.connection import reachable
 
 
 def remains(client: redis.Redis, model: DemoModel, gone: Iterable[str]) -> list[str]:

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from consumers.demo.checks import Check
-from consumers.demo.outcome import Observed, Outcome
-from engine.refresh.policy import Size
+from lethe.consumers.demo.checks import Check
+from lethe.consumers.demo.outcome import Observed, Outcome
+from lethe.engine.refresh.policy import Size
 
 _FAILURES = 5
 """Failures printed of a check; the JSON document has all."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from engine.fit.objective import Array
+from lethe.engine.fit.objective import Array
 
 _TOLERANCE = 1e-12
 _SAFETY = 2.0  # the Newton step is the distance up to a second-order term; this covers it

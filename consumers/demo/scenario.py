@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consumers.contract import topics
-from consumers.demo.data import SEED, DemoModel
-from consumers.log.base import Message
+from lethe.consumers.contract import topics
+from lethe.consumers.demo.data import SEED, DemoModel
+from lethe.consumers.log.base import Message
 
 WAVES = 20
 """Waves of requests: enough for each model to spend its budget several times."""

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumers.contract import cloudevents, topics
-from consumers.contract.events import Parameters, Receipt, RefreshRequested, Version
-from consumers.log.base import Log, Partition, Record
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import Parameters, Receipt, RefreshRequested, Version
+from lethe.consumers.log.base import Log, Partition, Record
 
 _PAUSE = 0.005
 _PATIENCE = 10.0

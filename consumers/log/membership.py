@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import Lock
 
-from consumers.log.base import Partition
+from lethe.consumers.log.base import Partition
 
 
 class Membership:

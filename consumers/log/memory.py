@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Condition
 
-from consumers.log.base import (
+from lethe.consumers.log.base import (
     Appended,
     Bounds,
     Message,
@@ -23,11 +23,11 @@ from consumers.log.base import (
     Record,
     TopicSpec,
 )
-from consumers.log.membership import Membership
-from consumers.log.moment import Hook, Moment
-from consumers.log.partitioner import index_for, partition_index
-from consumers.log.reset import PartitionReset
-from engine.errors import LogUnavailable
+from lethe.consumers.log.membership import Membership
+from lethe.consumers.log.moment import Hook, Moment
+from lethe.consumers.log.partitioner import index_for, partition_index
+from lethe.consumers.log.reset import PartitionReset
+from lethe.engine.errors import LogUnavailable
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from consumers.log.base import Message, Record
+from lethe.consumers.log.base import Message, Record
 
 
 @dataclass(frozen=True, slots=True)

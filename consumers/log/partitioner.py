@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from consumers.log.base import Message
-from engine.errors import LogUnavailable
-from engine.store.partition import murmur2, partition_index
+from lethe.consumers.log.base import Message
+from lethe.engine.errors import LogUnavailable
+from lethe.engine.store.partition import murmur2, partition_index
 
 __all__ = ["index_for", "murmur2", "partition_index"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from consumers.log.base import Partition, Reader, Record
-from engine.errors import LogUnavailable
+from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.engine.errors import LogUnavailable
 
 _RECORDS = 500
 _SECONDS = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from consumers.log.base import Consumer, Log, Producer, Reader, TopicSpec
+from lethe.consumers.log.base import Consumer, Log, Producer, Reader, TopicSpec
 
 
 class WrappedLog:

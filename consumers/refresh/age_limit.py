@@ -10,14 +10,14 @@ import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 
-from consumers.contract.events import RefreshRequested
-from consumers.versions.refresh_schedule import refresh_reason
-from engine.errors import LetheError, Unavailable
-from engine.store.connection import reachable
-from engine.store.head import Meta, parse_config, parse_meta
-from engine.store.keys import ModelKeys
-from engine.store.staging import TIME_TO_LIVE
-from engine.store.store import CHUNK, ModelStore
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.versions.refresh_schedule import refresh_reason
+from lethe.engine.errors import LetheError, Unavailable
+from lethe.engine.store.connection import reachable
+from lethe.engine.store.head import Meta, parse_config, parse_meta
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.store import CHUNK, ModelStore
 
 
 def past_age_limit(store: ModelStore, now: datetime) -> list[RefreshRequested]:

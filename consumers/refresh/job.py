@@ -13,30 +13,30 @@ from itertools import accumulate
 
 import numpy as np
 
-from consumers.contract.events import RefreshRequested
-from consumers.refresh.lost_rows import settled
-from consumers.service.progress import Progress, unseen
-from consumers.service.steps import AtStep, Step, unwatched
-from consumers.versions.certificates import first_ledger, polished_enough, renoised
-from consumers.versions.refresh_schedule import choose_size, in_turn
-from engine.deletion.stream import Generation
-from engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
-from engine.error.estimate import sample_sentinels, scale
-from engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
-from engine.fit.classes import class_counts, one_sided
-from engine.fit.objective import Array, Objective, Rows
-from engine.refresh.blockwise import audit_blocks
-from engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
-from engine.refresh.policy import Choice, Size
-from engine.store import staging
-from engine.store.generation import Sampled
-from engine.store.head import Status
-from engine.store.jobs import JobResult, write_result
-from engine.store.keys import GenerationKeys
-from engine.store.snapshot import Snapshot, load_factor, take_snapshot
-from engine.store.staged import Staged, catch_up, stream_fields
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.refresh.lost_rows import settled
+from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
+from lethe.consumers.versions.refresh_schedule import choose_size, in_turn
+from lethe.engine.deletion.stream import Generation
+from lethe.engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
+from lethe.engine.error.estimate import sample_sentinels, scale
+from lethe.engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
+from lethe.engine.fit.classes import class_counts, one_sided
+from lethe.engine.fit.objective import Array, Objective, Rows
+from lethe.engine.refresh.blockwise import audit_blocks
+from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
+from lethe.engine.refresh.policy import Choice, Size
+from lethe.engine.store import staging
+from lethe.engine.store.generation import Sampled
+from lethe.engine.store.head import Status
+from lethe.engine.store.jobs import JobResult, write_result
+from lethe.engine.store.keys import GenerationKeys
+from lethe.engine.store.snapshot import Snapshot, load_factor, take_snapshot
+from lethe.engine.store.staged import Staged, catch_up, stream_fields
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 CATCH_UP_LIMIT = 64
 """Rows that a result may leave to the deletion worker to catch up with."""

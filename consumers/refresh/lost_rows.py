@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from consumers.contract.commitment import rows_commitment
-from engine.store.state import Deferred, ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.contract.commitment import rows_commitment
+from lethe.engine.store.state import Deferred, ModelState
+from lethe.engine.store.store import ModelStore
 
 DATA_LOST = "DATA_LOST"
 """Code of requests that wait because rows are missing."""

@@ -14,17 +14,17 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from consumers.contract import cloudevents
-from consumers.contract.events import RefreshRequested
-from consumers.log.base import Partition, Record
-from consumers.service.logs import Logger
-from consumers.service.metrics import Metrics
-from consumers.versions.refresh_schedule import choose_size
-from engine.errors import Unavailable, UnknownModel
-from engine.refresh.policy import Size
-from engine.store.jobs import read_pace, write_pace, write_refusal
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.contract import cloudevents
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.log.base import Partition, Record
+from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.versions.refresh_schedule import choose_size
+from lethe.engine.errors import Unavailable, UnknownModel
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.jobs import read_pace, write_pace, write_refusal
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 JOBS = 64
 """Jobs that are read ahead; they are few."""

@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from consumers.refresh.lost_rows import settled
-from consumers.refresh.transition import (
+from lethe.consumers.refresh.lost_rows import settled
+from lethe.consumers.refresh.transition import (
     dropped,
     emptied,
     new_generation,
     small_refresh,
     stale_reason,
 )
-from consumers.versions.transition import Origin, Transition
-from engine.errors import IllConditioned, Uncertified
-from engine.refresh.policy import Size
-from engine.store.jobs import JobResult, read_result
-from engine.store.keys import GenerationKeys
-from engine.store.staged import CaughtUp, catch_up, read_staged
-from engine.store.staging import to_persist
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.versions.transition import Origin, Transition
+from lethe.engine.errors import IllConditioned, Uncertified
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.jobs import JobResult, read_result
+from lethe.engine.store.keys import GenerationKeys
+from lethe.engine.store.staged import CaughtUp, catch_up, read_staged
+from lethe.engine.store.staging import to_persist
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)

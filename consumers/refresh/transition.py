@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from consumers.commits.apply import NOTHING, Arrays, Live, no_rows
-from consumers.commits.commit import CommitKind, Staged
-from consumers.contract.events import Receipt, RefreshInfo, Source
-from consumers.versions.certificates import certificate_of
-from consumers.versions.refresh_schedule import one_more_failure, order_refresh
-from consumers.versions.transition import (
+from lethe.consumers.commits.apply import NOTHING, Arrays, Live, no_rows
+from lethe.consumers.commits.commit import CommitKind, Staged
+from lethe.consumers.contract.events import Receipt, RefreshInfo, Source
+from lethe.consumers.versions.certificates import certificate_of
+from lethe.consumers.versions.refresh_schedule import one_more_failure, order_refresh
+from lethe.consumers.versions.transition import (
     Origin,
     Transition,
     applied_receipt,
@@ -26,15 +26,15 @@ from consumers.versions.transition import (
     with_receipts,
     without_rows,
 )
-from engine.deletion.stream import Stream
-from engine.error.certified import after_polish
-from engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
-from engine.refresh.policy import Size
-from engine.store import codec
-from engine.store.head import CertificateRecord, Meta, with_meta
-from engine.store.jobs import JobResult
-from engine.store.staged import CaughtUp
-from engine.store.state import STAGED, Deferred, ModelState
+from lethe.engine.deletion.stream import Stream
+from lethe.engine.error.certified import after_polish
+from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import codec
+from lethe.engine.store.head import CertificateRecord, Meta, with_meta
+from lethe.engine.store.jobs import JobResult
+from lethe.engine.store.staged import CaughtUp
+from lethe.engine.store.state import STAGED, Deferred, ModelState
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:

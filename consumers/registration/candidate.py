@@ -10,26 +10,26 @@ from datetime import datetime
 
 import numpy as np
 
-from consumers.commits.publish import PARAMETERS_LIMIT
-from consumers.contract.commitment import new_secret
-from consumers.contract.version_chain import GENESIS
-from consumers.registration.error_budget import check_fit
-from consumers.service.progress import Progress
-from consumers.versions.certificates import check_first, first_ledger, noisy
-from consumers.versions.transition import scalars_of
-from engine.deletion.stream import Stream, begin
-from engine.error.estimate import sample_sentinels
-from engine.errors import InvalidData
-from engine.fit.classes import class_counts, one_sided
-from engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
-from engine.fit.precompute import Precomputation
-from engine.refresh.blockwise import precompute_blocks
-from engine.store import staging
-from engine.store.generation import Sampled
-from engine.store.head import ErrorRecord, Meta, ModelConfig, Status, with_meta
-from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
-from engine.store.state import STAGED, Head, ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.commits.publish import PARAMETERS_LIMIT
+from lethe.consumers.contract.commitment import new_secret
+from lethe.consumers.contract.version_chain import GENESIS
+from lethe.consumers.registration.error_budget import check_fit
+from lethe.consumers.service.progress import Progress
+from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
+from lethe.consumers.versions.transition import scalars_of
+from lethe.engine.deletion.stream import Stream, begin
+from lethe.engine.error.estimate import sample_sentinels
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.classes import class_counts, one_sided
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
+from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.store import staging
+from lethe.engine.store.generation import Sampled
+from lethe.engine.store.head import ErrorRecord, Meta, ModelConfig, Status, with_meta
+from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
+from lethe.engine.store.state import STAGED, Head, ModelState
+from lethe.engine.store.store import ModelStore
 
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
 """Bytes of column names, as JSON: theta may be left out of an event, names may not, and what else

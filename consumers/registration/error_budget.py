@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from engine.deletion.stream import Generation, Stream
-from engine.errors import InvalidData
-from engine.refresh.policy import Facts, facts_of
-from engine.store.head import ModelConfig
+from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.errors import InvalidData
+from lethe.engine.refresh.policy import Facts, facts_of
+from lethe.engine.store.head import ModelConfig
 
 _ADVICE = "bring the features to a similar scale, raise the ridge, or raise the error budget"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from consumers.commits.receipt_index import kept_receipts, leaves_of
-from consumers.contract.published_versions import newest_version
-from consumers.log.base import Reader
-from engine.errors import CorruptState
-from engine.store.predecessor import Members, Predecessor
-from engine.store.receipt_log import ReceiptLog
-from engine.store.state import Deferred, Head
-from engine.store.store import ModelStore
+from lethe.consumers.commits.receipt_index import kept_receipts, leaves_of
+from lethe.consumers.contract.published_versions import newest_version
+from lethe.consumers.log.base import Reader
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.predecessor import Members, Predecessor
+from lethe.engine.store.receipt_log import ReceiptLog
+from lethe.engine.store.state import Deferred, Head
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.commits.apply import checkpoint_change
-from consumers.commits.commit import Answer, Commit, CommitKind, Sealed
-from consumers.commits.fold import Fold
-from consumers.commits.journal import (
+from lethe.consumers.commits.apply import checkpoint_change
+from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
+from lethe.consumers.commits.fold import Fold
+from lethe.consumers.commits.journal import (
     Followed,
     Journal,
     LogGap,
@@ -23,26 +23,26 @@ from consumers.commits.journal import (
     commit_partitions,
     read_records,
 )
-from consumers.commits.log_tip import LogRecord, LogTip, log_tip
-from consumers.commits.receipt_index import kept_receipts
-from consumers.commits.record import open_commit
-from consumers.contract import topics
-from consumers.contract.events import Receipt
-from consumers.contract.published_versions import newest_version
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.log.base import Producer, Reader
-from consumers.log.scan import scan_topic
-from consumers.service.progress import Progress, unseen
-from engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel
-from engine.store.connection import reachable, text
-from engine.store.cursors import Pair
-from engine.store.generation import thetas_of
-from engine.store.keys import PartitionKeys
-from engine.store.lookup import CHUNK
-from engine.store.partition import commit_partition
-from engine.store.state import ModelState
-from engine.store.store import ModelStore, corrupt
+from lethe.consumers.commits.log_tip import LogRecord, LogTip, log_tip
+from lethe.consumers.commits.receipt_index import kept_receipts
+from lethe.consumers.commits.record import open_commit
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.published_versions import newest_version
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.log.base import Producer, Reader
+from lethe.consumers.log.scan import scan_topic
+from lethe.consumers.service.progress import Progress, unseen
+from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.cursors import Pair
+from lethe.engine.store.generation import thetas_of
+from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.lookup import CHUNK
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore, corrupt
 
 
 @dataclass(frozen=True, slots=True)

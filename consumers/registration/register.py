@@ -14,31 +14,37 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from consumers.commits.apply import Arrays, Live, change_of, staged_keys
-from consumers.commits.commit import CommitKind, Sealed, Staged
-from consumers.commits.fold import Fold, Folded
-from consumers.commits.journal import Journal, LogGap, read_opening
-from consumers.commits.publish import messages_of, newest_parameters
-from consumers.commits.replay import StoreTooOld
-from consumers.commits.shred import shred
-from consumers.commits.unapplied import with_logged_meta, with_unapplied
-from consumers.contract.events import Receipt, Source
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.log.base import Producer, Reader
-from consumers.registration.candidate import Candidate, TrainingData, check_names, check_size, stage
-from consumers.registration.predecessor import (
+from lethe.consumers.commits.apply import Arrays, Live, change_of, staged_keys
+from lethe.consumers.commits.commit import CommitKind, Sealed, Staged
+from lethe.consumers.commits.fold import Fold, Folded
+from lethe.consumers.commits.journal import Journal, LogGap, read_opening
+from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.replay import StoreTooOld
+from lethe.consumers.commits.shred import shred
+from lethe.consumers.commits.unapplied import with_logged_meta, with_unapplied
+from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.log.base import Producer, Reader
+from lethe.consumers.registration.candidate import (
+    Candidate,
+    TrainingData,
+    check_names,
+    check_size,
+    stage,
+)
+from lethe.consumers.registration.predecessor import (
     continued_log,
     forgotten,
     still_deferred,
     tip_of,
     with_former_rows,
 )
-from consumers.service.progress import Progress, unseen
-from consumers.service.steps import AtStep, Step, unwatched
-from consumers.versions.certificates import check_terms
-from consumers.versions.refresh_schedule import in_turn
-from consumers.versions.transition import (
+from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.versions.certificates import check_terms
+from lethe.consumers.versions.refresh_schedule import in_turn
+from lethe.consumers.versions.transition import (
     Origin,
     Transition,
     commit_of,
@@ -47,17 +53,17 @@ from consumers.versions.transition import (
     scalars_of,
     with_receipts,
 )
-from engine.deletion.stream import at_rest
-from engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
-from engine.store import staging
-from engine.store.generation import thetas_of
-from engine.store.head import ModelConfig, with_meta
-from engine.store.keys import ModelKeys
-from engine.store.partition import commit_partition
-from engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
-from engine.store.staged import Staged as StagedGeneration, catch_up
-from engine.store.state import Deferred, Head, ModelState
-from engine.store.store import ModelStore, unknown
+from lethe.engine.deletion.stream import at_rest
+from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
+from lethe.engine.store import staging
+from lethe.engine.store.generation import thetas_of
+from lethe.engine.store.head import ModelConfig, with_meta
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
+from lethe.engine.store.staged import Staged as StagedGeneration, catch_up
+from lethe.engine.store.state import Deferred, Head, ModelState
+from lethe.engine.store.store import ModelStore, unknown
 
 _COMMIT_TRIES = 50  # each round catches up with what was deleted meanwhile
 _WAY_OUT = (LogGap, StoreTooOld, CorruptState)

@@ -12,23 +12,23 @@ from functools import partial
 import redis
 from threadpoolctl import threadpool_limits
 
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys, check_opens, read_seal_keys, stored_seal_keys
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.contract.signed_log import SignedLog
-from consumers.log.base import Log
-from consumers.log.streams.log import StreamsLog
-from consumers.service.credentials import store_access
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.service.kafka_client import kafka_log
-from consumers.service.settings import Settings
-from consumers.service.signing_keys import signer_for_publishing, trusted_keys
-from engine.errors import InvalidData
-from engine.store.connection import Barrier, NoBarrier, connect, reachable, text
-from engine.store.former import refuse_former_state
-from engine.store.keys import BOUND_LOG
-from engine.store.row_keys import RowKeys
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys, check_opens, read_seal_keys, stored_seal_keys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.contract.signed_log import SignedLog
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.credentials import store_access
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.signing_keys import signer_for_publishing, trusted_keys
+from lethe.engine.errors import InvalidData
+from lethe.engine.store.connection import Barrier, NoBarrier, connect, reachable, text
+from lethe.engine.store.former import refuse_former_state
+from lethe.engine.store.keys import BOUND_LOG
+from lethe.engine.store.row_keys import RowKeys
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)

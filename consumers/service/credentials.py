@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from consumers.service.settings import Settings
-from engine.errors import InvalidData
-from engine.store.tls import Access, TlsFiles, read_secret
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import InvalidData
+from lethe.engine.store.tls import Access, TlsFiles, read_secret
 
 
 def store_access(settings: Settings) -> Access:

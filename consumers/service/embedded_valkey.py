@@ -40,7 +40,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from engine.errors import StoreUnavailable
+from lethe.engine.errors import StoreUnavailable
 
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS, the closing zero included.
 MAX_SOCKET_PATH = 103

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from consumers.service.health import Health
-from consumers.service.metrics import Metrics
-from engine.errors import InvalidData
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.metrics import Metrics
+from lethe.engine.errors import InvalidData
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from consumers.log.base import Log
-from consumers.log.kafka.limits import SESSION_SECONDS
-from consumers.service.credentials import kafka_access, librdkafka_access
-from consumers.service.settings import Settings
-from engine.errors import InvalidData
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.kafka.limits import SESSION_SECONDS
+from lethe.consumers.service.credentials import kafka_access, librdkafka_access
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import InvalidData
 
 
 def kafka_log(
@@ -29,7 +29,7 @@ def kafka_log(
     """
     where = bootstrap or settings.kafka_bootstrap_servers or ""
     if settings.kafka_client == "kafka-python":
-        from consumers.log.kafka.log import KafkaLog  # noqa: PLC0415
+        from lethe.consumers.log.kafka.log import KafkaLog  # noqa: PLC0415
 
         return KafkaLog(
             where,
@@ -38,7 +38,7 @@ def kafka_log(
             session_seconds=session_seconds,
         )
     try:
-        from consumers.log.confluent.log import ConfluentLog  # noqa: PLC0415
+        from lethe.consumers.log.confluent.log import ConfluentLog  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise

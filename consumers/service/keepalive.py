@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from consumers.log.base import Consumer
-from consumers.service.health import Health
-from engine.errors import LogReset
+from lethe.consumers.log.base import Consumer
+from lethe.consumers.service.health import Health
+from lethe.engine.errors import LogReset
 
 
 class Attendance:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import stamina
 
-from consumers.service.health import Health
-from consumers.service.logs import Logger
-from engine.errors import CommitConflict, NotDurable, Unavailable
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.logs import Logger
+from lethe.engine.errors import CommitConflict, NotDurable, Unavailable
 
 TRANSIENT = (Unavailable, NotDurable, CommitConflict)
 """What is waited for; everything is read again afterwards."""

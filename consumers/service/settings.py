@@ -17,9 +17,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from consumers.service.durations import seconds_of
-from engine.errors import InvalidData
-from engine.store.partition import COMMIT_PARTITIONS
+from lethe.consumers.service.durations import seconds_of
+from lethe.engine.errors import InvalidData
+from lethe.engine.store.partition import COMMIT_PARTITIONS
 
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
 """A number of seconds, or a span of time such as 30s or 15m."""

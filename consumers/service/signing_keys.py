@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from consumers.contract.signatures import (
+from lethe.consumers.contract.signatures import (
     Signer,
     TrustedKeys,
     new_key_file,
     read_signer,
     read_trusted,
 )
-from consumers.service.settings import Settings
-from engine.errors import InvalidData
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import InvalidData
 
 OWN_KEY = "signing-key.pem"
 """The key in the data directory: made on first use, where the store is the embedded one."""

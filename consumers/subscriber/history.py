@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from consumers.contract import cloudevents, topics, version_chain
-from consumers.contract.events import MODEL_VERSION, Version
-from consumers.contract.signatures import TrustedKeys
-from consumers.log.base import Partition, Reader, Record
-from engine.errors import BrokenChain, LogReset, Unauthenticated
-from engine.store.partition import partition_index
+from lethe.consumers.contract import cloudevents, topics, version_chain
+from lethe.consumers.contract.events import MODEL_VERSION, Version
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.engine.errors import BrokenChain, LogReset, Unauthenticated
+from lethe.engine.store.partition import partition_index
 
 Known = tuple[int, str]
 """A version number and its digest, remembered from an earlier run: the anchor of trust."""

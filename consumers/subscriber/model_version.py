@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from consumers.contract.events import Version
-from engine.errors import InvalidData
-from engine.fit.classes import probabilities
-from engine.fit.objective import Array
-from engine.store.head import ErrorRecord
+from lethe.consumers.contract.events import Version
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.classes import probabilities
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.head import ErrorRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)

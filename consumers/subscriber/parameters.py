@@ -15,21 +15,21 @@ from typing import Any, TypeAlias
 
 import redis
 
-from consumers.commits.publish import parameters_event
-from consumers.contract import topics, version_chain
-from consumers.contract.events import MODEL_PARAMETERS, Parameters, Version
-from consumers.contract.signatures import TrustedKeys
-from consumers.log.base import Partition, Reader, Record
-from consumers.subscriber.history import is_signed, read_object
-from consumers.subscriber.model_version import ModelVersion
-from engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
-from engine.fit.objective import Array
-from engine.store.codec import unpack
-from engine.store.connection import reachable
-from engine.store.head import parse_config
-from engine.store.keys import ModelKeys
-from engine.store.partition import partition_index
-from engine.store.reading import integer
+from lethe.consumers.commits.publish import parameters_event
+from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.events import MODEL_PARAMETERS, Parameters, Version
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.subscriber.history import is_signed, read_object
+from lethe.consumers.subscriber.model_version import ModelVersion
+from lethe.engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.codec import unpack
+from lethe.engine.store.connection import reachable
+from lethe.engine.store.head import parse_config
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.partition import partition_index
+from lethe.engine.store.reading import integer
 
 _BATCH = 16  # records of up to 900 KB
 _READ_SECONDS = 1.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from consumers.commits.publish import parameters_event
-from consumers.contract import version_chain
-from consumers.contract.events import Parameters, Version
-from engine.errors import CorruptState
-from engine.fit.objective import Array
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.commits.publish import parameters_event
+from lethe.consumers.contract import version_chain
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 
 def published(store: ModelStore, model_id: str) -> tuple[Parameters, Array]:

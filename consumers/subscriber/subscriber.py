@@ -20,21 +20,21 @@ from typing import Self
 
 import redis
 
-from consumers.contract.events import Version
-from consumers.contract.signatures import TrustedKeys
-from consumers.log.base import Log, Reader
-from consumers.log.streams.log import StreamsLog
-from consumers.service.credentials import store_access
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.service.kafka_client import kafka_log
-from consumers.service.logs import logger
-from consumers.service.settings import load_settings
-from consumers.service.signing_keys import trusted_keys as read_trusted_keys
-from consumers.subscriber.history import LIVE_SECONDS, HistoryReader, Known
-from consumers.subscriber.model_version import ModelVersion
-from consumers.subscriber.parameters import ParametersReader, StoredParameters
-from engine.errors import StoreUnavailable, Unavailable, UnknownModel
-from engine.store.connection import connect, reachable
+from lethe.consumers.contract.events import Version
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.log.base import Log, Reader
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.credentials import store_access
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.logs import logger
+from lethe.consumers.service.settings import load_settings
+from lethe.consumers.service.signing_keys import trusted_keys as read_trusted_keys
+from lethe.consumers.subscriber.history import LIVE_SECONDS, HistoryReader, Known
+from lethe.consumers.subscriber.model_version import ModelVersion
+from lethe.consumers.subscriber.parameters import ParametersReader, StoredParameters
+from lethe.engine.errors import StoreUnavailable, Unavailable, UnknownModel
+from lethe.engine.store.connection import connect, reachable
 
 RETRY_SECONDS = 0.5
 """Between looks for parameters that are not where their version says."""

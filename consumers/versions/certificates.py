@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.deletion.stream import Generation, Stream
-from engine.error.certified import (
+from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.error.certified import (
     REFRESH_AT,
     Ledger,
     Reference,
@@ -17,13 +17,13 @@ from engine.error.certified import (
     spent,
     with_fresh_noise,
 )
-from engine.errors import InvalidData, Uncertified
-from engine.fit.objective import Kind, Objective, Rows
-from engine.fit.precompute import Precomputation
-from engine.refresh.kinds import NewGeneration
-from engine.refresh.policy import Choice, Size
-from engine.store.head import CertificateRecord, ModelConfig
-from engine.store.state import ModelState
+from lethe.engine.errors import InvalidData, Uncertified
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.refresh.kinds import NewGeneration
+from lethe.engine.refresh.policy import Choice, Size
+from lethe.engine.store.head import CertificateRecord, ModelConfig
+from lethe.engine.store.state import ModelState
 
 
 def check_terms(config: ModelConfig) -> None:

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from consumers.contract.events import RefreshRequested
-from consumers.versions.certificates import making_room, part_spent
-from engine.error.certified import REFRESH_AT
-from engine.error.estimate import believed_estimate
-from engine.refresh.policy import Choice, Facts, Size, choose, facts_of, used_up
-from engine.store.head import Failures, Meta, PendingJob
-from engine.store.staging import TIME_TO_LIVE
-from engine.store.state import Deferred, ModelState
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.versions.certificates import making_room, part_spent
+from lethe.engine.error.certified import REFRESH_AT
+from lethe.engine.error.estimate import believed_estimate
+from lethe.engine.refresh.policy import Choice, Facts, Size, choose, facts_of, used_up
+from lethe.engine.store.head import Failures, Meta, PendingJob
+from lethe.engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.state import Deferred, ModelState
 
 ORDERED = "ordered"
 SCHEDULED = "scheduled"

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from consumers.commits.apply import Arrays, Live
-from consumers.commits.commit import Answer, Commit, CommitKind, Sealed
-from consumers.contract import version_chain
-from consumers.contract.events import (
+from lethe.consumers.commits.apply import Arrays, Live
+from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
+from lethe.consumers.contract import version_chain
+from lethe.consumers.contract.events import (
     Receipt,
     RefreshInfo,
     RefreshRequested,
@@ -20,15 +20,15 @@ from consumers.contract.events import (
     SourceRange,
     Version,
 )
-from consumers.versions.certificates import certificate_of
-from consumers.versions.refresh_schedule import order_refresh
-from engine.deletion.stream import Stream, at_rest
-from engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
-from engine.merkle import leaf_hash
-from engine.store.generation import empty_generation, thetas_of
-from engine.store.head import CertificateRecord, ErrorRecord, with_meta
-from engine.store.receipt_log import ReceiptLog
-from engine.store.state import STAGED, ModelState
+from lethe.consumers.versions.certificates import certificate_of
+from lethe.consumers.versions.refresh_schedule import order_refresh
+from lethe.engine.deletion.stream import Stream, at_rest
+from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
+from lethe.engine.merkle import leaf_hash
+from lethe.engine.store.generation import empty_generation, thetas_of
+from lethe.engine.store.head import CertificateRecord, ErrorRecord, with_meta
+from lethe.engine.store.receipt_log import ReceiptLog
+from lethe.engine.store.state import STAGED, ModelState
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,43 +19,43 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from consumers.commits.apply import change_of
-from consumers.commits.commit import Sealed
-from consumers.commits.fold import Fold
-from consumers.commits.follower import Follower
-from consumers.commits.journal import CommitTooLarge, Journal
-from consumers.commits.publish import receipt_message
-from consumers.commits.publisher import Publisher
-from consumers.commits.shred import shred
-from consumers.commits.state_cache import StateCache
-from consumers.contract import topics
-from consumers.contract.events import Receipt
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.deletions.authenticate import RequestKeys
-from consumers.deletions.batch_processor import BatchProcessor, Processed, Round
-from consumers.deletions.batching import Batching, HeldRequests
-from consumers.deletions.grouping import Group, group_records
-from consumers.deletions.report import report_decisions, report_state, report_strangers
-from consumers.deletions.transition import dead_letter
-from consumers.deletions.validate import Refused
-from consumers.log.base import Log, Partition, Position, Record
-from consumers.service.health import Health
-from consumers.service.keepalive import Attendance
-from consumers.service.logs import logger
-from consumers.service.loop import TRANSIENT, keep_turning
-from consumers.service.metrics import Metrics
-from consumers.service.steps import AtStep, Step, unwatched
-from consumers.versions.transition import committed
-from consumers.workers.halts import Halts
-from consumers.workers.housekeeping import Housekeeper
-from consumers.workers.lag import Lag
-from consumers.workers.start_offset import start_offset
-from engine.errors import CommitConflict
-from engine.store.apply import Applied, Change
-from engine.store.partition import commit_partition
-from engine.store.resample import with_enough_sentinels
-from engine.store.store import ModelStore
+from lethe.consumers.commits.apply import change_of
+from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.fold import Fold
+from lethe.consumers.commits.follower import Follower
+from lethe.consumers.commits.journal import CommitTooLarge, Journal
+from lethe.consumers.commits.publish import receipt_message
+from lethe.consumers.commits.publisher import Publisher
+from lethe.consumers.commits.shred import shred
+from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.deletions.authenticate import RequestKeys
+from lethe.consumers.deletions.batch_processor import BatchProcessor, Processed, Round
+from lethe.consumers.deletions.batching import Batching, HeldRequests
+from lethe.consumers.deletions.grouping import Group, group_records
+from lethe.consumers.deletions.report import report_decisions, report_state, report_strangers
+from lethe.consumers.deletions.transition import dead_letter
+from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.log.base import Log, Partition, Position, Record
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.keepalive import Attendance
+from lethe.consumers.service.logs import logger
+from lethe.consumers.service.loop import TRANSIENT, keep_turning
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.versions.transition import committed
+from lethe.consumers.workers.halts import Halts
+from lethe.consumers.workers.housekeeping import Housekeeper
+from lethe.consumers.workers.lag import Lag
+from lethe.consumers.workers.start_offset import start_offset
+from lethe.engine.errors import CommitConflict
+from lethe.engine.store.apply import Applied, Change
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.resample import with_enough_sentinels
+from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-deletions"
 _ROUNDS = 2_000  # of one poll: each decides at least one record of a model, or loses to a rival

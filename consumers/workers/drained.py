@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from consumers.contract import topics
-from consumers.log.base import Partition, Reader
-from consumers.versions.refresh_schedule import is_stuck
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Partition, Reader
+from lethe.consumers.versions.refresh_schedule import is_stuck
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)

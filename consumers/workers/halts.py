@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Container
 
-from consumers.deletions.grouping import Group
-from consumers.log.base import Partition
-from consumers.service.logs import Logger
-from consumers.service.metrics import Metrics
-from engine.errors import CommitConflict, LetheError
+from lethe.consumers.deletions.grouping import Group
+from lethe.consumers.log.base import Partition
+from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.metrics import Metrics
+from lethe.engine.errors import CommitConflict, LetheError
 
 HALT_SECONDS = 30.0
 """After this a halted model is looked at again: a person may have repaired what halted it."""

@@ -12,14 +12,14 @@ from datetime import datetime
 
 from redis.exceptions import RedisError
 
-from consumers.contract import cloudevents, topics
-from consumers.contract.events import REFRESH_REQUESTED
-from consumers.log.base import Message, Producer
-from consumers.refresh.age_limit import past_age_limit
-from consumers.service.logs import Logger
-from engine.errors import LetheError, Unavailable
-from engine.store.keys import ModelKeys
-from engine.store.rewrite import (
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import REFRESH_REQUESTED
+from lethe.consumers.log.base import Message, Producer
+from lethe.consumers.refresh.age_limit import past_age_limit
+from lethe.consumers.service.logs import Logger
+from lethe.engine.errors import LetheError, Unavailable
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.rewrite import (
     PERIOD_SECONDS,
     Rewrite,
     ask_for_rewrite,
@@ -27,8 +27,8 @@ from engine.store.rewrite import (
     note_rewritten,
     read_erasures,
 )
-from engine.store.staging import TIME_TO_LIVE, sweep_registrations
-from engine.store.store import ModelStore
+from lethe.engine.store.staging import TIME_TO_LIVE, sweep_registrations
+from lethe.engine.store.store import ModelStore
 
 _LOOK_SECONDS = 60.0  # between looks at the files: a few short commands
 _FINISH_SECONDS = 2.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from consumers.deletions.batching import HeldRequests
-from consumers.log.base import Consumer, Partition
-from consumers.service.health import Health
-from consumers.service.metrics import Metrics
+from lethe.consumers.deletions.batching import HeldRequests
+from lethe.consumers.log.base import Consumer, Partition
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.metrics import Metrics
 
 _PERIOD_SECONDS = 2.0
 

@@ -12,27 +12,27 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from consumers.contract import cloudevents, topics
-from consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
-from consumers.log.base import Log, Message, Partition, Position, Record
-from consumers.refresh.job import Superseded, run_job
-from consumers.refresh.queue import JobQueue, RefreshLimit
-from consumers.service.health import Health
-from consumers.service.logs import logger
-from consumers.service.loop import keep_turning
-from consumers.service.metrics import Metrics
-from consumers.service.progress import Progress
-from consumers.service.steps import AtStep, Step, unwatched
-from consumers.workers.start_offset import start_offset
-from engine.errors import LetheError, LogReset, Unavailable
-from engine.store.jobs import (
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
+from lethe.consumers.log.base import Log, Message, Partition, Position, Record
+from lethe.consumers.refresh.job import Superseded, run_job
+from lethe.consumers.refresh.queue import JobQueue, RefreshLimit
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.logs import logger
+from lethe.consumers.service.loop import keep_turning
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.workers.start_offset import start_offset
+from lethe.engine.errors import LetheError, LogReset, Unavailable
+from lethe.engine.store.jobs import (
     Attempts,
     JobResult,
     begin_attempt,
     end_attempt,
     write_failure,
 )
-from engine.store.store import ModelStore
+from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-refresh"
 _POLL_SECONDS = 0.5

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from consumers.log.base import Bounds, Partition
-from engine.errors import LogReset
+from lethe.consumers.log.base import Bounds, Partition
+from lethe.engine.errors import LogReset
 
 
 def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:

@@ -27,8 +27,8 @@ import numpy as np
 from scipy.linalg.blas import ddot
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
-from engine.errors import IllConditioned
-from engine.fit.objective import Array
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.objective import Array
 
 SMALLEST_PIVOT = 4e-9
 """Gate on 1 - leverage, for each row of the block: k rows are refused under k times this.

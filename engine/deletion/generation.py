@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.deletion.growing import GrowingRows
-from engine.fit import blocks
-from engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
-from engine.fit.precompute import Precomputation
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.fit import blocks
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
+from lethe.engine.fit.precompute import Precomputation
 
 
 @dataclass(frozen=True, slots=True)

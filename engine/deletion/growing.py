@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.fit.objective import Array
+from lethe.engine.fit.objective import Array
 
 _FIRST_CAPACITY = 16
 

@@ -13,12 +13,12 @@ import math
 from scipy.linalg.blas import daxpy, ddot
 from scipy.special import expit
 
-from engine.deletion.downdate import leave_one_out
-from engine.deletion.generation import Generation, LeftOut, Stream
-from engine.deletion.residual import residual_sum
-from engine.errors import IllConditioned
-from engine.fit.factor import EPS
-from engine.fit.objective import Array, Kind, Rows, norm
+from lethe.engine.deletion.downdate import leave_one_out
+from lethe.engine.deletion.generation import Generation, LeftOut, Stream
+from lethe.engine.deletion.residual import residual_sum
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.factor import EPS
+from lethe.engine.fit.objective import Array, Kind, Rows, norm
 
 
 def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -> LeftOut:

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from engine.deletion.downdate import SMALLEST_PIVOT, Downdate
-from engine.deletion.generation import Generation, Stream, linearised_error_at
-from engine.error.certificate import gradient_allowance
-from engine.fit.objective import Array, Kind, Rows, lengths, norm
+from lethe.engine.deletion.downdate import SMALLEST_PIVOT, Downdate
+from lethe.engine.deletion.generation import Generation, Stream, linearised_error_at
+from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 
 
 def residual_added(

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.linalg import qr
 from scipy.linalg.lapack import dpotrf, dtrtri
 
-from engine.fit.factor import EPS
-from engine.fit.objective import Array, lengths, norm
+from lethe.engine.fit.factor import EPS
+from lethe.engine.fit.objective import Array, lengths, norm
 
 _ALMOST = 0.1  # of 1 / k: so near to the identity a Gram matrix has condition 1.3 at most
 _WELL = 1e3  # 1 / this is what is left of unit rows that are independent beyond doubt

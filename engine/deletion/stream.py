@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.deletion.crossover import step_seconds
-from engine.deletion.downdate import Downdate, leave_out
-from engine.deletion.generation import (
+from lethe.engine.deletion.crossover import step_seconds
+from lethe.engine.deletion.downdate import Downdate, leave_out
+from lethe.engine.deletion.generation import (
     Generation,
     LeftOut,
     Stream,
@@ -27,13 +27,13 @@ from engine.deletion.generation import (
     smallest_eigenvalue,
     summed_dual_rows,
 )
-from engine.deletion.methods.method import DeletionMethod, Step
-from engine.deletion.one_row import leave_row_out
-from engine.deletion.residual import residual_added
-from engine.errors import UNSTATED, IllConditioned
-from engine.fit import blocks
-from engine.fit.objective import Array, Kind, Rows
-from engine.fit.precompute import check_inverse
+from lethe.engine.deletion.methods.method import DeletionMethod, Step
+from lethe.engine.deletion.one_row import leave_row_out
+from lethe.engine.deletion.residual import residual_added
+from lethe.engine.errors import UNSTATED, IllConditioned
+from lethe.engine.fit import blocks
+from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.fit.precompute import check_inverse
 
 __all__ = [
     "BLOCK",

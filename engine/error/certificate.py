@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import UNSTATED, IllConditioned
-from engine.fit.factor import EPS, Factor
-from engine.fit.objective import Array, Kind, Objective, norm
+from lethe.engine.errors import UNSTATED, IllConditioned
+from lethe.engine.fit.factor import EPS, Factor
+from lethe.engine.fit.objective import Array, Kind, Objective, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over

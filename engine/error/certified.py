@@ -31,13 +31,13 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 from scipy.special import ndtri
 
-from engine.deletion.stream import Generation, Stream, linearised_error
-from engine.error.certificate import gradient_allowance
-from engine.errors import InvalidData
-from engine.fit import blocks
-from engine.fit.factor import EPS, Factor
-from engine.fit.objective import Array, Kind, Objective, Rows, norm
-from engine.refresh.blockwise import factor_of
+from lethe.engine.deletion.stream import Generation, Stream, linearised_error
+from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit import blocks
+from lethe.engine.fit.factor import EPS, Factor
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.refresh.blockwise import factor_of
 
 REFRESH_AT = 0.5
 """Part of the budget at which a refresh is ordered: the rest is for what arrives meanwhile."""

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.deletion.stream import Generation, Stream, rounding, smallest_eigenvalue
-from engine.error.certificate import roundoff_allowance
-from engine.error.estimate import remainder
-from engine.fit.factor import Factor
-from engine.fit.objective import Array, Kind, Rows, lengths, norm
+from lethe.engine.deletion.stream import Generation, Stream, rounding, smallest_eigenvalue
+from lethe.engine.error.certificate import roundoff_allowance
+from lethe.engine.error.estimate import remainder
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 
 PROBES = 8
 """Rows whose dual rows are multiplied back, and random vectors through the inverse."""

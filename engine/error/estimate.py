@@ -21,11 +21,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.deletion.stream import Generation, Stream, distance_to_exact, rounding
-from engine.error.stiffness import least_stiffness
-from engine.errors import UNSTATED, IllConditioned
-from engine.fit import blocks
-from engine.fit.objective import Array, Kind, Rows, norm
+from lethe.engine.deletion.stream import Generation, Stream, distance_to_exact, rounding
+from lethe.engine.error.stiffness import least_stiffness
+from lethe.engine.errors import UNSTATED, IllConditioned
+from lethe.engine.fit import blocks
+from lethe.engine.fit.objective import Array, Kind, Rows, norm
 
 SENTINELS = 256
 """Live rows that are sampled, at most."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.fit import blocks
-from engine.fit.objective import Array
+from lethe.engine.fit import blocks
+from lethe.engine.fit.objective import Array
 
 LANCZOS_STEPS = 12
 """At most; each reads the sample and V as often as the estimate itself does. Of 641 hard states all

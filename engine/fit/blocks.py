@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.fit.objective import Array
+from lethe.engine.fit.objective import Array
 
 
 def count(wide: Array, d: int) -> int:

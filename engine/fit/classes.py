@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, softmax
 
-from engine.errors import InvalidData
-from engine.fit.objective import Array, Kind, Rows
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array, Kind, Rows
 
 MAX_CLASSES = 100
 """More are taken for a regression target. Dual rows take n d numbers a class."""

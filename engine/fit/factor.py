@@ -12,8 +12,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigvalsh_tridiagonal, solve_triangular
 from scipy.linalg.lapack import dlange, dpotrf
 
-from engine.errors import IllConditioned
-from engine.fit.objective import Array, norm
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.objective import Array, norm
 
 EPS = float(np.finfo(np.float64).eps)
 

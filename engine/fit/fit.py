@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import InvalidData, NotConverged
-from engine.fit.factor import EPS, Factor, factorise, lower_triangle, solve_with
-from engine.fit.magnitude import check_data, check_fitted
-from engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.errors import InvalidData, NotConverged
+from lethe.engine.fit.factor import EPS, Factor, factorise, lower_triangle, solve_with
+from lethe.engine.fit.magnitude import check_data, check_fitted
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 
 _REFINEMENTS = 2  # of the linear solution; the third changes nothing at condition 1e10
 _SETTLED = 1e-9  # a correction of this relative size leaves its square: far below rounding

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import InvalidData
-from engine.fit.factor import Factor
-from engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
 
 LARGEST = 3e153
 """Of the root of the sum of squares of X, weighted or not, and of sqrt(ridge): the trace of the

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot, dsyrk
 from scipy.special import expit
 
-from engine.errors import InvalidData
+from lethe.engine.errors import InvalidData
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dtrtri
 
-from engine.error.certificate import Certificate, certify_at_hessian, gradient_allowance
-from engine.errors import IllConditioned
-from engine.fit.factor import Factor, factorise
-from engine.fit.fit import Fit, fit
-from engine.fit.objective import Array, Kind, Objective, Rows, lengths
+from lethe.engine.error.certificate import Certificate, certify_at_hessian, gradient_allowance
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.factor import Factor, factorise
+from lethe.engine.fit.fit import Fit, fit
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths
 
 BLOCK_ROWS = 1024  # rows multiplied at once: keeps the extra memory small
 _CACHED = 128  # rows that stay in the cache between two products with few columns

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.deletion.growing import GrowingRows
-from engine.deletion.stream import Generation, Stream
-from engine.error.certificate import Certificate
-from engine.error.drift import Drift, audit
-from engine.fit import blocks
-from engine.fit.factor import Factor
-from engine.fit.objective import Array, Objective, Rows
-from engine.fit.precompute import Precomputation, dual_error, precompute
-from engine.refresh import compact
-from engine.refresh.polish import Polish, polish
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.error.certificate import Certificate
+from lethe.engine.error.drift import Drift, audit
+from lethe.engine.fit import blocks
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Objective, Rows
+from lethe.engine.fit.precompute import Precomputation, dual_error, precompute
+from lethe.engine.refresh import compact
+from lethe.engine.refresh.polish import Polish, polish
 
 
 def rows_of(rows: Rows, c: int, h: int) -> Rows:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from engine.deletion.stream import Stream
-from engine.fit.factor import Factor
-from engine.fit.objective import Array
+from lethe.engine.deletion.stream import Stream
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array
 
 _BLOCK = 2048
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.deletion.growing import GrowingRows
-from engine.deletion.stream import (
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.stream import (
     Generation,
     Stream,
     at_rest,
@@ -27,12 +27,12 @@ from engine.deletion.stream import (
     rounding,
     smallest_eigenvalue,
 )
-from engine.error.certificate import certify_by_residual
-from engine.fit import blocks
-from engine.fit.factor import Factor
-from engine.fit.objective import Array, Kind, Rows
-from engine.fit.precompute import check_inverse
-from engine.refresh.blockwise import (
+from lethe.engine.error.certificate import certify_by_residual
+from lethe.engine.fit import blocks
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.fit.precompute import check_inverse
+from lethe.engine.refresh.blockwise import (
     compacted_dual_rows,
     downdated_factors,
     dual_error_of_blocks,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.fit.objective import Array, Objective, Rows, lengths, norm
-from engine.refresh.reweighted import Operator
+from lethe.engine.fit.objective import Array, Objective, Rows, lengths, norm
+from lethe.engine.refresh.reweighted import Operator
 
 _SUMMED = 1024  # rows summed at once: rounding grows with a block's size and not with n
 _CACHED = 2**17  # numbers: a block of so many stays in the cache between its products

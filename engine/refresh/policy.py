@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from engine.deletion.crossover import (
+from lethe.engine.deletion.crossover import (
     CLEARLY_CHEAPER,
     NEWTON_HESSIANS,
     folding_seconds,
@@ -19,9 +19,9 @@ from engine.deletion.crossover import (
     rebuilding_seconds,
     refitting_seconds,
 )
-from engine.deletion.stream import Generation, Stream, condition, rounding
-from engine.error.estimate import leverage_limit, scale
-from engine.fit.objective import Array, Kind
+from lethe.engine.deletion.stream import Generation, Stream, condition, rounding
+from lethe.engine.error.estimate import leverage_limit, scale
+from lethe.engine.fit.objective import Array, Kind
 
 _WORSE = 2.0  # times the condition number of the fresh precomputation
 

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.error.certificate import Certificate, certify_by_residual
-from engine.fit.factor import EPS, Factor
-from engine.fit.objective import Array, Kind, Objective, Rows, norm
-from engine.refresh.live import Live, Point, survey
-from engine.refresh.proving import audit, certify
-from engine.refresh.reweighted import WORTH, Operator, Reweighted, reweight
-from engine.refresh.subspace import RESOLVED, Direction, search
+from lethe.engine.error.certificate import Certificate, certify_by_residual
+from lethe.engine.fit.factor import EPS, Factor
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.refresh.live import Live, Point, survey
+from lethe.engine.refresh.proving import audit, certify
+from lethe.engine.refresh.reweighted import WORTH, Operator, Reweighted, reweight
+from lethe.engine.refresh.subspace import RESOLVED, Direction, search
 
 PASS_LIMIT = 60
 """Passes over the live rows; a rebuild costs about d / 2 of them."""

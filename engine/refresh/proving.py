@@ -13,16 +13,16 @@ from functools import partial
 
 import numpy as np
 
-from engine.error.certificate import (
+from lethe.engine.error.certificate import (
     Certificate,
     HessianFloor,
     certify_with_residual,
     certify_with_stale_factor,
     hessian_floor,
 )
-from engine.fit.objective import Array, norm
-from engine.refresh.live import Live, Point, blocks_of
-from engine.refresh.reweighted import Reweighted
+from lethe.engine.fit.objective import Array, norm
+from lethe.engine.refresh.live import Live, Point, blocks_of
+from lethe.engine.refresh.reweighted import Reweighted
 
 _TIGHT = 0.1  # of the bound: what the last system may leave unsolved
 _SOLVE_LIMIT = 24  # passes for it

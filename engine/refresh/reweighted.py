@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
-from engine.fit.objective import Array
+from lethe.engine.fit.objective import Array
 
 Operator = Callable[[Array], Array]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.fit.factor import EPS
-from engine.fit.objective import Array, Objective, Rows, norm
+from lethe.engine.fit.factor import EPS
+from lethe.engine.fit.objective import Array, Objective, Rows, norm
 
 RESOLVED = 64.0
 """Times eps: a decrease below this part of the value is rounding."""

@@ -14,8 +14,8 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-from engine.store.keys import GenerationKeys, ModelKeys, shard_of
-from engine.store.scripts import Script
+from lethe.engine.store.keys import GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.scripts import Script
 
 
 class Applied(StrEnum):
@@ -232,5 +232,5 @@ def _by_shard(row_ids: Sequence[str]) -> dict[str, list[str]]:
     return shards
 
 
-APPLY = Script(files("engine.store").joinpath("apply.lua").read_text(encoding="utf-8"))
+APPLY = Script(files("lethe.engine.store").joinpath("apply.lua").read_text(encoding="utf-8"))
 """``apply.lua``."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import CorruptState
-from engine.fit.objective import Array
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Array
 
 DENSE = 1
 """The only row codec so far."""

@@ -31,10 +31,10 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
-from engine.store.keys import SETTLED
-from engine.store.reading import words
-from engine.store.tls import NO_TLS, Access, advice
+from lethe.engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
+from lethe.engine.store.keys import SETTLED
+from lethe.engine.store.reading import words
+from lethe.engine.store.tls import NO_TLS, Access, advice
 
 Fields: TypeAlias = Any
 """A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""

@@ -15,12 +15,12 @@ from typing import Any
 
 import redis
 
-from engine.errors import CorruptState
-from engine.store import keys
-from engine.store.connection import reachable, text
-from engine.store.keys import ModelKeys, PartitionKeys
-from engine.store.reading import integer, words
-from engine.store.scripts import Script, run_pipeline
+from lethe.engine.errors import CorruptState
+from lethe.engine.store import keys
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import ModelKeys, PartitionKeys
+from lethe.engine.store.reading import integer, words
+from lethe.engine.store.scripts import Script, run_pipeline
 
 _BEHIND = "behind:"
 
@@ -31,7 +31,7 @@ end
 """)
 """Sets a watermark, unless it would go back."""
 
-MOVE = Script(files("engine.store").joinpath("cursors.lua").read_text(encoding="utf-8"))
+MOVE = Script(files("lethe.engine.store").joinpath("cursors.lua").read_text(encoding="utf-8"))
 """``cursors.lua``."""
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import redis
 
-from engine.errors import FormatTooOld
-from engine.store.connection import address, reachable
-from engine.store.head import FORMAT
-from engine.store.keys import FORMER_MODELS
+from lethe.engine.errors import FormatTooOld
+from lethe.engine.store.connection import address, reachable
+from lethe.engine.store.head import FORMAT
+from lethe.engine.store.keys import FORMER_MODELS
 
 
 def refuse_former_state(client: redis.Redis) -> None:

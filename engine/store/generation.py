@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.deletion.growing import GrowingRows
-from engine.deletion.stream import Generation, Stream
-from engine.error.estimate import Sentinels
-from engine.errors import CorruptState
-from engine.fit.objective import Array, Objective
-from engine.fit.precompute import SAFE
-from engine.store import codec
-from engine.store.head import Meta, ModelConfig
-from engine.store.reading import document
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.error.estimate import Sentinels
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Array, Objective
+from lethe.engine.fit.precompute import SAFE
+from lethe.engine.store import codec
+from lethe.engine.store.head import Meta, ModelConfig
+from lethe.engine.store.reading import document
 
 
 class Sampled(NamedTuple):

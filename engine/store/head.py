@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.error.certified import Ledger, Terms
-from engine.error.estimate import over_budget
-from engine.errors import CorruptState, FormatTooNew, FormatTooOld
-from engine.fit.objective import Kind
-from engine.refresh.policy import Limits
-from engine.store.reading import MAX_DIGITS, Count, Counts, Texts, checked, document, record
-from engine.store.receipt_log import ReceiptLog
+from lethe.engine.error.certified import Ledger, Terms
+from lethe.engine.error.estimate import over_budget
+from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
+from lethe.engine.fit.objective import Kind
+from lethe.engine.refresh.policy import Limits
+from lethe.engine.store.reading import MAX_DIGITS, Count, Counts, Texts, checked, document, record
+from lethe.engine.store.receipt_log import ReceiptLog
 
 FORMAT = 5
 """Version of the stored format: layout, script, commits and events together.

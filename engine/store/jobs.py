@@ -12,16 +12,16 @@ from typing import Any
 import redis
 from pydantic import BaseModel, ConfigDict
 
-from engine.error.certified import Ledger, Reference
-from engine.errors import CorruptState
-from engine.fit.objective import Array
-from engine.refresh.policy import Size
-from engine.store import codec
-from engine.store.connection import Fields, reachable, text
-from engine.store.head import Status
-from engine.store.keys import ModelKeys
-from engine.store.reading import Count, Counts, Texts, record
-from engine.store.staging import TIME_TO_LIVE
+from lethe.engine.error.certified import Ledger, Reference
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Array
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import codec
+from lethe.engine.store.connection import Fields, reachable, text
+from lethe.engine.store.head import Status
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.reading import Count, Counts, Texts, record
+from lethe.engine.store.staging import TIME_TO_LIVE
 
 _REFUSALS = 64
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from urllib.parse import quote
 from zlib import crc32
 
-from engine.store.partition import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.partition import COMMIT_PARTITIONS, commit_partition
 
 PREFIX = "lethe"
 

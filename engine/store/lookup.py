@@ -8,12 +8,12 @@ from typing import Any
 
 import redis
 
-from engine.store import keys
-from engine.store.connection import reachable, text
-from engine.store.keys import GenerationKeys
-from engine.store.reading import integer
-from engine.store.scripts import run_pipeline
-from engine.store.state import Head, ModelState
+from lethe.engine.store import keys
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import GenerationKeys
+from lethe.engine.store.reading import integer
+from lethe.engine.store.scripts import run_pipeline
+from lethe.engine.store.state import Head, ModelState
 
 CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row records
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import redis
 
-from engine.errors import CorruptState, FormatTooNew
-from engine.store.connection import reachable, text
-from engine.store.cursors import applied_of, queue_applied
-from engine.store.head import SECRET_BYTES, Meta, check_format, parse_config, parse_meta
-from engine.store.keys import ModelKeys
-from engine.store.lookup import CHUNK
-from engine.store.reading import integer, names
-from engine.store.state import Deferred, Head, parse_deferred, parse_offsets
+from lethe.engine.errors import CorruptState, FormatTooNew
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.cursors import applied_of, queue_applied
+from lethe.engine.store.head import SECRET_BYTES, Meta, check_format, parse_config, parse_meta
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.lookup import CHUNK
+from lethe.engine.store.reading import integer, names
+from lethe.engine.store.state import Deferred, Head, parse_deferred, parse_offsets
 
 _FIELDS = ("format", "commit", "digest", "version", "version_digest", "meta", "config")
 

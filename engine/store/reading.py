@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from engine.errors import CorruptState
+from lethe.engine.errors import CorruptState
 
 MAX_DIGITS = 16
 """Of a stored whole number: every count and offset that two languages can agree on has fewer

@@ -12,8 +12,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
-from engine.merkle import Frontier
-from engine.store.reading import Count
+from lethe.engine.merkle import Frontier
+from lethe.engine.store.reading import Count
 
 Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hexadecimal."""

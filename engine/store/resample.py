@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.error.estimate import SENTINELS, Sentinels, choose_sentinels, possible_parts
-from engine.fit.objective import Kind, Rows
-from engine.store.connection import reachable, text
-from engine.store.generation import Sampled
-from engine.store.keys import SHARDS
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.engine.error.estimate import SENTINELS, Sentinels, choose_sentinels, possible_parts
+from lethe.engine.fit.objective import Kind, Rows
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.generation import Sampled
+from lethe.engine.store.keys import SHARDS
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 _POOL = 4 * SENTINELS
 """Rows that are read: with their records what each can add is known, of the others it is not."""

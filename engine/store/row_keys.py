@@ -18,9 +18,9 @@ import redis
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from engine.errors import CorruptState, StoreUnavailable
-from engine.store.connection import Barrier, Fields, NoBarrier, reachable
-from engine.store.keys import SHARDS, GenerationKeys, shard_of
+from lethe.engine.errors import CorruptState, StoreUnavailable
+from lethe.engine.store.connection import Barrier, Fields, NoBarrier, reachable
+from lethe.engine.store.keys import SHARDS, GenerationKeys, shard_of
 
 SEALED = 2
 """The codec byte of an encrypted record; inside is one of codec 1."""

@@ -16,8 +16,8 @@ from typing import Any
 import redis
 from redis.exceptions import NoScriptError
 
-from engine.errors import CorruptState
-from engine.store.connection import reachable
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.connection import reachable
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import Any
 
 import redis
 
-from engine.errors import CorruptState
-from engine.fit.objective import Array
-from engine.store import codec
-from engine.store.generation import theta_of
-from engine.store.head import ModelConfig, check_format, parse_config
-from engine.store.keys import ModelKeys
-from engine.store.lookup import CHUNK
-from engine.store.scripts import run_pipeline
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Array
+from lethe.engine.store import codec
+from lethe.engine.store.generation import theta_of
+from lethe.engine.store.head import ModelConfig, check_format, parse_config
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.lookup import CHUNK
+from lethe.engine.store.scripts import run_pipeline
 
 _FIELDS = ("format", "newest", "status", "config", "theta_exact", "published")
 

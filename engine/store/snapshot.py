@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import CorruptState
-from engine.fit.factor import Factor
-from engine.fit.objective import Array, Rows
-from engine.store import codec
-from engine.store.connection import reachable, text
-from engine.store.state import ModelState
-from engine.store.store import CHUNK, ModelStore
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.store import codec
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import CHUNK, ModelStore
 
 _TRIES = 5
 

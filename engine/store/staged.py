@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from engine.deletion.growing import GrowingRows
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Deletion, Generation, Stream, delete
-from engine.error.certified import Ledger, after_deletion
-from engine.error.estimate import Sentinels
-from engine.errors import CorruptState
-from engine.fit.classes import class_counts
-from engine.fit.objective import Array, Kind, Rows
-from engine.store import codec
-from engine.store.connection import reachable
-from engine.store.generation import THETAS, read_fixed, read_stream
-from engine.store.head import Meta
-from engine.store.jobs import JobResult
-from engine.store.keys import GenerationKeys
-from engine.store.store import ModelStore
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Deletion, Generation, Stream, delete
+from lethe.engine.error.certified import Ledger, after_deletion
+from lethe.engine.error.estimate import Sentinels
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.classes import class_counts
+from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.store import codec
+from lethe.engine.store.connection import reachable
+from lethe.engine.store.generation import THETAS, read_fixed, read_stream
+from lethe.engine.store.head import Meta
+from lethe.engine.store.jobs import JobResult
+from lethe.engine.store.keys import GenerationKeys
+from lethe.engine.store.store import ModelStore
 
 _SCALARS = frozenset(("v_trace", "residual", "carried", "completions", "least_pivot"))
 

@@ -16,15 +16,15 @@ from typing import Any
 
 import redis
 
-from engine.deletion.stream import Generation, Stream
-from engine.fit.objective import Array, Rows
-from engine.store import codec
-from engine.store.connection import Fields, reachable, text
-from engine.store.generation import Sampled, generation_info
-from engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
-from engine.store.reading import integer
-from engine.store.row_keys import RowKeys
-from engine.store.store import CHUNK
+from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.store import codec
+from lethe.engine.store.connection import Fields, reachable, text
+from lethe.engine.store.generation import Sampled, generation_info
+from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.reading import integer
+from lethe.engine.store.row_keys import RowKeys
+from lethe.engine.store.store import CHUNK
 
 TIME_TO_LIVE = 6 * 3600
 """Seconds: longer than any rebuild, and within the erasure deadline of the promises."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from engine.deletion.stream import Generation, Stream
-from engine.error.estimate import Sentinels
-from engine.errors import CorruptState
-from engine.store.head import Meta
-from engine.store.keys import GenerationKeys, ModelKeys
-from engine.store.reading import Texts, integer, record, words
+from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.error.estimate import Sentinels
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.head import Meta
+from lethe.engine.store.keys import GenerationKeys, ModelKeys
+from lethe.engine.store.reading import Texts, integer, record, words
 
 STAGED = "staged"
 """Id of arrays that are there and not live yet: the commit that makes them live gives them one."""

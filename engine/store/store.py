@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import redis
 
-from engine.error.estimate import Sentinels
-from engine.errors import CorruptState, StoreUnavailable, UnknownModel
-from engine.fit.objective import Kind, Rows
-from engine.store import codec
-from engine.store.apply import APPLY, Applied, Change
-from engine.store.connection import Barrier, reachable, surface_breaks, text
-from engine.store.cursors import (
+from lethe.engine.error.estimate import Sentinels
+from lethe.engine.errors import CorruptState, StoreUnavailable, UnknownModel
+from lethe.engine.fit.objective import Kind, Rows
+from lethe.engine.store import codec
+from lethe.engine.store.apply import APPLY, Applied, Change
+from lethe.engine.store.connection import Barrier, reachable, surface_breaks, text
+from lethe.engine.store.cursors import (
     MOVE,
     RAISE,
     Cursors,
@@ -24,20 +24,20 @@ from engine.store.cursors import (
     applied_of,
     queue_applied,
 )
-from engine.store.generation import Sampled, placeholder_stream, read_fixed, read_stream
-from engine.store.head import Meta, check_format, parse_config, parse_meta, secret_of
-from engine.store.keys import (
+from lethe.engine.store.generation import Sampled, placeholder_stream, read_fixed, read_stream
+from lethe.engine.store.head import Meta, check_format, parse_config, parse_meta, secret_of
+from lethe.engine.store.keys import (
     SHARDS,
     GenerationKeys,
     ModelKeys,
     PartitionKeys,
     every_partition,
 )
-from engine.store.lookup import CHUNK, Asked, Lookup, look_up, row_records
-from engine.store.reading import document, integer, names, words
-from engine.store.row_keys import SEALED, Opened, RowKeys, no_key
-from engine.store.scripts import run_pipeline
-from engine.store.state import Head, ModelState, parse_deferred, parse_offsets
+from lethe.engine.store.lookup import CHUNK, Asked, Lookup, look_up, row_records
+from lethe.engine.store.reading import document, integer, names, words
+from lethe.engine.store.row_keys import SEALED, Opened, RowKeys, no_key
+from lethe.engine.store.scripts import run_pipeline
+from lethe.engine.store.state import Head, ModelState, parse_deferred, parse_offsets
 
 __all__ = ["CHUNK", "Answer", "Lookup", "ModelStore"]
 

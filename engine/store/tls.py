@@ -9,7 +9,7 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.errors import InvalidData
+from lethe.engine.errors import InvalidData
 
 _MAX_SECRET_BYTES = 4096
 """A password file holds one line; this keeps a wrong path (a log, a device) from being read."""

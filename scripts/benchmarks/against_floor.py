@@ -17,8 +17,8 @@ from benchmarks import shape
 from benchmarks.records import Record, Setting, compared, derived, measured
 from benchmarks.sides import Asked, Side, floor_side, worker_side
 from benchmarks.worker import Job
-from consumers.workers.deletion_worker import BatchLimits
-from engine.store.partition import COMMIT_PARTITIONS
+from lethe.consumers.workers.deletion_worker import BatchLimits
+from lethe.engine.store.partition import COMMIT_PARTITIONS
 
 SECTION = "floor"
 METHODS = ("exact", "pru")

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from consumers.log.base import Flush, Message, Producer
-from consumers.service.metrics import Metrics
-from consumers.service.steps import Step
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.store.store import ModelStore
+from lethe.consumers.log.base import Flush, Message, Producer
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.steps import Step
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.store.store import ModelStore
 
 
 class Calls:

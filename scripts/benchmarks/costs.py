@@ -19,18 +19,18 @@ from benchmarks.records import Record, Setting, compared, derived
 from benchmarks.sides import Asked, worker_side
 from benchmarks.synthetic import model_id, register_model, request_id, row_id
 from benchmarks.worker import Job
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.log.base import Message
-from consumers.log.memory import MemoryLog
-from consumers.registration.register import Registrar
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.service.logs import configure_logging
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.fit.objective import Kind
-from engine.store.connection import NoBarrier, connect
-from engine.store.partition import COMMIT_PARTITIONS
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.connection import NoBarrier, connect
+from lethe.engine.store.partition import COMMIT_PARTITIONS
+from lethe.engine.store.store import ModelStore
 
 SECTION = "costs"
 _POLL = 256

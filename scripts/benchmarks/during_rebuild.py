@@ -19,10 +19,10 @@ from benchmarks.pipeline import Pipeline, Process, pipeline
 from benchmarks.records import Record, Setting, measured
 from benchmarks.synthetic import model_id, row_id
 from benchmarks.worker import Job
-from consumers.contract import topics
-from consumers.contract.events import RefreshRequested
-from consumers.log.base import Message
-from engine.refresh.policy import Size
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.log.base import Message
+from lethe.engine.refresh.policy import Size
 
 SECTION = "during rebuild"
 _LIMIT_SECONDS = 300.0

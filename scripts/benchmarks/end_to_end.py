@@ -19,7 +19,7 @@ from benchmarks.pipeline import Pipeline, pipeline
 from benchmarks.records import Record, Setting, derived, measured
 from benchmarks.synthetic import model_id, row_id
 from benchmarks.worker import Job
-from engine.fit.objective import Kind
+from lethe.engine.fit.objective import Kind
 
 SECTION = "end to end"
 ROLES = ("deletions", "null")

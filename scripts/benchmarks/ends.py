@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import redis
 
 from benchmarks.pipeline import Stuck
-from consumers.contract import topics
-from consumers.log.base import Log, Message, Partition, Producer, Reader
-from engine.store.partition import partition_index
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log, Message, Partition, Producer, Reader
+from lethe.engine.store.partition import partition_index
 
 ANSWER_SECONDS = 60.0
 SENT = (topics.COMMITS, topics.RECEIPTS, topics.VERSIONS, topics.MODELS)

@@ -17,8 +17,8 @@ from benchmarks.end_to_end import Plan, take_turns
 from benchmarks.pipeline import pipeline
 from benchmarks.records import Record, Setting, derived, measured
 from benchmarks.worker import Job
-from consumers.contract.signatures import TrustedKeys, new_key_file
-from engine.fit.objective import Kind
+from lethe.consumers.contract.signatures import TrustedKeys, new_key_file
+from lethe.engine.fit.objective import Kind
 
 SECTION = "evidence"
 ROLES = ("evidence", "plain")

@@ -14,14 +14,14 @@ from datetime import datetime
 
 import numpy as np
 
-import consumers.deletions.batch_processor
-import consumers.versions.refresh_schedule
-import consumers.versions.transition
-from consumers.deletions.decide import Accepted, Batch, Decision
-from engine.error.estimate import ErrorKind, PublishedError
-from engine.fit.objective import Array
-from engine.store.state import ModelState
-from engine.store.store import Lookup
+import lethe.consumers.deletions.batch_processor
+import lethe.consumers.versions.refresh_schedule
+import lethe.consumers.versions.transition
+from lethe.consumers.deletions.decide import Accepted, Batch, Decision
+from lethe.engine.error.estimate import ErrorKind, PublishedError
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import Lookup
 
 _CANNED = PublishedError(0.012345678901234567, ErrorKind.ESTIMATE, None, 0.0012345678901234567)
 
@@ -69,9 +69,9 @@ def no_reason(_state: ModelState, _now: datetime) -> str | None:
 
 
 _REPLACED = (
-    (consumers.deletions.batch_processor, "compute", canned_batch),
-    (consumers.versions.transition, "measured_error", canned_error),
-    (consumers.versions.refresh_schedule, "refresh_reason", no_reason),
+    (lethe.consumers.deletions.batch_processor, "compute", canned_batch),
+    (lethe.consumers.versions.transition, "measured_error", canned_error),
+    (lethe.consumers.versions.refresh_schedule, "refresh_reason", no_reason),
 )
 
 

@@ -19,16 +19,16 @@ from typing import IO
 
 from benchmarks.machine import ONE_THREAD
 from benchmarks.worker import Job
-from consumers.contract import topics
-from consumers.contract.events import MODEL_VERSION, Version
-from consumers.contract.signatures import TrustedKeys
-from consumers.contract.version_chain import check_version
-from consumers.log.base import Log, Message, Partition, Producer, Reader
-from consumers.log.kafka.log import KafkaLog
-from consumers.log.streams.log import StreamsLog
-from consumers.service.embedded_valkey import EmbeddedValkey
-from engine.errors import LogUnavailable
-from engine.store.connection import connect
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import MODEL_VERSION, Version
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.version_chain import check_version
+from lethe.consumers.log.base import Log, Message, Partition, Producer, Reader
+from lethe.consumers.log.kafka.log import KafkaLog
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.engine.errors import LogUnavailable
+from lethe.engine.store.connection import connect
 
 PARTITIONS = 1
 """Of each topic: the subscriber then follows all models without changing partitions."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import consumers.deletions.decide
-import consumers.deletions.transition
-import consumers.refresh.transition
-from consumers.commits.commit import Answer
-from consumers.contract.events import Receipt
-from engine.store.state import ModelState
+import lethe.consumers.deletions.decide
+import lethe.consumers.deletions.transition
+import lethe.consumers.refresh.transition
+from lethe.consumers.commits.commit import Answer
+from lethe.consumers.contract.events import Receipt
+from lethe.engine.store.state import ModelState
 
 
 def without_log(
@@ -33,9 +33,9 @@ def no_commitment(_secret: bytes | None, _request_id: str, _row_ids: Collection[
 
 
 _REPLACED = (
-    (consumers.deletions.transition, "with_receipts", without_log),
-    (consumers.refresh.transition, "with_receipts", without_log),
-    (consumers.deletions.decide, "rows_commitment", no_commitment),
+    (lethe.consumers.deletions.transition, "with_receipts", without_log),
+    (lethe.consumers.refresh.transition, "with_receipts", without_log),
+    (lethe.consumers.deletions.decide, "rows_commitment", no_commitment),
 )
 
 

@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from benchmarks.records import Record, Setting, derived, measured
 from benchmarks.synthetic import RIDGE, matrices
-from engine.deletion.methods import method_named
-from engine.deletion.stream import begin, delete
-from engine.fit.objective import Kind, Objective, Rows
-from engine.fit.precompute import precompute
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import begin, delete
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.fit.precompute import precompute
 
 SECTION = "retraining"
 METHODS = ("exact", "pru")

@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.synthetic import model_id, register_model, request_id, row_id
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.log.base import Flush, Log, Message, Producer
-from consumers.log.memory import MemoryLog
-from consumers.registration.register import Registrar
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.service.logs import configure_logging
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.fit.objective import Kind
-from engine.store.apply import Change
-from engine.store.codec import row_size
-from engine.store.connection import NoBarrier, connect
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Flush, Log, Message, Producer
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.apply import Change
+from lethe.engine.store.codec import row_size
+from lethe.engine.store.connection import NoBarrier, connect
+from lethe.engine.store.store import ModelStore
 
 TOPICS = {
     "deletions": topics.DELETIONS,

@@ -18,13 +18,13 @@ from benchmarks.pipeline import Process, Stuck, delete_topics
 from benchmarks.shape import Shape
 from benchmarks.synthetic import model_id, request_id, row_id
 from benchmarks.worker import Job
-from consumers.contract import topics
-from consumers.log.base import Log
-from consumers.log.kafka.log import KafkaLog
-from consumers.log.streams.log import StreamsLog
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.workers.deletion_worker import BatchLimits
-from engine.store.connection import connect
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.kafka.log import KafkaLog
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.workers.deletion_worker import BatchLimits
+from lethe.engine.store.connection import connect
 
 _LOOK_SECONDS = 0.02
 _SETTLE_SECONDS = 0.02

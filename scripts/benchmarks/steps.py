@@ -15,10 +15,10 @@ from typing import TypeAlias
 import numpy as np
 
 from benchmarks.records import Record, Setting, derived, measured
-from engine.deletion.growing import GrowingRows
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, at_rest, delete
-from engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, at_rest, delete
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 
 SECTION = "step"
 METHODS = ("exact", "pru")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-import consumers.registration.candidate
-from consumers.registration.register import Registrar, TrainingData
-from engine.fit.objective import Array, Kind
-from engine.store.head import ModelConfig
+import lethe.consumers.registration.candidate
+from lethe.consumers.registration.register import Registrar, TrainingData
+from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.store.head import ModelConfig
 
 RIDGE = 1.0
 NO_BUDGET = 1e6
@@ -68,7 +68,7 @@ def share_precomputation() -> None:
 
     Dozens of models are registered so that each round has fresh ones; what is measured comes later.
     """
-    precompute: Callable[..., Any] = consumers.registration.candidate._precompute
+    precompute: Callable[..., Any] = lethe.consumers.registration.candidate._precompute
     found: dict[str, Any] = {}
 
     def once(config: ModelConfig, data: TrainingData) -> Any:
@@ -77,4 +77,4 @@ def share_precomputation() -> None:
             found[key] = precompute(config, data)
         return found[key]
 
-    consumers.registration.candidate._precompute = once
+    lethe.consumers.registration.candidate._precompute = once

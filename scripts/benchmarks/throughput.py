@@ -17,7 +17,7 @@ from benchmarks.pipeline import Pipeline, pipeline
 from benchmarks.records import Record, Setting, derived, measured
 from benchmarks.synthetic import model_id, row_id
 from benchmarks.worker import Job
-from consumers.workers.deletion_worker import BatchLimits
+from lethe.consumers.workers.deletion_worker import BatchLimits
 
 SECTION = "throughput"
 

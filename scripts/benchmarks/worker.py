@@ -15,22 +15,22 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-import consumers.workers.deletion_worker
 from benchmarks import null_worker, plain_worker
 from benchmarks.calls import Calls
 from benchmarks.synthetic import model_id, register_model, share_precomputation
-from consumers.commits.fold import Fold
-from consumers.contract import topics
-from consumers.registration.register import Registrar
-from consumers.service.connect import Runtime, open_runtime
-from consumers.service.logs import configure_logging
-from consumers.service.loop import collect_rarely
-from consumers.service.metrics import Metrics
-from consumers.service.settings import Settings
-from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.fit.objective import Kind
-from engine.store.partition import COMMIT_PARTITIONS
+from lethe.consumers.commits.fold import Fold
+from lethe.consumers.contract import topics
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.loop import collect_rarely
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.settings import Settings
+from lethe.consumers.workers import deletion_worker
+from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.partition import COMMIT_PARTITIONS
 
 
 class Job(BaseModel):
@@ -82,7 +82,7 @@ def rename_topics(prefix: str) -> None:
         *("DEAD_LETTERS", "ERASURES"),
     ):
         setattr(topics, name, prefix + getattr(topics, name))
-    consumers.workers.deletion_worker.GROUP = prefix + consumers.workers.deletion_worker.GROUP
+    deletion_worker.GROUP = prefix + deletion_worker.GROUP
 
 
 class Commands:

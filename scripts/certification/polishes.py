@@ -10,11 +10,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import begin, delete
-from engine.fit.objective import Kind, Objective, Rows
-from engine.fit.precompute import precompute
-from engine.refresh.polish import PASS_LIMIT, polish
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import begin, delete
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.fit.precompute import precompute
+from lethe.engine.refresh.polish import PASS_LIMIT, polish
 from tests.families import Array
 
 RELATIVE = 1e-6

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.error.estimate import remainder_estimate, sample_sentinels
+from lethe.engine.error.estimate import remainder_estimate, sample_sentinels
 from tests.families import Array, Data
 from tests.oracles import retrain
 from tests.states import start

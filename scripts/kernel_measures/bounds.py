@@ -13,16 +13,16 @@ from functools import partial
 import numpy as np
 from scipy.linalg.lapack import dpotri
 
-from engine.deletion.downdate import leave_out
-from engine.deletion.methods import method_named
-from engine.deletion.residual import residual_added
-from engine.deletion.stream import Generation, Stream, begin, delete, linearised_error
-from engine.fit.factor import Factor
-from engine.fit.objective import Array, Kind, Objective, Rows, mirror_lower
-from engine.fit.precompute import BLOCK_ROWS, dual_error, dual_rows, precompute
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.figures import Figure, Goal, timed
 from kernel_measures.rebuilding import synthetic
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.residual import residual_added
+from lethe.engine.deletion.stream import Generation, Stream, begin, delete, linearised_error
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, mirror_lower
+from lethe.engine.fit.precompute import BLOCK_ROWS, dual_error, dual_rows, precompute
 
 SECTION = "what the bound costs"
 _COST = Goal("<=", 1.15)

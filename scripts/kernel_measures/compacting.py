@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import begin, delete
-from engine.fit.objective import Kind, Objective
-from engine.fit.precompute import precompute
-from engine.refresh.kinds import compact
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.deletions import Deletion, renew_all
 from kernel_measures.figures import Figure, timed
 from kernel_measures.rebuilding import synthetic
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import begin, delete
+from lethe.engine.fit.objective import Kind, Objective
+from lethe.engine.fit.precompute import precompute
+from lethe.engine.refresh.kinds import compact
 
 SECTION = "compact"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.deletion.growing import GrowingRows
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, delete
-from engine.fit.objective import Array, Rows
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, delete
+from lethe.engine.fit.objective import Array, Rows
 
 
 class Deletion:

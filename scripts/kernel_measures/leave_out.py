@@ -19,12 +19,12 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from reproduction import ours, published
 
-from engine.deletion.downdate import leave_out
-from engine.fit.objective import Array
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.figures import Figure, Goal, timed
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.fit.objective import Array
+from reproduction import ours, published
 
 SECTION = "leave out"
 EXACT = "exact from dual rows"

@@ -16,9 +16,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import numpy as np  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from engine.fit.objective import Kind, Objective  # noqa: E402
-from engine.fit.precompute import precompute  # noqa: E402
 from kernel_measures.rebuilding import synthetic  # noqa: E402
+from lethe.engine.fit.objective import Kind, Objective  # noqa: E402
+from lethe.engine.fit.precompute import precompute  # noqa: E402
 
 
 def status(name: str) -> int:

@@ -19,14 +19,14 @@ from functools import partial
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dscal
 
-from engine.deletion.downdate import leave_out
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, at_rest, delete
-from engine.error.estimate import Sentinels, published_error
-from engine.fit.objective import Kind, Objective, Rows
 from kernel_measures.clock import Call, in_turns
 from kernel_measures.deletions import Deletion
 from kernel_measures.figures import Figure, Goal, timed
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, at_rest, delete
+from lethe.engine.error.estimate import Sentinels, published_error
+from lethe.engine.fit.objective import Kind, Objective, Rows
 
 SECTION = "one row"
 IN_PLACE = "BLAS calls in place"

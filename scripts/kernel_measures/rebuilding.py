@@ -27,11 +27,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.fit.fit import fit
-from engine.fit.objective import Array, Kind, Objective, Rows
-from engine.fit.precompute import precompute
 from kernel_measures.clock import in_turns
 from kernel_measures.figures import Figure, Goal, timed
+from lethe.engine.fit.fit import fit
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fit.precompute import precompute
 
 SECTION = "rebuild"
 OLD = "a product into used memory"

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, at_rest, delete
-from engine.fit.factor import factorise
-from engine.fit.objective import Array, Kind, Objective, Rows
-from engine.fit.precompute import dual_rows
 from kernel_measures.clock import in_turns
 from kernel_measures.figures import Figure, Goal, timed
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, at_rest, delete
+from lethe.engine.fit.factor import factorise
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fit.precompute import dual_rows
 
 SECTION = "cost against n"
 METHODS = ("exact", "pru")

@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from engine.deletion.stream import Generation, at_rest
-from engine.fit.objective import Kind, Objective, Rows
 from kernel_measures.clock import in_turns
 from kernel_measures.deletions import Deletion, renew_all
 from kernel_measures.figures import Figure, Goal, slope, timed
+from lethe.engine.deletion.stream import Generation, at_rest
+from lethe.engine.fit.objective import Kind, Objective, Rows
 
 SECTION = "cost against d"
 METHODS = ("exact", "pru")

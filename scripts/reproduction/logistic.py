@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from engine.deletion.downdate import leave_out
-from engine.deletion.methods import ProjectiveResidualUpdate
-from engine.deletion.methods.method import Step
-from engine.fit.factor import factorise
-from engine.fit.objective import Kind, Objective, Rows, ridge_penalty
-from engine.fit.precompute import dual_rows
-from engine.refresh.polish import polish
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.methods import ProjectiveResidualUpdate
+from lethe.engine.deletion.methods.method import Step
+from lethe.engine.fit.factor import factorise
+from lethe.engine.fit.objective import Kind, Objective, Rows, ridge_penalty
+from lethe.engine.fit.precompute import dual_rows
+from lethe.engine.refresh.polish import polish
 from reproduction.data import (
     Data,
     gaussian_rows,

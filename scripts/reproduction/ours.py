@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from engine.deletion.downdate import leave_out
-from engine.deletion.methods import ProjectiveResidualUpdate
-from engine.deletion.methods.method import Step
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.methods import ProjectiveResidualUpdate
+from lethe.engine.deletion.methods.method import Step
 
 Array: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]

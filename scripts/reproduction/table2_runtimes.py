@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.fit.factor import lower_triangle, solve_with
-from engine.fit.precompute import BLOCK_ROWS
+from lethe.engine.fit.factor import lower_triangle, solve_with
+from lethe.engine.fit.precompute import BLOCK_ROWS
 from reproduction import ours, published, runtimes_page
 from reproduction.data import ROWS_PER_COLUMN, Array, gaussian_rows, linear_targets
 from reproduction.experiment import Cell, Experiment, Progress, generator

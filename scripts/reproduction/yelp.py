@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import IllConditioned, InvalidData
+from lethe.engine.errors import IllConditioned, InvalidData
 from reproduction import ours, published, yelp_page
 from reproduction.data import Array
 from reproduction.experiment import Cell, Experiment, Progress, generator

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from engine.errors import InvalidData
+from lethe.engine.errors import InvalidData
 
 Array: TypeAlias = NDArray[np.float64]
 

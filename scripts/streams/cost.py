@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, begin, delete
-from engine.fit.objective import Array
-from engine.fit.precompute import Precomputation, precompute
-from engine.refresh.kinds import compact
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, begin, delete
+from lethe.engine.fit.objective import Array
+from lethe.engine.fit.precompute import Precomputation, precompute
+from lethe.engine.refresh.kinds import compact
 from streams.data import StreamData, make
 from streams.followed import median_us
 from streams.papers_formula import objective_of, rows_of

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.fit.objective import Array
+from lethe.engine.fit.objective import Array
 
 _SPREAD = 3.0  # decades of the features' scales: the Hessian's condition is their square
 _OUTLIER_EVERY = 20  # one in so many of the deleted rows

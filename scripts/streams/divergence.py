@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.fit.objective import Array
-from engine.fit.precompute import leverages, precompute
+from lethe.engine.fit.objective import Array
+from lethe.engine.fit.precompute import leverages, precompute
 from streams.data import StreamData
 from streams.papers_formula import objective_of, repeated, rows_of
 from streams.records import Record

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine import Limits
+from lethe.engine import Limits
 from streams.data import make
 from streams.followed import LIMITS, Followed, fitted, median_us, said
 from streams.records import Record

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine import Limits, LinearModel, LogisticModel, PublishedError, Size
-from engine.fit.objective import Array
-from engine.refresh.policy import facts_of, used_up
+from lethe.engine import Limits, LinearModel, LogisticModel, PublishedError, Size
+from lethe.engine.fit.objective import Array
+from lethe.engine.refresh.policy import facts_of, used_up
 from streams.data import StreamData
 
 BUDGET = 0.01  # the command's default

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.fit.objective import Array
-from engine.fit.precompute import precompute
+from lethe.engine.fit.objective import Array
+from lethe.engine.fit.precompute import precompute
 from streams.data import FAMILIES, make
 from streams.followed import Followed, fitted
 from streams.papers_formula import objective_of, repeated, rows_of

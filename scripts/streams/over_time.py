@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import begin, delete
-from engine.fit.objective import Array
-from engine.fit.precompute import Precomputation, precompute
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import begin, delete
+from lethe.engine.fit.objective import Array
+from lethe.engine.fit.precompute import Precomputation, precompute
 from streams.data import StreamData, make
 from streams.followed import Followed, Model, fitted, median_us, said
 from streams.papers_formula import objective_of, repeated, rows_of

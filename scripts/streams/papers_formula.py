@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.deletion.downdate import leave_out
-from engine.deletion.span import extend_basis, project
-from engine.fit.objective import Array, Kind, Objective, Rows
-from engine.fit.precompute import Precomputation
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.span import extend_basis, project
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fit.precompute import Precomputation
 from streams.data import StreamData
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 from scipy.special import expit
 
-from engine.fit.objective import Array
+from lethe.engine.fit.objective import Array
 from streams.data import StreamData
 
 Wide: TypeAlias = NDArray[np.longdouble]

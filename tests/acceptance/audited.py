@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import Within
 from tests.acceptance.training import write
 

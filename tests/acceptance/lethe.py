@@ -17,7 +17,7 @@ from unittest import mock
 
 import structlog
 
-from consumers.cli.main import run
+from lethe.consumers.cli.main import run
 
 PROGRAM = Path(sys.executable).with_name("lethe")
 _SECONDS = 240

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import PROGRAM, Answer, Lethe
 from tests.acceptance.training import write
 
@@ -44,7 +44,7 @@ def test_help_answers_at_once() -> None:
     """It waits for neither NumPy nor the servers' clients."""
     done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True)
     assert re.search(r"register +Fit a model from a file and publish it\.", done.stdout)
-    look = "import sys, consumers.cli.main; print(*(m for m in sys.modules if '.' not in m))"
+    look = "import sys, lethe.consumers.cli.main; print(*(m for m in sys.modules if '.' not in m))"
     loaded = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, check=True
     )

@@ -10,7 +10,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from engine.store.partition import commit_partition
+from lethe.engine.store.partition import commit_partition
 from tests.acceptance.audited import FIT
 from tests.acceptance.lethe import Within
 from tests.acceptance.training import write

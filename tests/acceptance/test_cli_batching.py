@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 from tests.acceptance.training import write
 

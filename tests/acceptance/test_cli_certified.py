@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_certified")]

@@ -15,8 +15,8 @@ from safetensors import safe_open
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
-from consumers import ModelSubscriber
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers import ModelSubscriber
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 
 # One worker runs the file: its tests share servers, and some build on those before.

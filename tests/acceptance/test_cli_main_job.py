@@ -12,13 +12,13 @@ import pytest
 from safetensors import safe_open
 from sklearn.linear_model import Ridge
 
-from consumers.contract import topics
-from consumers.log.base import Message
-from consumers.log.streams.log import StreamsLog
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.subscriber.history import history
-from engine.store.connection import connect
-from engine.store.keys import ModelKeys
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.subscriber.history import history
+from lethe.engine.store.connection import connect
+from lethe.engine.store.keys import ModelKeys
 from tests.acceptance.lethe import Lethe
 from tests.acceptance.training import FEATURES, ROWS, table, write
 

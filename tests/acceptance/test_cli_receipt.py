@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from consumers.service.embedded_valkey import EmbeddedValkey
-from engine.merkle import leaf_hash, root_of, verify_inclusion
-from engine.store.keys import ModelKeys, shard_of
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.engine.merkle import leaf_hash, root_of, verify_inclusion
+from lethe.engine.store.keys import ModelKeys, shard_of
 from tests.acceptance.lethe import Within
 from tests.acceptance.training import write
 

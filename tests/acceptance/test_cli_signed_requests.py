@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers.contract.signatures import new_key_file
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.contract.signatures import new_key_file
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import Lethe
 from tests.acceptance.training import write
 

@@ -20,27 +20,27 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from consumers.contract import topics, version_chain
-from consumers.contract.events import Parameters, Receipt, RefreshInfo, Source, Version
-from consumers.demo import checks, report
-from consumers.demo.checks import Check
-from consumers.demo.command import demo
-from consumers.demo.live import budget_bar, version_lines
-from consumers.demo.outcome import Observed, Outcome
-from consumers.demo.retraining import retrain
-from consumers.demo.scenario import Request
-from consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
-from consumers.log.base import Message
-from consumers.log.memory import MemoryLog
-from engine.fit.objective import Array
-from engine.refresh.policy import Size
-from engine.store.head import ErrorRecord
+from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.events import Parameters, Receipt, RefreshInfo, Source, Version
+from lethe.consumers.demo import checks, report
+from lethe.consumers.demo.checks import Check
+from lethe.consumers.demo.command import demo
+from lethe.consumers.demo.live import budget_bar, version_lines
+from lethe.consumers.demo.outcome import Observed, Outcome
+from lethe.consumers.demo.retraining import retrain
+from lethe.consumers.demo.scenario import Request
+from lethe.consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.engine.fit.objective import Array
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import ErrorRecord
 from tests.published import parameters_message, publish, releases, version_message
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_demo")]
 
-COMMAND = [sys.executable, "-m", "consumers.demo"]
+COMMAND = [sys.executable, "-m", "lethe.consumers.demo"]
 SIZES = {"complete", "polish", "rebuild"}
 
 
@@ -368,9 +368,9 @@ def test_the_command_exits_with_1_when_a_check_fails(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "consumers.demo.conductor.run", lambda *_args, **_named: smaller_bound(good())
+        "lethe.consumers.demo.conductor.run", lambda *_args, **_named: smaller_bound(good())
     )
-    monkeypatch.setattr("consumers.demo.command.configure_logging", lambda *_args: None)
+    monkeypatch.setattr("lethe.consumers.demo.command.configure_logging", lambda *_args: None)
     result = CliRunner().invoke(demo, [*flags, "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert "from retraining, bound" in result.stdout

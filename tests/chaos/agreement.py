@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from consumers.contract import topics
+from lethe.consumers.contract import topics
 from tests.chaos.facts import Verdict
 from tests.chaos.history import History
 from tests.proof.agreement import check_published, check_store

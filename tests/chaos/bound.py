@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
-from consumers.contract import topics
-from consumers.contract.events import Parameters
-from consumers.contract.version_chain import theta_of
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Parameters
+from lethe.consumers.contract.version_chain import theta_of
 from tests.chaos.facts import Facts, Verdict
 from tests.chaos.history import Json
 from tests.oracles import distance, retrain_wide

@@ -11,12 +11,12 @@ import numpy as np
 import redis
 from numpy.typing import NDArray
 
-from consumers.commits.packed import unpack
-from consumers.contract import topics
-from consumers.log.base import Log
-from engine.store.connection import text
-from engine.store.keys import SHARDS, ModelKeys
-from engine.store.store import ModelStore
+from lethe.consumers.commits.packed import unpack
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log
+from lethe.engine.store.connection import text
+from lethe.engine.store.keys import SHARDS, ModelKeys
+from lethe.engine.store.store import ModelStore
 from tests.chaos.history import Final, History, Json, Record
 from tests.families import Data
 

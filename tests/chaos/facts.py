@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from consumers.contract import topics
+from lethe.consumers.contract import topics
 from tests.chaos.history import Asked, History, Json, Record, Source
 
 _SHOWN = 5

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from consumers.commits.publish import job_message
-from consumers.contract import topics
-from consumers.contract.cloudevents import headers as event_headers
-from consumers.contract.events import DELETION_REQUESTED, RefreshRequested
-from consumers.log.base import Log, Message
-from engine.errors import Unavailable
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord
+from lethe.consumers.commits.publish import job_message
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.cloudevents import headers as event_headers
+from lethe.consumers.contract.events import DELETION_REQUESTED, RefreshRequested
+from lethe.consumers.log.base import Log, Message
+from lethe.engine.errors import Unavailable
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord
 from tests.chaos.history import Asked
 from tests.families import Data
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from consumers.contract import topics
-from consumers.log.base import Log, Partition, Reader
-from consumers.subscriber.subscriber import ModelSubscriber
-from consumers.versions.transition import published_digest
-from engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
-from engine.fit.objective import Kind
-from engine.store.connection import NoBarrier, connect
-from engine.store.snapshot import Snapshot, take_snapshot
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log, Partition, Reader
+from lethe.consumers.subscriber.subscriber import ModelSubscriber
+from lethe.consumers.versions.transition import published_digest
+from lethe.engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.connection import NoBarrier, connect
+from lethe.engine.store.snapshot import Snapshot, take_snapshot
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 from tests.chaos.history import Live, Read
 
 _PAUSE = 0.5

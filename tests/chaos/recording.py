@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from consumers.contract import topics
-from consumers.log.base import Appended, Consumer, Flush, Log, Message, Partition, Producer
-from consumers.log.wrapped import WrappedLog
-from engine.store.apply import Change
-from engine.store.connection import Barrier
-from engine.store.store import Answer, ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Appended, Consumer, Flush, Log, Message, Partition, Producer
+from lethe.consumers.log.wrapped import WrappedLog
+from lethe.engine.store.apply import Change
+from lethe.engine.store.connection import Barrier
+from lethe.engine.store.store import Answer, ModelStore
 
 
 class Diary:

@@ -14,17 +14,17 @@ from typing import Any, Literal
 
 import redis
 
-from consumers.contract import topics
-from consumers.log.base import Producer, Reader
-from consumers.registration.register import Registrar
-from consumers.service.kafka_client import kafka_log
-from consumers.service.settings import load_settings
-from consumers.versions.refresh_schedule import is_stuck
-from engine.errors import LetheError, Unavailable
-from engine.refresh.policy import Size
-from engine.store.connection import Barrier, connect
-from engine.store.keys import ModelKeys, PartitionKeys
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Producer, Reader
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.settings import load_settings
+from lethe.consumers.versions.refresh_schedule import is_stuck
+from lethe.engine.errors import LetheError, Unavailable
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.keys import ModelKeys, PartitionKeys
+from lethe.engine.store.store import ModelStore
 from tests.chaos.collect import Search, files_of, read_final, read_topics, values_of
 from tests.chaos.crew import SESSION_SECONDS, Crew, wait_until
 from tests.chaos.faults import Faults

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from consumers.contract import topics
+from lethe.consumers.contract import topics
 from tests.chaos.checker import digest_of
 from tests.chaos.facts import Link, link_of
 from tests.chaos.history import Asked, Final, History, Json, Live, Read, Record

@@ -30,8 +30,8 @@ from typing import Any, Literal, get_args
 
 import redis
 
-from engine.store.connection import text
-from engine.store.keys import ModelKeys, every_partition
+from lethe.engine.store.connection import text
+from lethe.engine.store.keys import ModelKeys, every_partition
 from tests.chaos.crew import wait_until
 from tests.chaos.proxy import Proxies
 from tests.servers import ValkeyProcess, free_port

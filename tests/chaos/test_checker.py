@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from consumers.contract import topics
+from lethe.consumers.contract import topics
 from tests.chaos.bound import theta_within_its_bound
 from tests.chaos.checker import judge
 from tests.chaos.facts import Facts

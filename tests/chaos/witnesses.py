@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from consumers.contract import topics
+from lethe.consumers.contract import topics
 from tests.chaos.facts import Facts, Verdict
 
 _MIXED = 1e-6

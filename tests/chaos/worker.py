@@ -18,13 +18,13 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from consumers.service.kafka_client import kafka_log
-from consumers.service.logs import configure_logging
-from consumers.service.settings import load_settings
-from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.errors import Unavailable
-from engine.store.connection import Barrier, connect
+from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.settings import load_settings
+from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.errors import Unavailable
+from lethe.engine.store.connection import Barrier, connect
 from tests.chaos.recording import Diary, RecordedLog, RecordedStore
 from tests.support.platform import seals
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from consumers.commits.commit import Answer, Commit, CommitKind, Staged
-from consumers.commits.packed import pack, unpack
-from consumers.commits.record import (
+from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
+from lethe.consumers.commits.packed import pack, unpack
+from lethe.consumers.commits.record import (
     Framed,
     OpenPart,
     decode_frame,
@@ -22,14 +22,14 @@ from consumers.commits.record import (
     open_commit,
     peek_deleted,
 )
-from consumers.contract.events import Receipt, RefreshRequested, Source
-from consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
-from engine.errors import CorruptState, InvalidData
-from engine.refresh.policy import Size
-from engine.store import codec
-from engine.store.cursors import Cursors
-from engine.store.keys import PartitionKeys
-from engine.store.state import Deferred
+from lethe.consumers.contract.events import Receipt, RefreshRequested, Source
+from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
+from lethe.engine.errors import CorruptState, InvalidData
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import codec
+from lethe.engine.store.cursors import Cursors
+from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.state import Deferred
 from tests.fuzz.contract import SEPARATOR, Harness, joined, parts
 from tests.fuzz.scratch import written
 from tests.fuzz.stored import ERROR, config, meta

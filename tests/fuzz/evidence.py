@@ -9,11 +9,11 @@ from functools import cache
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.audit.bundle import BundleReader, Header, write_bundle
-from consumers.audit.checkpoint import parse_since, read_checkpoint
-from consumers.audit.refit import read_ids
-from consumers.contract.events import DELETION_RECEIPT
-from consumers.contract.signatures import (
+from lethe.consumers.audit.bundle import BundleReader, Header, write_bundle
+from lethe.consumers.audit.checkpoint import parse_since, read_checkpoint
+from lethe.consumers.audit.refit import read_ids
+from lethe.consumers.contract.events import DELETION_RECEIPT
+from lethe.consumers.contract.signatures import (
     HEADER,
     Signer,
     TrustedKeys,
@@ -21,11 +21,11 @@ from consumers.contract.signatures import (
     read_signer,
     read_trusted,
 )
-from consumers.deletions.authenticate import parse_request_keys
-from consumers.log.base import Partition, Record
-from engine.errors import CorruptState, InvalidData, Unauthenticated
-from engine.store.reading import record
-from engine.store.receipt_log import ReceiptLog
+from lethe.consumers.deletions.authenticate import parse_request_keys
+from lethe.consumers.log.base import Partition, Record
+from lethe.engine.errors import CorruptState, InvalidData, Unauthenticated
+from lethe.engine.store.reading import record
+from lethe.engine.store.receipt_log import ReceiptLog
 from tests.fuzz.contract import Harness, joined, parts
 from tests.fuzz.scratch import scratch, written
 

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 from kafka import errors as kafka_errors
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
-from consumers.cli.delete import _read_rows
-from consumers.log.base import Partition
-from consumers.log.kafka.records import to_record
-from consumers.log.kafka.repairs import read_odd_header_names
-from consumers.registration.table.reader import Columns, read_table
-from consumers.service.embedded_valkey import _read_line, read_pid
-from consumers.service.settings import load_settings, unknown_variables
-from engine.errors import InvalidData, InvalidRequest
-from engine.fit.objective import Kind
-from engine.store.connection import connect, without_secrets
+from lethe.consumers.cli.delete import _read_rows
+from lethe.consumers.log.base import Partition
+from lethe.consumers.log.kafka.records import to_record
+from lethe.consumers.log.kafka.repairs import read_odd_header_names
+from lethe.consumers.registration.table.reader import Columns, read_table
+from lethe.consumers.service.embedded_valkey import _read_line, read_pid
+from lethe.consumers.service.settings import load_settings, unknown_variables
+from lethe.engine.errors import InvalidData, InvalidRequest
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.connection import connect, without_secrets
 from tests.fuzz.contract import Harness, joined, parts
 from tests.fuzz.scratch import written
 

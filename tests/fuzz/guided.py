@@ -16,7 +16,7 @@ import atheris
 
 with (
     contextlib.redirect_stderr(io.StringIO()),  # it names every module
-    atheris.instrument_imports(include=["consumers", "engine", "rfc8785", "json", "csv", "base64"]),
+    atheris.instrument_imports(include=["lethe", "rfc8785", "json", "csv", "base64"]),
 ):
     from tests.fuzz.contract import check
     from tests.fuzz.harnesses import HARNESSES

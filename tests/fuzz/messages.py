@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from consumers.contract import cloudevents, version_chain
-from consumers.contract.events import (
+from lethe.consumers.contract import cloudevents, version_chain
+from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
     REFRESH_COMPLETED,
     DeletionRequest,
@@ -22,12 +22,12 @@ from consumers.contract.events import (
     Source,
     Version,
 )
-from consumers.deletions.validate import Refreshed, Refused, Valid, validate
-from consumers.log.base import Partition, Record
-from consumers.refresh.queue import JobQueue
-from consumers.subscriber.history import read_version
-from consumers.subscriber.parameters import ParametersReader
-from engine.errors import BrokenChain
+from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, validate
+from lethe.consumers.log.base import Partition, Record
+from lethe.consumers.refresh.queue import JobQueue
+from lethe.consumers.subscriber.history import read_version
+from lethe.consumers.subscriber.parameters import ParametersReader
+from lethe.engine.errors import BrokenChain
 from tests.fuzz.contract import Harness, joined, parts
 from tests.published import release, releases
 

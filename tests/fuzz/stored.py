@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from consumers.contract.events import Version
-from consumers.log.base import Partition
-from consumers.log.streams.format import (
+from lethe.consumers.contract.events import Version
+from lethe.consumers.log.base import Partition
+from lethe.consumers.log.streams.format import (
     decode_entry,
     decode_headers,
     encode_headers,
     offset_of,
     read_topic,
 )
-from consumers.subscriber.parameters import StoredParameters
-from consumers.versions.refresh_schedule import in_turn
-from engine.error.certified import Ledger, Terms
-from engine.errors import BrokenChain, CorruptState, StoreUnavailable
-from engine.fit.objective import Kind
-from engine.refresh.policy import Size
-from engine.store import codec
-from engine.store.generation import read_fixed, read_stream
-from engine.store.head import (
+from lethe.consumers.subscriber.parameters import StoredParameters
+from lethe.consumers.versions.refresh_schedule import in_turn
+from lethe.engine.error.certified import Ledger, Terms
+from lethe.engine.errors import BrokenChain, CorruptState, StoreUnavailable
+from lethe.engine.fit.objective import Kind
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import codec
+from lethe.engine.store.generation import read_fixed, read_stream
+from lethe.engine.store.head import (
     FORMAT,
     ErrorRecord,
     LimitsRecord,
@@ -38,10 +38,10 @@ from engine.store.head import (
     parse_config,
     parse_meta,
 )
-from engine.store.jobs import JobResult, parse_result
-from engine.store.keys import ModelKeys
-from engine.store.reading import document, integer, names, words
-from engine.store.state import Deferred, parse_deferred, parse_offsets
+from lethe.engine.store.jobs import JobResult, parse_result
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.reading import document, integer, names, words
+from lethe.engine.store.state import Deferred, parse_deferred, parse_offsets
 from tests.fuzz.contract import Harness, joined, parts
 from tests.published import releases
 

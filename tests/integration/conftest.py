@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from consumers.log.base import Log
-from consumers.log.memory import MemoryLog
-from consumers.log.streams.log import StreamsLog
-from consumers.workers import refresh_worker
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.workers import refresh_worker
 from tests.support.kafka_clients import kafka_log
 from tests.support.names import use_prefix
 from tests.support.platform import Platform

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.audit.auditor import Audit, audit_model
-from consumers.audit.finding import Result
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.contract.signed_log import SignedLog
-from consumers.log.base import Message
-from consumers.service.steps import Step
-from engine.refresh.policy import Size
-from engine.store.partition import commit_partition
+from lethe.consumers.audit.auditor import Audit, audit_model
+from lethe.consumers.audit.finding import Result
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.contract.signed_log import SignedLog
+from lethe.consumers.log.base import Message
+from lethe.consumers.service.steps import Step
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.partition import commit_partition
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.redis

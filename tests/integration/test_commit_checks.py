@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from consumers.audit.health import commits as commit_checks
-from consumers.audit.health.checks import Check
-from consumers.audit.health.commits import check_commits
-from consumers.audit.health.models import check_model
-from consumers.contract import topics
-from consumers.log.base import Log
-from consumers.log.wrapped import WrappedLog
-from consumers.service.connect import Runtime, open_runtime
-from consumers.service.logs import logger
-from consumers.service.settings import Settings, load_settings
-from consumers.workers.housekeeping import Housekeeper
-from engine.store import staging
-from engine.store.staging import TIME_TO_LIVE
+from lethe.consumers.audit.health import commits as commit_checks
+from lethe.consumers.audit.health.checks import Check
+from lethe.consumers.audit.health.commits import check_commits
+from lethe.consumers.audit.health.models import check_model
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.wrapped import WrappedLog
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.logs import logger
+from lethe.consumers.service.settings import Settings, load_settings
+from lethe.consumers.workers.housekeeping import Housekeeper
+from lethe.engine.store import staging
+from lethe.engine.store.staging import TIME_TO_LIVE
 from tests.support.platform import Platform, seal_file
 
 pytestmark = pytest.mark.redis

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.commits.record import COMMIT, FORMAT, Framed, decode_frame
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.log.base import Message
-from consumers.log.memory import MemoryLog
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.errors import CorruptState
-from engine.store.keys import ModelKeys
-from engine.store.partition import commit_partition
+from lethe.consumers.commits.record import COMMIT, FORMAT, Framed, decode_frame
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.partition import commit_partition
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore

@@ -17,8 +17,8 @@ from functools import partial
 
 import pytest
 
-from consumers.service.steps import Step
-from engine.refresh.policy import Size
+from lethe.consumers.service.steps import Step
+from lethe.engine.refresh.policy import Size
 from tests.servers import KafkaProcess, ValkeyProcess
 from tests.support.crash_lane import finish, many_rows
 from tests.support.invariants import check_model, ledger_of

@@ -10,14 +10,14 @@ import re
 import numpy as np
 import pytest
 
-from consumers.commits.replay import StoreTooOld
-from consumers.contract import topics
-from consumers.contract.sealing import KeyUnknown, SealKeys
-from consumers.log.memory import MemoryLog
-from engine.errors import CorruptState, ModelExists
-from engine.store.head import LimitsRecord
-from engine.store.keys import shard_of
-from engine.store.partition import commit_partition
+from lethe.consumers.commits.replay import StoreTooOld
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
+from lethe.consumers.log.memory import MemoryLog
+from lethe.engine.errors import CorruptState, ModelExists
+from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.keys import shard_of
+from lethe.engine.store.partition import commit_partition
 from tests.support.invariants import check_theta, ledger_of
 from tests.support.platform import Platform, config_of, row_ids, training_data
 from tests.support.stores import backup, neighbour_of, restore, wipe

@@ -26,13 +26,13 @@ import numpy as np
 import pytest
 import redis
 
-from consumers.contract import topics
-from consumers.log.memory import MemoryLog
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.refresh.policy import Size
-from engine.store.keys import ModelKeys
-from engine.store.rewrite import ERASURE_SECONDS, read_erasures
-from engine.store.staging import TIME_TO_LIVE
+from lethe.consumers.contract import topics
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.rewrite import ERASURE_SECONDS, read_erasures
+from lethe.engine.store.staging import TIME_TO_LIVE
 from tests.acceptance.lethe import PROGRAM
 from tests.families import Data
 from tests.servers import KafkaProcess, ValkeyProcess

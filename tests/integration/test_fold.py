@@ -14,18 +14,18 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from consumers.commits import fold
-from consumers.contract import topics
-from consumers.log.memory import MemoryConsumer, MemoryLog
-from consumers.refresh import job as refresh_job
-from consumers.refresh.job import run_job
-from consumers.service.loop import TRANSIENT
-from consumers.service.steps import Step
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.refresh.policy import Size
-from engine.store import staging
-from engine.store.keys import shard_of
-from engine.store.state import ModelState
+from lethe.consumers.commits import fold
+from lethe.consumers.contract import topics
+from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
+from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh.job import run_job
+from lethe.consumers.service.loop import TRANSIENT
+from lethe.consumers.service.steps import Step
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import staging
+from lethe.engine.store.keys import shard_of
+from lethe.engine.store.state import ModelState
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 from tests.support.stores import Backup, backup, neighbour_of, restore, wipe
@@ -145,7 +145,7 @@ def test_a_worker_that_is_idle_notices_that_its_store_went_back(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody asks for anything, nothing fails: it looks at the cursors now and then."""
-    monkeypatch.setattr("consumers.workers.lag._PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr("lethe.consumers.workers.lag._PERIOD_SECONDS", 0.0)
     memory.register("m", budget=10.0)
     early = backup(memory, "m")
     memory.send_index("m", 1)

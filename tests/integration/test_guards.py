@@ -8,24 +8,24 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.commits.fold import Fold
-from consumers.commits.journal import Journal, Tail, Verdict, check_tail, judge
-from consumers.commits.record import OpenPart, decode_frame, open_commit
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.log.base import Appended, Flush, Message, Producer, Record
-from consumers.log.memory import MemoryConsumer, MemoryLog
-from consumers.service.steps import Step, unwatched
-from consumers.workers import deletion_worker
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.errors import LogReset, LogUnavailable
-from engine.refresh.policy import Size
-from engine.store.apply import Applied, ArraysChange, Change, Place, Swap
-from engine.store.connection import connect, text
-from engine.store.head import LimitsRecord
-from engine.store.keys import PartitionKeys, watermark
-from engine.store.partition import commit_partition
-from engine.store.state import Head
+from lethe.consumers.commits.fold import Fold
+from lethe.consumers.commits.journal import Journal, Tail, Verdict, check_tail, judge
+from lethe.consumers.commits.record import OpenPart, decode_frame, open_commit
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
+from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
+from lethe.consumers.service.steps import Step, unwatched
+from lethe.consumers.workers import deletion_worker
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.errors import LogReset, LogUnavailable
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.apply import Applied, ArraysChange, Change, Place, Swap
+from lethe.engine.store.connection import connect, text
+from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.keys import PartitionKeys, watermark
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import Head
 from tests.servers import ValkeyProcess
 from tests.support.invariants import check_model, live_rows
 from tests.support.platform import SECRET, Platform, config_of, training_data

@@ -16,12 +16,12 @@ import pytest
 import redis
 from redis.connection import Connection
 
-from consumers.contract import topics
-from consumers.log.memory import MemoryLog
-from consumers.log.moment import Moment
-from engine.error.estimate import SENTINELS
-from engine.store.connection import Barrier, connect
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.moment import Moment
+from lethe.engine.error.estimate import SENTINELS
+from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.store import ModelStore
 from tests.families import Data
 from tests.support.platform import Platform, store_at
 

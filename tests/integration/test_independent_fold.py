@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kafka.partitioner.default import murmur2
 
-from consumers.contract import topics
-from consumers.log.base import Message
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import Disagreement, fold, partition_of
 from tests.support.agreement import check_agreement, commits_of

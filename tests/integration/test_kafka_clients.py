@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from consumers.log.base import Consumer, Message, Partition, Record, TopicSpec
+from lethe.consumers.log.base import Consumer, Message, Partition, Record, TopicSpec
 from tests.support.kafka_clients import CLIENTS, kafka_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]

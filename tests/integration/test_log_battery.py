@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import pytest
 import redis
 
-from consumers.log.base import (
+from lethe.consumers.log.base import (
     Appended,
     Bounds,
     Consumer,
@@ -25,10 +25,10 @@ from consumers.log.base import (
     Record,
     TopicSpec,
 )
-from consumers.log.memory import MemoryConsumer, MemoryLog
-from consumers.log.reset import PartitionReset
-from consumers.log.streams.log import StreamsLog
-from engine.errors import InvalidData, LogReset, LogUnavailable
+from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
+from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.engine.errors import InvalidData, LogReset, LogUnavailable
 from tests.servers import ROOT
 from tests.support.kafka_clients import kafka_log
 
@@ -47,7 +47,7 @@ warnings.simplefilter("ignore", DeprecationWarning)
 kind, where, group, topic, session = sys.argv[1:]
 if kind == "streams":
     import redis
-    from consumers.log.streams.log import StreamsLog
+    from lethe.consumers.log.streams.log import StreamsLog
     log = StreamsLog(redis.Redis.from_url(where), lease_seconds=float(session))
 else:
     from tests.support.kafka_clients import kafka_log
@@ -810,7 +810,7 @@ def test_a_topic_that_is_not_there_is_said_so(bench: Bench) -> None:
 
 @pytest.mark.parametrize("bench", [KAFKA], indirect=True)
 def test_no_metadata_request_creates_topics(bench: Bench) -> None:
-    from consumers.log.kafka.reader import KafkaReader
+    from lethe.consumers.log.kafka.reader import KafkaReader
 
     reader = bench.log.reader()
     assert isinstance(reader, KafkaReader)

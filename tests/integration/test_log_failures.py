@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from consumers.log.base import (
+from lethe.consumers.log.base import (
     Bounds,
     Consumer,
     Log,
@@ -22,11 +22,11 @@ from consumers.log.base import (
     Record,
     TopicSpec,
 )
-from consumers.log.reset import PartitionReset
-from consumers.log.streams.format import stream_key, topic_key
-from consumers.log.streams.log import StreamsLog
-from engine.errors import LogUnavailable
-from engine.store.connection import Barrier
+from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.streams.format import stream_key, topic_key
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.engine.errors import LogUnavailable
+from lethe.engine.store.connection import Barrier
 from tests.servers import KafkaProcess, ValkeyProcess
 from tests.support.kafka_clients import CLIENTS, kafka_log
 
@@ -115,9 +115,9 @@ def test_kafka_clients_survive_their_broker(
     log = kafka_log(broker.bootstrap, session_seconds=3.0, client=client)
     patient: Any  # where it is said how long a broker may be away; to wait less
     if client == "confluent":
-        from consumers.log.confluent import server as patient
+        from lethe.consumers.log.confluent import server as patient
     else:
-        from consumers.log.kafka import connection as patient
+        from lethe.consumers.log.kafka import connection as patient
     monkeypatch.setattr(patient, "UNREACHABLE_SECONDS", 1.0)
     _server_dies_and_comes_back(log, broker.kill, broker.start)
     log.close()
@@ -241,7 +241,7 @@ def test_aborted_records_and_markers_are_passed_over(
 def test_a_join_that_finishes_between_two_polls_is_completed(
     client: str, kafka_bootstrap: str, topic_prefix: str
 ) -> None:
-    from consumers.log.kafka.connection import METADATA_SECONDS
+    from lethe.consumers.log.kafka.connection import METADATA_SECONDS
 
     topic = topic_prefix + "t"
     log = kafka_log(kafka_bootstrap, client=client)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import redis
 
-from consumers.contract import topics
-from consumers.log.base import Bounds, Message, Partition, TopicSpec
-from consumers.log.streams import producer as streams_producer, read as streams_read
-from consumers.log.streams.format import stream_key, topic_key
-from consumers.log.streams.log import StreamsLog
-from engine.store.keys import watermark
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Bounds, Message, Partition, TopicSpec
+from lethe.consumers.log.streams import producer as streams_producer, read as streams_read
+from lethe.consumers.log.streams.format import stream_key, topic_key
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.engine.store.keys import watermark
 from tests.support.platform import Platform
 
 HOUR_MS = 3_600_000

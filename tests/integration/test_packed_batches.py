@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from consumers.contract import topics
+from lethe.consumers.contract import topics
 from tests.support.kafka_clients import chosen_client
 from tests.support.platform import Platform
 
@@ -31,7 +31,7 @@ def _bomb(size: int) -> bytes:
 
 
 def test_unpacking_never_holds_more_than_the_limit() -> None:
-    from consumers.log.kafka.batches import MAX_UNPACKED_BYTES, unpack
+    from lethe.consumers.log.kafka.batches import MAX_UNPACKED_BYTES, unpack
 
     packed = _bomb(BOMB_BYTES)
     assert len(packed) < 80_000
@@ -61,7 +61,7 @@ def test_a_small_batch_that_unpacks_to_a_huge_one_is_refused(
     from kafka import KafkaAdminClient, KafkaProducer
     from kafka.admin import ConfigResource
 
-    from consumers.log.kafka.batches import PACKED
+    from lethe.consumers.log.kafka.batches import PACKED
 
     if chosen_client() == "confluent":
         pytest.skip("librdkafka does not bound what it unpacks: docs/kafka-clients.md")

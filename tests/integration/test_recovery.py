@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.commits.log_tip import LogRecord, LogTip, log_tip
-from consumers.commits.record import OpenPart
-from consumers.contract import topics
-from consumers.log.base import Message, Partition
-from consumers.log.memory import MemoryLog
-from consumers.registration.recovery import Recovery
-from engine.errors import CorruptState, InvalidData, UnknownModel
-from engine.store.partition import commit_partition
-from engine.store.state import Head
+from lethe.consumers.commits.log_tip import LogRecord, LogTip, log_tip
+from lethe.consumers.commits.record import OpenPart
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message, Partition
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.registration.recovery import Recovery
+from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import Head
 from tests.support.invariants import check_model, live_rows
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consumers.contract import topics
-from consumers.registration.candidate import TrainingData
-from engine.errors import CorruptState, ModelExists
-from engine.store.head import LimitsRecord
-from engine.store.keys import ModelKeys
+from lethe.consumers.contract import topics
+from lethe.consumers.registration.candidate import TrainingData
+from lethe.engine.errors import CorruptState, ModelExists
+from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.keys import ModelKeys
 from tests.support.invariants import check_model, check_theta, ledger_of
 from tests.support.platform import Platform, config_of, training_data
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from consumers.log.memory import MemoryLog
-from consumers.service.connect import open_runtime
-from consumers.service.settings import Settings
-from engine.errors import CorruptState, InvalidData, StoreUnavailable
-from engine.refresh.policy import Size
-from engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
-from engine.store.lookup import Asked
-from engine.store.row_keys import SEALED, TIME_TO_LIVE
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.lookup import Asked
+from lethe.engine.store.row_keys import SEALED, TIME_TO_LIVE
 from tests.servers import ValkeyProcess
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at

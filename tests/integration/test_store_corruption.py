@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 import redis
 
-from consumers.commits.packed import Indexed, unpack
-from consumers.log.memory import MemoryLog
-from consumers.refresh.swap import swap
-from consumers.subscriber.published import published
-from consumers.versions.transition import Origin
-from engine.errors import LetheError
-from engine.refresh.policy import Size
-from engine.store.jobs import read_result
-from engine.store.keys import ModelKeys
-from engine.store.lookup import Asked
-from engine.store.predecessor import read_members, read_predecessor
-from engine.store.snapshot import load_factor, take_snapshot
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.commits.packed import Indexed, unpack
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.refresh.swap import swap
+from lethe.consumers.subscriber.published import published
+from lethe.consumers.versions.transition import Origin
+from lethe.engine.errors import LetheError
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.jobs import read_result
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.lookup import Asked
+from lethe.engine.store.predecessor import read_members, read_predecessor
+from lethe.engine.store.snapshot import load_factor, take_snapshot
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 from tests.families import make
 from tests.fuzz.hostile import TOKENS, spoil
 from tests.support.platform import Platform

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from consumers.commits.publish import newest_parameters
-from consumers.contract import topics
-from consumers.contract.events import Parameters
-from consumers.service.steps import Step
-from engine.refresh.policy import Size
-from engine.store.apply import Applied, Change, Place
+from lethe.consumers.commits.publish import newest_parameters
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Parameters
+from lethe.consumers.service.steps import Step
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.apply import Applied, Change, Place
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids
 from tests.support.stores import backup, neighbour_of, restore, wipe

@@ -12,13 +12,13 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from consumers.cli.main import lethe
-from consumers.contract import topics
-from consumers.log.memory import MemoryLog
-from consumers.log.streams.log import StreamsLog
-from consumers.service.embedded_valkey import EmbeddedValkey
-from engine.store.connection import connect
-from engine.store.rewrite import rewrite_append_only_file
+from lethe.consumers.cli.main import lethe
+from lethe.consumers.contract import topics
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.engine.store.connection import connect
+from lethe.engine.store.rewrite import rewrite_append_only_file
 from tests.servers import ValkeyProcess
 from tests.support.platform import Platform
 

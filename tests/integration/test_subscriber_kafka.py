@@ -21,17 +21,17 @@ import numpy as np
 import pytest
 import redis
 
-from consumers import ModelSubscriber
-from consumers.contract import topics
-from consumers.log.base import Log
-from consumers.registration.register import Registrar, TrainingData
-from consumers.workers.deletion_worker import DeletionWorker
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.errors import BrokenChain
-from engine.fit.objective import Kind
-from engine.store.connection import NoBarrier, connect
-from engine.store.head import ModelConfig
-from engine.store.store import ModelStore
+from lethe.consumers import ModelSubscriber
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log
+from lethe.consumers.registration.register import Registrar, TrainingData
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.errors import BrokenChain
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.connection import NoBarrier, connect
+from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.store import ModelStore
 from tests.oracles import retrain
 from tests.published import (
     altered,
@@ -98,7 +98,7 @@ print(json.dumps(found))
 
 def stranger(tmp_path: Path, code: str, *arguments: str) -> str:
     """Run a program in a place where our packages cannot be imported, and return its output."""
-    guard = "import sys; sys.modules['consumers'] = sys.modules['engine'] = None\n"
+    guard = "import sys; sys.modules['lethe'] = None\n"
     program = tmp_path / "stranger.py"
     program.write_text(guard + code, "utf-8")
     done = subprocess.run(

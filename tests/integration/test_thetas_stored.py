@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.store.generation import THETAS
+from lethe.engine.store.generation import THETAS
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.redis

@@ -10,17 +10,17 @@ from typing import cast
 import numpy as np
 import pytest
 
-from consumers.cli import work
-from consumers.contract import topics
-from consumers.contract.events import Parameters
-from consumers.contract.version_chain import theta_of
-from consumers.deletions import batching
-from consumers.deletions.batching import Batching
-from consumers.service.connect import Runtime
-from consumers.service.health import Health
-from consumers.workers.deletion_worker import DeletionWorker
-from consumers.workers.drained import lags
-from engine.refresh.policy import Size
+from lethe.consumers.cli import work
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Parameters
+from lethe.consumers.contract.version_chain import theta_of
+from lethe.consumers.deletions import batching
+from lethe.consumers.deletions.batching import Batching
+from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.health import Health
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.consumers.workers.drained import lags
+from lethe.engine.refresh.policy import Size
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.waiting import CROWDED, Clock, OnPlatform

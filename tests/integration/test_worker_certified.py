@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.audit.verify import verify
-from consumers.contract import topics
-from consumers.contract.events import Version
-from consumers.refresh import job as refresh_job
-from engine.error import certified
-from engine.error.certified import REFRESH_AT, Terms
-from engine.errors import InvalidData
-from engine.refresh.policy import Size
-from engine.store import codec, staging
-from engine.store.jobs import read_result, write_result
+from lethe.consumers.audit.verify import verify
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Version
+from lethe.consumers.refresh import job as refresh_job
+from lethe.engine.error import certified
+from lethe.engine.error.certified import REFRESH_AT, Terms
+from lethe.engine.errors import InvalidData
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import codec, staging
+from lethe.engine.store.jobs import read_result, write_result
 from tests.families import Data
 from tests.support.invariants import check_receipts, check_rows, check_versions, live_mask
 from tests.support.platform import Platform

@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers import ModelSubscriber
-from consumers.audit.health.models import check_model as check_stored
-from consumers.audit.verify import verify
-from consumers.commits import publish
-from consumers.refresh import job as refresh_job
-from consumers.refresh.job import run_job
-from consumers.service.steps import Step
-from engine.fit.classes import probabilities
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord
+from lethe.consumers import ModelSubscriber
+from lethe.consumers.audit.health.models import check_model as check_stored
+from lethe.consumers.audit.verify import verify
+from lethe.consumers.commits import publish
+from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh.job import run_job
+from lethe.consumers.service.steps import Step
+from lethe.engine.fit.classes import probabilities
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord
 from tests.families import make
 from tests.oracles import relative, retrain
 from tests.support.crash_lane import feed, finish

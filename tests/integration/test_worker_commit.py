@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutError as RedisTimeout
 
-from consumers.contract import topics
-from consumers.log.base import Message
-from consumers.log.memory import MemoryConsumer, MemoryLog
-from consumers.log.moment import Moment
-from consumers.service.metrics import Metrics
-from consumers.service.steps import Step
-from consumers.workers import deletion_worker
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.errors import LogUnavailable, StoreUnavailable
-from engine.refresh.policy import Size
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
+from lethe.consumers.log.moment import Moment
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.steps import Step
+from lethe.consumers.workers import deletion_worker
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.errors import LogUnavailable, StoreUnavailable
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.store import ModelStore
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at
 from tests.support.stores import neighbour_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.deletion.crossover import step_seconds
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord
+from lethe.engine.deletion.crossover import step_seconds
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 
@@ -18,7 +18,7 @@ def test_v_is_compacted_when_it_has_cost_as_much(
     memory.register("m", "benign", kind, method="exact", budget=10.0)
     d = memory.load("m").meta.config.d
     one = step_seconds(d, 1, 1, estimated=kind == "logistic")
-    monkeypatch.setattr("engine.refresh.policy.folding_seconds", lambda _n, _d, _K: 5.5 * one)
+    monkeypatch.setattr("lethe.engine.refresh.policy.folding_seconds", lambda _n, _d, _K: 5.5 * one)
     for row in (1, 2, 3, 4):  # V costs 0, 1, 2, 3 times that
         before = memory.load("m")
         assert before.meta.generation == 0

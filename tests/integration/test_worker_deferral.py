@@ -7,12 +7,12 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from consumers.contract import topics
-from consumers.log.memory import MemoryLog
-from consumers.refresh import job as refresh_job
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord
-from engine.store.staging import TIME_TO_LIVE
+from lethe.consumers.contract import topics
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.refresh import job as refresh_job
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.staging import TIME_TO_LIVE
 from tests.families import Data, make
 from tests.support.invariants import (
     check_model,

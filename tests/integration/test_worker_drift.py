@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import redis
 
-from consumers.audit.health.models import check_model as checks_of
-from engine.refresh.policy import Size
-from engine.store import codec
-from engine.store.keys import shard_of
+from lethe.consumers.audit.health.models import check_model as checks_of
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import codec
+from lethe.engine.store.keys import shard_of
 from tests.families import make
 from tests.oracles import distance
 from tests.support.invariants import check_model, retrained
@@ -98,7 +98,7 @@ def test_a_model_too_large_for_a_check_says_so(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.register("m", "benign", "linear", budget=10.0)
-    monkeypatch.setattr("consumers.audit.health.models.AUDITED_NUMBERS", 100)
+    monkeypatch.setattr("lethe.consumers.audit.health.models.AUDITED_NUMBERS", 100)
     fine, detail = drift_line(memory)
     assert fine
     assert detail.startswith("not audited here: 3120 numbers")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.audit.health.models import check_model as check_stored
-from engine.store.connection import text
-from engine.store.head import LimitsRecord
+from lethe.consumers.audit.health.models import check_model as check_stored
+from lethe.engine.store.connection import text
+from lethe.engine.store.head import LimitsRecord
 from tests.families import make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids

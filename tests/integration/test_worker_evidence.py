@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from consumers.commits.receipt_index import leaves_of
-from consumers.contract import topics
-from consumers.contract.commitment import commitment_of, salt_of
-from consumers.log.memory import MemoryLog
-from consumers.service.logs import configure_logging
-from engine.errors import CorruptState
-from engine.merkle import (
+from lethe.consumers.commits.receipt_index import leaves_of
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.commitment import commitment_of, salt_of
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.service.logs import configure_logging
+from lethe.engine.errors import CorruptState
+from lethe.engine.merkle import (
     consistency_proof,
     inclusion_proof,
     leaf_hash,
     verify_consistency,
     verify_inclusion,
 )
-from engine.store.head import LimitsRecord
-from engine.store.partition import commit_partition
+from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.partition import commit_partition
 from tests.integration.test_worker_requests import append_to
 from tests.support.evidence import check_receipt_log, published_entries, stored_leaves
 from tests.support.invariants import check_model, check_versions

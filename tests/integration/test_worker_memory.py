@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consumers.commits.state_cache import StateCache
-from consumers.workers import deletion_worker
+from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.workers import deletion_worker
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.contract.version_chain import theta_of
-from consumers.refresh import swap as refresh_swap
-from engine.refresh.policy import Size
-from engine.store.snapshot import load_factor
-from engine.store.staged import Staged, catch_up
-from engine.store.store import ModelStore
+from lethe.consumers.contract.version_chain import theta_of
+from lethe.consumers.refresh import swap as refresh_swap
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.snapshot import load_factor
+from lethe.engine.store.staged import Staged, catch_up
+from lethe.engine.store.store import ModelStore
 from tests.oracles import distance, projection
 from tests.support.invariants import (
     check_model,

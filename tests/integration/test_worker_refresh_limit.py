@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from consumers.cli.refresh import _outdated, _Waiting
-from consumers.contract import topics
-from consumers.log.base import Message
-from consumers.refresh import job as refresh_job
-from consumers.refresh.queue import RefreshLimit
-from consumers.workers.deletion_worker import DeletionWorker
-from consumers.workers.drained import lags
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.errors import NotConverged, RefreshFailed
-from engine.refresh.policy import Size
-from engine.store.jobs import read_refusal
+from lethe.consumers.cli.refresh import _outdated, _Waiting
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh.queue import RefreshLimit
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.consumers.workers.drained import lags
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.errors import NotConverged, RefreshFailed
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.jobs import read_refusal
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.waiting import CROWDED, Clock

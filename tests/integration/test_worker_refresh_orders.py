@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.registration.error_budget import fit_warnings
-from engine.deletion.stream import smallest_eigenvalue
-from engine.errors import InvalidData
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord, meta_json
+from lethe.consumers.registration.error_budget import fit_warnings
+from lethe.engine.deletion.stream import smallest_eigenvalue
+from lethe.engine.errors import InvalidData
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord, meta_json
 from tests.families import Data, make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 
-from consumers.refresh import job as refresh_job
-from consumers.refresh.job import run_job
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord
+from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh.job import run_job
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord
 from tests.support.invariants import (
     check_model,
     ledger_of,

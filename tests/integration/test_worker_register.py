@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.contract import topics
-from consumers.log.base import Message
-from consumers.log.memory import MemoryLog
-from consumers.log.moment import Moment
-from consumers.registration import candidate
-from consumers.registration.register import Registrar
-from consumers.service.steps import Step
-from engine.errors import InvalidData, LogUnavailable, ModelExists
-from engine.refresh.policy import Size
-from engine.store import staging
-from engine.store.head import LimitsRecord, ModelConfig
-from engine.store.keys import ModelKeys
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.moment import Moment
+from lethe.consumers.registration import candidate
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.steps import Step
+from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store import staging
+from lethe.engine.store.head import LimitsRecord, ModelConfig
+from lethe.engine.store.keys import ModelKeys
 from tests.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
 from tests.support.platform import (
@@ -253,7 +253,7 @@ def test_a_registration_that_was_cut_short_is_finished_by_a_worker(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, step: Step, running: bool
 ) -> None:
     """One that takes over, or that runs already and looks around; it is opened by who meets it."""
-    monkeypatch.setattr("consumers.workers.lag._PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr("lethe.consumers.workers.lag._PERIOD_SECONDS", 0.0)
     if running:
         platform.drain()
     early = platform.send("m", "row-1")

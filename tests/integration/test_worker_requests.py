@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from consumers.contract import topics
-from consumers.contract.events import DELETION_REQUESTED, Receipt
-from consumers.log.base import Headers, Record
-from consumers.log.memory import MemoryLog
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DELETION_REQUESTED, Receipt
+from lethe.consumers.log.base import Headers, Record
+from lethe.consumers.log.memory import MemoryLog
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
 

@@ -12,15 +12,15 @@ from functools import partial
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.commits.record import decode_frame, encode, open_commit
-from consumers.contract import topics
-from consumers.contract.events import DELETION_REQUESTED
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.deletions.authenticate import parse_request_keys
-from consumers.log.base import Message
-from consumers.service.metrics import Metrics
-from consumers.workers.deletion_worker import DeletionWorker
-from engine.store.partition import commit_partition
+from lethe.consumers.commits.record import decode_frame, encode, open_commit
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DELETION_REQUESTED
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.deletions.authenticate import parse_request_keys
+from lethe.consumers.log.base import Message
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.engine.store.partition import commit_partition
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore

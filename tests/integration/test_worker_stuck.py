@@ -9,33 +9,33 @@ from typing import Any, cast
 
 import pytest
 
-from consumers.audit.health.models import check_model as check_stored
-from consumers.cli import work
-from consumers.cli.refresh import _due
-from consumers.cli.status import _document
-from consumers.commits.publish import job_message
-from consumers.contract.events import RefreshRequested
-from consumers.log.base import Message
-from consumers.log.memory import MemoryConsumer
-from consumers.refresh import job as refresh_job
-from consumers.refresh.job import run_job
-from consumers.service.connect import Runtime
-from consumers.service.health import Health
-from consumers.service.loop import TRANSIENT
-from consumers.service.steps import Step
-from consumers.workers import halts, refresh_worker
-from consumers.workers.deletion_worker import BatchLimits
-from consumers.workers.drained import Drained
-from engine.errors import (
+from lethe.consumers.audit.health.models import check_model as check_stored
+from lethe.consumers.cli import work
+from lethe.consumers.cli.refresh import _due
+from lethe.consumers.cli.status import _document
+from lethe.consumers.commits.publish import job_message
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryConsumer
+from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh.job import run_job
+from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.loop import TRANSIENT
+from lethe.consumers.service.steps import Step
+from lethe.consumers.workers import halts, refresh_worker
+from lethe.consumers.workers.deletion_worker import BatchLimits
+from lethe.consumers.workers.drained import Drained
+from lethe.engine.errors import (
     LogUnavailable,
     NotConverged,
     NotDurable,
     RefreshFailed,
     StoreUnavailable,
 )
-from engine.refresh.policy import Size
-from engine.store.jobs import write_result
-from engine.store.keys import ModelKeys
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.jobs import write_result
+from lethe.engine.store.keys import ModelKeys
 from tests.support.invariants import check_model
 from tests.support.platform import LogKind, Platform
 from tests.support.stores import neighbour_of

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.store import lookup as lookup_module
-from engine.store.head import LimitsRecord
+from lethe.engine.store import lookup as lookup_module
+from lethe.engine.store.head import LimitsRecord
 from tests.families import make
 from tests.support.platform import Platform, config_of, row_ids, training_data
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from consumers.contract import topics
-from consumers.contract.events import RefreshRequested
-from consumers.log.base import Message
-from consumers.log.memory import MemoryConsumer, MemoryLog
-from consumers.refresh import job as refresh_job
-from consumers.workers import halts, refresh_worker
-from engine.refresh.policy import Size
-from engine.store.head import LimitsRecord
-from engine.store.jobs import begin_attempt
-from engine.store.keys import ModelKeys
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
+from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.workers import halts, refresh_worker
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.jobs import begin_attempt
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.store import ModelStore
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.contract import topics
-from consumers.contract.events import Version
-from consumers.service.metrics import Metrics
-from engine.refresh.policy import Size
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Version
+from lethe.consumers.service.metrics import Metrics
+from lethe.engine.refresh.policy import Size
 from tests.families import Data, make
 from tests.support.invariants import check_model, true_error
 from tests.support.platform import Platform
@@ -39,7 +39,7 @@ def test_an_unknown_error_orders_a_refresh_in_its_commit_and_comes_out_known(
     memory: Platform, monkeypatch: pytest.MonkeyPatch, size: Size
 ) -> None:
     price = math.inf if size is Size.POLISH else 0.0
-    monkeypatch.setattr("engine.refresh.policy.refitting_seconds", lambda *_, **__: price)
+    monkeypatch.setattr("lethe.engine.refresh.policy.refitting_seconds", lambda *_, **__: price)
     data, wrong = mislabelled()
     memory.register("m", data, method="exact", budget=0.01)
     metrics = Metrics()

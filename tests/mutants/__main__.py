@@ -26,7 +26,7 @@ from tests.servers import ROOT
 _SECONDS = 110
 """Of the hunter's own CPU time: about two minutes on an idle machine."""
 _PATIENCE = 1800.0
-_TREE = ("consumers", "engine", "tests", "scripts", "pyproject.toml")
+_TREE = ("src", "consumers", "engine", "tests", "scripts", "pyproject.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def make(mutant: Mutant, where: Path) -> str | None:
         source = ROOT / name
         if source.is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "fuzz_corpus")
-            shutil.copytree(source, where / name, ignore=ignored)
+            shutil.copytree(source, where / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(source, where / name)
     for edit in mutant.edits:
@@ -69,7 +69,8 @@ def hunt(mutant: Mutant) -> Outcome:
             command = ["tests.simulation", "--until-failure", str(_SECONDS)]
         else:
             command = ["pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.caught_by]
-        environment = {**os.environ, "PYTHONPATH": str(where), "PYTHONHASHSEED": "0"}
+        path = os.pathsep.join((str(where / "src"), str(where)))
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         try:
             done = subprocess.run(
                 [sys.executable, "-m", *command],

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from engine import Size
-from engine.deletion.methods import METHODS as ENGINE_METHODS
-from engine.deletion.stream import distance_to_exact
-from engine.refresh.blockwise import factor_of
+from lethe.engine import Size
+from lethe.engine.deletion.methods import METHODS as ENGINE_METHODS
+from lethe.engine.deletion.stream import distance_to_exact
+from lethe.engine.refresh.blockwise import factor_of
 from tests.battery import ORACLES, QR, ROUTES, Model, Observer, Oracle, Route
 from tests.families import Array, Data, Index, extremes, families
 from tests.oracles import distance

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
-from engine import LinearModel
+from lethe.engine import LinearModel
 from tests.property.bounds import families, hard_labels
 from tests.property.bounds.case import Families
 from tests.property.bounds.figures import told

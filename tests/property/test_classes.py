@@ -14,15 +14,15 @@ from hypothesis import given, strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from engine import LogisticModel, Size
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Stream, delete
-from engine.error.certificate import Certificate
-from engine.error.estimate import Sentinels, remainder_estimate
-from engine.fit.blocks import part
-from engine.fit.objective import Rows
-from engine.refresh.blockwise import rows_of
-from engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
+from lethe.engine import LogisticModel, Size
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Stream, delete
+from lethe.engine.error.certificate import Certificate
+from lethe.engine.error.estimate import Sentinels, remainder_estimate
+from lethe.engine.fit.blocks import part
+from lethe.engine.fit.objective import Rows
+from lethe.engine.refresh.blockwise import rows_of
+from lethe.engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
 from tests.families import CLASSES, Array, Data, make
 from tests.oracles import distance, newton_from, relative, retrain
 from tests.property.test_stream import drawn

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_triangular
 
-from engine import LinearModel
-from engine.deletion.stream import current_dual_rows, smallest_eigenvalue
-from engine.errors import LetheError
-from engine.fit.objective import Array
-from engine.fitted import Fitted
+from lethe.engine import LinearModel
+from lethe.engine.deletion.stream import current_dual_rows, smallest_eigenvalue
+from lethe.engine.errors import LetheError
+from lethe.engine.fit.objective import Array
+from lethe.engine.fitted import Fitted
 from tests.property.bounds.case import Case, drawn
 from tests.property.bounds.families import HOSTILE
 

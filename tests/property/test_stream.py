@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from certification.sentinels import ratios
 from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy.linalg import solve
 
-from engine import LinearModel, LogisticModel, Size
+from certification.sentinels import ratios
+from lethe.engine import LinearModel, LogisticModel, Size
 from tests.families import Array, Data, families, make
 from tests.oracles import (
     Wide,

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 import redis
-from make_certificates import make
 
-from consumers.contract import topics
-from consumers.log.base import Log
-from consumers.service.credentials import store_access
-from consumers.service.kafka_client import kafka_log
-from consumers.service.settings import Settings, load_settings
-from engine.store.connection import connect
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log
+from lethe.consumers.service.credentials import store_access
+from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.settings import Settings, load_settings
+from lethe.engine.store.connection import connect
+from make_certificates import make
 from tests.acceptance.lethe import Lethe
 from tests.conftest import give_up
 from tests.security.tls_front import TlsFront

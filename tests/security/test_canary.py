@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.service.credentials import kafka_access, store_access
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.credentials import kafka_access, store_access
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.acceptance.lethe import PROGRAM, Lethe
 from tests.security.conftest import Secure
 from tests.servers import free_port
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.xdist_group("sec
 
 BUG = """
 import sys
-from consumers import runtime
-from consumers.cli.main import run
+from lethe.consumers import runtime
+from lethe.consumers.cli.main import run
 def store(self):
     held = self.redis_url, self.settings, self.log  # what a traceback's frames hold
     raise RuntimeError(f"a defect with {self.settings!r} and {self.log.__dict__!r}")
@@ -39,7 +39,7 @@ SUBSCRIBER = """
 import logging
 logging.basicConfig(level=logging.DEBUG)
 logging.getLogger("kafka").setLevel(logging.DEBUG)
-from consumers import ModelSubscriber
+from lethe.consumers import ModelSubscriber
 with ModelSubscriber.connect() as models:
     print(models, models.__dict__)
     try:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from make_certificates import Authority, make
 
+from make_certificates import Authority, make
 from tests.acceptance.lethe import Lethe
 from tests.conftest import need_confluent
 from tests.security.conftest import Secure

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import redis
 
-from consumers import ModelSubscriber
-from consumers.contract import topics
-from consumers.log.base import Message
-from engine.errors import LogUnavailable
-from engine.store.keys import SEALS, ModelKeys
+from lethe.consumers import ModelSubscriber
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.engine.errors import LogUnavailable
+from lethe.engine.store.keys import SEALS, ModelKeys
 from tests.acceptance.lethe import Lethe
 from tests.security.conftest import STORE_ROLES, Secure
 

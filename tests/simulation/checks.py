@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from consumers.commits.packed import unpack
-from consumers.contract import topics
-from consumers.contract.events import Receipt, Version
-from consumers.deletions.batching import Batching
-from consumers.log.base import Log, Record
-from engine.store import codec
-from engine.store.connection import text
-from engine.store.keys import SHARDS, ModelKeys
+from lethe.consumers.commits.packed import unpack
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt, Version
+from lethe.consumers.deletions.batching import Batching
+from lethe.consumers.log.base import Log, Record
+from lethe.engine.store import codec
+from lethe.engine.store.connection import text
+from lethe.engine.store.keys import SHARDS, ModelKeys
 from tests.proof.agreement import check_store
 from tests.proof.independent_fold import ModelFold
 from tests.simulation.log import SimulatedLog

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from consumers.log.base import Message, Partition, Record, TopicSpec
-from consumers.log.memory import MemoryConsumer, MemoryLog, MemoryReader
-from consumers.log.moment import Moment
+from lethe.consumers.log.base import Message, Partition, Record, TopicSpec
+from lethe.consumers.log.memory import MemoryConsumer, MemoryLog, MemoryReader
+from lethe.consumers.log.moment import Moment
 
 
 class Watcher(Protocol):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.registration.register import Registrar
-from consumers.service.loop import TRANSIENT
-from engine.error.certified import Terms
-from engine.errors import LetheError
-from engine.store.head import LimitsRecord, ModelConfig
-from engine.store.partition import commit_partition
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.loop import TRANSIENT
+from lethe.engine.error.certified import Terms
+from lethe.engine.errors import LetheError
+from lethe.engine.store.head import LimitsRecord, ModelConfig
+from lethe.engine.store.partition import commit_partition
 from tests.families import Data, make
 from tests.simulation.checks import CERTIFIED
 from tests.simulation.store import Image

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from consumers.contract import topics
-from consumers.contract.events import Receipt
-from consumers.log.base import Message, Record
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.log.base import Message, Record
 from tests.simulation.log import SimulatedLog
 
 Counted = Callable[[str], None]

@@ -19,9 +19,9 @@ from redis.connection import Connection, ConnectionPool, UnixDomainSocketConnect
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
-from engine.store.connection import Barrier, connect
-from engine.store.keys import PREFIX, SETTLED, ModelKeys, PartitionKeys, watermark
-from engine.store.store import ModelStore
+from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.keys import PREFIX, SETTLED, ModelKeys, PartitionKeys, watermark
+from lethe.engine.store.store import ModelStore
 
 Point = Callable[[str], None]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from consumers.contract import topics
-from consumers.contract.events import Parameters, Version
-from consumers.contract.version_chain import check_parameters, theta_of
-from consumers.log.base import Message, Record
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.consumers.contract.version_chain import check_parameters, theta_of
+from lethe.consumers.log.base import Message, Record
 from tests.proof import independent_fold
 from tests.proof.independent_fold import ModelFold
 

@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from consumers.commits import follower, journal
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.deletions.batching import Batching
-from consumers.log.base import Message, Record
-from consumers.log.memory import MemoryConsumer
-from consumers.refresh.queue import RefreshLimit
-from consumers.service.loop import TRANSIENT
-from consumers.service.metrics import Metrics
-from consumers.workers import halts, lag
-from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.error import certified
-from engine.errors import LogUnavailable, NotDurable, UnknownModel
-from engine.refresh.policy import Size
-from engine.store.keys import ModelKeys, PartitionKeys, every_partition
-from engine.store.partition import commit_partition
+from lethe.consumers.commits import follower, journal
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.deletions.batching import Batching
+from lethe.consumers.log.base import Message, Record
+from lethe.consumers.log.memory import MemoryConsumer
+from lethe.consumers.refresh.queue import RefreshLimit
+from lethe.consumers.service.loop import TRANSIENT
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.workers import halts, lag
+from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.error import certified
+from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.keys import ModelKeys, PartitionKeys, every_partition
+from lethe.engine.store.partition import commit_partition
 from tests.proof.agreement import check_published
 from tests.simulation.checks import (
     SimulatedPlatform,

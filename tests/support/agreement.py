@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumers.commits.packed import unpack
-from consumers.contract import topics
+from lethe.consumers.commits.packed import unpack
+from lethe.consumers.contract import topics
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import ModelFold, fold
 from tests.support.platform import Platform

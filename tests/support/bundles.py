@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consumers.contract import topics, version_chain
-from consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
-from consumers.contract.signatures import HEADER, Signer
+from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
+from lethe.consumers.contract.signatures import HEADER, Signer
 
 TYPES = {
     topics.VERSIONS: MODEL_VERSION,

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from consumers.log.base import Log
-from consumers.log.streams.log import StreamsLog
-from engine.refresh.policy import Size
-from engine.store.connection import connect, text
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.connection import connect, text
 from tests.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows
 from tests.support.kafka_clients import kafka_log

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumers.commits.packed import unpack
-from engine.merkle import Frontier, leaf_hash
-from engine.store.connection import text
-from engine.store.receipt_log import LogHead
+from lethe.consumers.commits.packed import unpack
+from lethe.engine.merkle import Frontier, leaf_hash
+from lethe.engine.store.connection import text
+from lethe.engine.store.receipt_log import LogHead
 from tests.support.platform import Platform
 
 

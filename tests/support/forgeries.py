@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.contract.signatures import Signer
-from engine.merkle import leaf_hash
+from lethe.consumers.contract.signatures import Signer
+from lethe.engine.merkle import leaf_hash
 from tests.support.bundles import (
     Bundle,
     Forgery,

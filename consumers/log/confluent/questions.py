@@ -23,15 +23,15 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from consumers.log.base import Bounds, Partition
-from consumers.log.confluent.server import (
+from lethe.consumers.log.base import Bounds, Partition
+from lethe.consumers.log.confluent.server import (
     REQUEST_SECONDS,
     SLICE_SECONDS,
     Heard,
     Server,
     opened,
 )
-from consumers.log.reset import PartitionReset
+from lethe.consumers.log.reset import PartitionReset
 
 T = TypeVar("T")
 

@@ -7,23 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from consumers.log.base import Bounds, Partition, Record
-from consumers.log.confluent.questions import Questions
-from consumers.log.confluent.records import (
+from lethe.consumers.log.base import Bounds, Partition, Record
+from lethe.consumers.log.confluent.questions import Questions
+from lethe.consumers.log.confluent.records import (
     OUT_OF_RANGE,
     reading_settings,
     to_record,
 )
-from consumers.log.confluent.server import (
+from lethe.consumers.log.confluent.server import (
     METADATA_SECONDS,
     REQUEST_SECONDS,
     SLICE_SECONDS,
     Heard,
     opened,
 )
-from consumers.log.partitioner import partition_index
-from consumers.log.reset import PartitionReset
-from engine.errors import LogUnavailable
+from lethe.consumers.log.partitioner import partition_index
+from lethe.consumers.log.reset import PartitionReset
+from lethe.engine.errors import LogUnavailable
 
 
 class ConfluentReader:

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
-from consumers.log.base import Headers, Partition, Record
-from consumers.log.confluent.server import Heard, Server
+from lethe.consumers.log.base import Headers, Partition, Record
+from lethe.consumers.log.confluent.server import Heard, Server
 
 # A broker answers an empty fetch after this; it bounds what a change of position waits for.
 FETCH_WAIT_MS = 20

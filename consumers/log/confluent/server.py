@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from consumers.log.kafka.advice import SigningOn
-from engine.errors import InvalidData, LogUnavailable
+from lethe.consumers.log.kafka.advice import SigningOn
+from lethe.engine.errors import InvalidData, LogUnavailable
 
 log = logging.getLogger(__name__)
 

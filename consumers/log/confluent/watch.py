@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from consumers.log.base import Partition
-from consumers.log.confluent import server
-from consumers.log.confluent.questions import Questions
-from consumers.log.confluent.server import METADATA_SECONDS, Heard
-from engine.errors import LogUnavailable
+from lethe.consumers.log.base import Partition
+from lethe.consumers.log.confluent import server
+from lethe.consumers.log.confluent.questions import Questions
+from lethe.consumers.log.confluent.server import METADATA_SECONDS, Heard
+from lethe.engine.errors import LogUnavailable
 
 
 class Watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.store.tls import advice
+from lethe.engine.store.tls import advice
 
 _CLOSED = ("disconnected", "connection reset", "broken pipe")
 

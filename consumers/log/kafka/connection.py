@@ -22,16 +22,16 @@ from typing import Any, TypeVar
 from kafka import TopicPartition, errors
 from kafka.protocol.metadata import MetadataRequest
 
-from consumers.log.base import Partition
-from consumers.log.kafka.refusals import Refusals, explain, forbidden
-from consumers.log.kafka.repairs import (
+from lethe.consumers.log.base import Partition
+from lethe.consumers.log.kafka.refusals import Refusals, explain, forbidden
+from lethe.consumers.log.kafka.repairs import (
     DIRECT,
     SleepingClient,
     fetch_by_topic_id,
     hear_last_words,
     refuse_new_topics,
 )
-from engine.errors import InvalidData, LogUnavailable
+from lethe.engine.errors import InvalidData, LogUnavailable
 
 T = TypeVar("T")
 

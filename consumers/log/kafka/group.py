@@ -13,20 +13,20 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, errors
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import OffsetAndMetadata
 
-from consumers.log.base import Bounds, Partition, Position, Record
-from consumers.log.kafka.batches import bound_batches
-from consumers.log.kafka.connection import Connection, Server
-from consumers.log.kafka.offsets import Offsets
-from consumers.log.kafka.records import (
+from lethe.consumers.log.base import Bounds, Partition, Position, Record
+from lethe.consumers.log.kafka.batches import bound_batches
+from lethe.consumers.log.kafka.connection import Connection, Server
+from lethe.consumers.log.kafka.offsets import Offsets
+from lethe.consumers.log.kafka.records import (
     CLOSE_SECONDS,
     SLICE_SECONDS,
     reading_settings,
     to_record,
     topic_partition,
 )
-from consumers.log.kafka.repairs import finish_joins
-from consumers.log.membership import Membership
-from consumers.log.reset import PartitionReset
+from lethe.consumers.log.kafka.repairs import finish_joins
+from lethe.consumers.log.membership import Membership
+from lethe.consumers.log.reset import PartitionReset
 
 log = logging.getLogger(__name__)
 

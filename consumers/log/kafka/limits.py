@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from consumers.log.base import Message, TopicSpec
-from engine.errors import InvalidData
+from lethe.consumers.log.base import Message, TopicSpec
+from lethe.engine.errors import InvalidData
 
 CONNECT_SECONDS = 10.0
 # A dead worker's partitions stand still for this long. The clients' heartbeats run on threads of

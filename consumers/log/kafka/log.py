@@ -22,20 +22,20 @@ from kafka import KafkaAdminClient, KafkaProducer, errors
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.partitioner import Partitioner
 
-from consumers.log.base import Appended, Message, Partition, Producer, TopicSpec
-from consumers.log.kafka.connection import METADATA_SECONDS, Connection, Server
-from consumers.log.kafka.group import KafkaGroupConsumer
-from consumers.log.kafka.limits import (
+from lethe.consumers.log.base import Appended, Message, Partition, Producer, TopicSpec
+from lethe.consumers.log.kafka.connection import METADATA_SECONDS, Connection, Server
+from lethe.consumers.log.kafka.group import KafkaGroupConsumer
+from lethe.consumers.log.kafka.limits import (
     CONNECT_SECONDS,
     MAX_REQUEST_BYTES,
     SESSION_SECONDS,
     kafka_settings,
     too_large,
 )
-from consumers.log.kafka.reader import KafkaReader
-from consumers.log.kafka.repairs import abandon
-from consumers.log.partitioner import index_for, partition_index
-from engine.errors import LogUnavailable
+from lethe.consumers.log.kafka.reader import KafkaReader
+from lethe.consumers.log.kafka.repairs import abandon
+from lethe.consumers.log.partitioner import index_for, partition_index
+from lethe.engine.errors import LogUnavailable
 
 DELIVERY_SECONDS = 30.0
 _TOPIC_SECONDS = 15.0

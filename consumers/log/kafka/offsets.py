@@ -15,9 +15,14 @@ from typing import Any
 from kafka import errors
 from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest, OffsetSpec
 
-from consumers.log.base import Bounds, Partition
-from consumers.log.kafka.connection import REQUEST_SECONDS, Connection, describe_request, described
-from consumers.log.reset import PartitionReset
+from lethe.consumers.log.base import Bounds, Partition
+from lethe.consumers.log.kafka.connection import (
+    REQUEST_SECONDS,
+    Connection,
+    describe_request,
+    described,
+)
+from lethe.consumers.log.reset import PartitionReset
 
 _RETRY_SECONDS = 0.05
 

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka import KafkaConsumer, errors
 
-from consumers.log.base import Bounds, Partition, Record
-from consumers.log.kafka.batches import bound_batches
-from consumers.log.kafka.connection import REQUEST_SECONDS, Connection, Server
-from consumers.log.kafka.offsets import Offsets
-from consumers.log.kafka.records import (
+from lethe.consumers.log.base import Bounds, Partition, Record
+from lethe.consumers.log.kafka.batches import bound_batches
+from lethe.consumers.log.kafka.connection import REQUEST_SECONDS, Connection, Server
+from lethe.consumers.log.kafka.offsets import Offsets
+from lethe.consumers.log.kafka.records import (
     CLOSE_SECONDS,
     SLICE_SECONDS,
     reading_settings,
     to_record,
     topic_partition,
 )
-from consumers.log.partitioner import partition_index
-from consumers.log.reset import PartitionReset
-from engine.errors import LogUnavailable
+from lethe.consumers.log.partitioner import partition_index
+from lethe.consumers.log.reset import PartitionReset
+from lethe.engine.errors import LogUnavailable
 
 
 class KafkaReader:

@@ -6,9 +6,9 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from consumers.log.base import Partition, Record
-from consumers.log.kafka.connection import METADATA_SECONDS, Server
-from consumers.log.kafka.repairs import read_odd_header_names
+from lethe.consumers.log.base import Partition, Record
+from lethe.consumers.log.kafka.connection import METADATA_SECONDS, Server
+from lethe.consumers.log.kafka.repairs import read_odd_header_names
 
 # A broker answers an empty fetch after this; it bounds what a change of position waits for.
 FETCH_WAIT_MS = 20

@@ -12,8 +12,8 @@ from typing import Any
 
 from kafka import errors
 
-from consumers.log.kafka.advice import SigningOn
-from engine.store.tls import advice
+from lethe.consumers.log.kafka.advice import SigningOn
+from lethe.engine.store.tls import advice
 
 _NO_FRAME = "Invalid frame length"  # the answer is no Kafka: that of a TLS port to plain words
 _SIGNING_ON = (

@@ -30,10 +30,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from consumers.log.base import Headers, Partition, Record
-from engine.errors import CorruptState, InvalidData, LogUnavailable
-from engine.store.connection import is_wrong_type, refusal
-from engine.store.reading import integer, words
+from lethe.consumers.log.base import Headers, Partition, Record
+from lethe.engine.errors import CorruptState, InvalidData, LogUnavailable
+from lethe.engine.store.connection import is_wrong_type, refusal
+from lethe.engine.store.reading import integer, words
 
 # A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
 REPLY_TIMEOUT = 10.0

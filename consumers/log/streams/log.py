@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import redis
 
-from consumers.log.base import Partition, TopicSpec
-from consumers.log.reset import PartitionReset
-from consumers.log.streams.format import (
+from lethe.consumers.log.base import Partition, TopicSpec
+from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.streams.format import (
     MAX_PARTITIONS,
     latest_key,
     own_client,
@@ -31,10 +31,10 @@ from consumers.log.streams.format import (
     stream_key,
     topic_key,
 )
-from consumers.log.streams.producer import StreamsProducer
-from consumers.log.streams.read import LEASE_SECONDS, StreamsConsumer, StreamsReader
-from engine.errors import InvalidData
-from engine.store.connection import Barrier
+from lethe.consumers.log.streams.producer import StreamsProducer
+from lethe.consumers.log.streams.read import LEASE_SECONDS, StreamsConsumer, StreamsReader
+from lethe.engine.errors import InvalidData
+from lethe.engine.store.connection import Barrier
 
 
 class StreamsLog:

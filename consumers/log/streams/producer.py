@@ -12,9 +12,9 @@ from typing import Any
 
 import redis
 
-from consumers.log.base import Appended, Message, Producer
-from consumers.log.partitioner import index_for
-from consumers.log.streams.format import (
+from lethe.consumers.log.base import Appended, Message, Producer
+from lethe.consumers.log.partitioner import index_for
+from lethe.consumers.log.streams.format import (
     MAX_BYTES_PER_CALL,
     MAX_HEADER_BYTES,
     MAX_MESSAGES_PER_CALL,
@@ -27,8 +27,8 @@ from consumers.log.streams.format import (
     stream_key,
     topic_key,
 )
-from engine.errors import InvalidData, LogUnavailable
-from engine.store.connection import Barrier
+from lethe.engine.errors import InvalidData, LogUnavailable
+from lethe.engine.store.connection import Barrier
 
 EXPIRY_SECONDS = 60.0
 """A producer looks this often for records that are older than their topic keeps them."""

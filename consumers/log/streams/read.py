@@ -9,11 +9,11 @@ from typing import Any
 
 import redis
 
-from consumers.log.base import Bounds, Partition, Position, Record
-from consumers.log.membership import Membership
-from consumers.log.partitioner import partition_index
-from consumers.log.reset import PartitionReset
-from consumers.log.streams.format import (
+from lethe.consumers.log.base import Bounds, Partition, Position, Record
+from lethe.consumers.log.membership import Membership
+from lethe.consumers.log.partitioner import partition_index
+from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.streams.format import (
     MAX_BLOCK,
     MAX_RECORDS_PER_READ,
     after,
@@ -26,8 +26,8 @@ from consumers.log.streams.format import (
     stream_key,
     topic_key,
 )
-from engine.errors import LogUnavailable
-from engine.store.reading import integer, words
+from lethe.engine.errors import LogUnavailable
+from lethe.engine.store.reading import integer, words
 
 # A dead worker's partitions stand still for this long. Shorter would take them from a worker
 # that is merely slow: its longest step between two polls is a few hundred milliseconds.

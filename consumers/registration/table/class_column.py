@@ -6,17 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from consumers.registration.table.file import TableFile
-from consumers.registration.table.values import (
+from lethe.consumers.registration.table.file import TableFile
+from lethe.consumers.registration.table.values import (
     is_number,
     names_in,
     not_a_number,
     numbers,
     numeric_type,
 )
-from engine.errors import InvalidData
-from engine.fit.classes import encoded
-from engine.fit.objective import Array
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.classes import encoded
+from lethe.engine.fit.objective import Array
 
 
 def class_column(file: TableFile, name: str) -> tuple[tuple[str, ...], Array]:

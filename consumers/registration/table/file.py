@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from engine.errors import InvalidData
+from lethe.engine.errors import InvalidData
 
 MAX_CSV_BYTES = 8 << 30
 """Larger files belong into Parquet, which is read by column."""

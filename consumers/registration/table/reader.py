@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from consumers.registration.register import TrainingData
-from consumers.registration.table.class_column import class_column
-from consumers.registration.table.file import TableFile, open_file
-from consumers.registration.table.values import is_numeric, names_in, numbers
-from engine.errors import InvalidData
-from engine.fit.objective import Kind
+from lethe.consumers.registration.register import TrainingData
+from lethe.consumers.registration.table.class_column import class_column
+from lethe.consumers.registration.table.file import TableFile, open_file
+from lethe.consumers.registration.table.values import is_numeric, names_in, numbers
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
 
 MAX_FEATURES = 8_000
 """The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from consumers.registration.table.file import TableFile
-from engine.errors import InvalidData
-from engine.fit.objective import Array
+from lethe.consumers.registration.table.file import TableFile
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
 
 MAX_ID_LENGTH = 128
 """Of row and subject ids (contract 2.2), and of class names."""

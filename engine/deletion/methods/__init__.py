@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from engine.deletion.methods.exact import Exact
-from engine.deletion.methods.influence import Influence
-from engine.deletion.methods.method import DeletionMethod, Published, Step
-from engine.deletion.methods.pru import ProjectiveResidualUpdate
-from engine.errors import InvalidData
+from lethe.engine.deletion.methods.exact import Exact
+from lethe.engine.deletion.methods.influence import Influence
+from lethe.engine.deletion.methods.method import DeletionMethod, Published, Step
+from lethe.engine.deletion.methods.pru import ProjectiveResidualUpdate
+from lethe.engine.errors import InvalidData
 
 METHODS: Mapping[str, DeletionMethod] = MappingProxyType(
     {method.name: method for method in (ProjectiveResidualUpdate(), Exact(), Influence())}

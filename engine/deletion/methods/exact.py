@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.deletion.methods.method import Published, Step
-from engine.fit.objective import Array
+from lethe.engine.deletion.methods.method import Published, Step
+from lethe.engine.fit.objective import Array
 
 
 class Exact:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.deletion.methods.method import Published, Step
-from engine.fit import blocks
-from engine.fit.objective import Array
+from lethe.engine.deletion.methods.method import Published, Step
+from lethe.engine.fit import blocks
+from lethe.engine.fit.objective import Array
 
 
 class Influence:

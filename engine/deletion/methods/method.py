@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from engine.fit.objective import Array
+from lethe.engine.fit.objective import Array
 
 
 class Step(NamedTuple):

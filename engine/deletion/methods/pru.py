@@ -12,9 +12,9 @@ one-shot PRU of their union, whatever the batches were, and its distance to thet
 
 from __future__ import annotations
 
-from engine.deletion.methods.method import Published, Step
-from engine.deletion.span import extend_basis, project
-from engine.fit.objective import Array
+from lethe.engine.deletion.methods.method import Published, Step
+from lethe.engine.deletion.span import extend_basis, project
+from lethe.engine.fit.objective import Array
 
 
 class ProjectiveResidualUpdate:

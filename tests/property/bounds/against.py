@@ -23,8 +23,8 @@ _APPROXIMATE = ("pru", "influence")
 _CHILD = """
 import sys
 directory, own, seeds = sys.argv[1:]
-sys.path.insert(0, directory)
-import engine
+sys.path.insert(0, directory + "/src")
+import lethe.engine
 sys.path[0] = own
 from tests.property.bounds.against import print_records
 print_records(directory, int(seeds))
@@ -33,9 +33,9 @@ print_records(directory, int(seeds))
 
 def print_records(directory: str, seeds: int) -> None:
     """Print the mild records of the engine that is imported, as JSON: called in the child."""
-    import engine
+    import lethe
 
-    where = Path(engine.__file__).resolve().parent.parent
+    where = Path(lethe.__file__).resolve().parents[2]
     if where != Path(directory).resolve():
         raise SystemExit("the engine was not imported from the directory that was named")
     json.dump(mild_records(seeds), sys.stdout)

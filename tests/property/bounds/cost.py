@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from engine import LinearModel, LogisticModel
+from lethe.engine import LinearModel, LogisticModel
 from tests.property.bounds.figures import Figures
 
 INTERCEPT = 1.2
@@ -30,18 +30,18 @@ _ROUNDS = 5
 _CHILD = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path.insert(0, sys.argv[1] + "/src")
 import numpy as np
 from threadpoolctl import threadpool_limits
-import engine
-assert Path(engine.__file__).resolve().parent.parent == Path(sys.argv[1]).resolve()
+import lethe
+assert Path(lethe.__file__).resolve().parents[2] == Path(sys.argv[1]).resolve()
 rng = np.random.default_rng(0)
 X = rng.standard_normal((10_000, 1_000))
 y = X @ rng.standard_normal(1_000) + rng.standard_normal(10_000)
 with threadpool_limits(1):
     for _ in range(3):
         begin = time.process_time()
-        engine.LinearModel(fit_intercept=False).fit(X, y)
+        lethe.LinearModel(fit_intercept=False).fit(X, y)
         print(time.process_time() - begin)
 """
 

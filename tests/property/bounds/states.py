@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from engine import LinearModel, LogisticModel
-from engine.errors import LetheError
+from lethe.engine import LinearModel, LogisticModel
+from lethe.engine.errors import LetheError
 from tests.property.bounds.case import Array, Case, Draw, drawn
 from tests.property.bounds.oracle import Answer, Problem, Wide, distance, length, solve, widened
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.audit.checks import history_findings
-from consumers.audit.finding import Result
-from consumers.audit.history import History
-from consumers.contract import cloudevents, topics, version_chain
-from consumers.contract.events import (
+from lethe.consumers.audit.checks import history_findings
+from lethe.consumers.audit.finding import Result
+from lethe.consumers.audit.history import History
+from lethe.consumers.contract import cloudevents, topics, version_chain
+from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
     MODEL_VERSION,
@@ -24,11 +24,11 @@ from consumers.contract.events import (
     SourceRange,
     Version,
 )
-from consumers.contract.signatures import Signer, TrustedKeys
-from consumers.log.base import Headers, Partition, Record
-from engine.merkle import Frontier, leaf_hash
-from engine.refresh.policy import Size
-from engine.store.receipt_log import LogHead
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.log.base import Headers, Partition, Record
+from lethe.engine.merkle import Frontier, leaf_hash
+from lethe.engine.refresh.policy import Size
+from lethe.engine.store.receipt_log import LogHead
 from tests.published import Release, release
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))

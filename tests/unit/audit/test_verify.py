@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consumers.audit.verify import refit
-from engine.errors import NotConverged
-from engine.fit.fit import fit
-from engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.consumers.audit.verify import refit
+from lethe.engine.errors import NotConverged
+from lethe.engine.fit.fit import fit
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from tests.oracles import retrain, retrain_linear_wide, retrain_logistic
 
 

@@ -11,11 +11,11 @@ import click
 import pytest
 import structlog
 
-from consumers.cli import main
-from consumers.cli.options import Duration, Limit, WaitSeconds
-from consumers.cli.output import duration, error_number, plain_table
-from consumers.cli.status import error_line
-from consumers.demo import command as demo_command
+from lethe.consumers.cli import main
+from lethe.consumers.cli.options import Duration, Limit, WaitSeconds
+from lethe.consumers.cli.output import duration, error_number, plain_table
+from lethe.consumers.cli.status import error_line
+from lethe.consumers.demo import command as demo_command
 
 REGISTER = ("register", "m", "--id", "id", "--target", "y", "--kind", "linear")
 

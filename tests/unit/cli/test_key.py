@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers.cli import main
-from consumers.contract.signatures import parse_trusted, read_signer
+from lethe.consumers.cli import main
+from lethe.consumers.contract.signatures import parse_trusted, read_signer
 
 
 def test_a_key_is_made_and_its_public_half_is_a_line_for_trusted_keys(

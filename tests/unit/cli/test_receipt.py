@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consumers.cli.delete import NoReceipt, _wait
-from consumers.cli.output import Output
-from consumers.contract import topics
-from consumers.contract.events import DeletionRequest, Receipt, ReceiptStatus, Source
-from consumers.log.base import Message, Reader
-from consumers.log.memory import MemoryLog
+from lethe.consumers.cli.delete import NoReceipt, _wait
+from lethe.consumers.cli.output import Output
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DeletionRequest, Receipt, ReceiptStatus, Source
+from lethe.consumers.log.base import Message, Reader
+from lethe.consumers.log.memory import MemoryLog
 
 REQUEST = DeletionRequest(request_id="r1", model_id="m", row_ids=("u1",))
 

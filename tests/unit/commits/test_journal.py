@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.commits.commit import Commit, CommitKind
-from consumers.commits.journal import (
+from lethe.consumers.commits.commit import Commit, CommitKind
+from lethe.consumers.commits.journal import (
     CommitTooLarge,
     Followed,
     Journal,
@@ -17,14 +17,14 @@ from consumers.commits.journal import (
     check_tail,
     judge,
 )
-from consumers.commits.record import OpenPart, decode_frame, encode
-from consumers.contract import topics
-from consumers.contract.sealing import SealKeys
-from consumers.log.base import Appended, Message
-from consumers.log.memory import MemoryLog
-from engine.errors import LogReset
-from engine.store.partition import commit_partition
-from engine.store.state import Head
+from lethe.consumers.commits.record import OpenPart, decode_frame, encode
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Appended, Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.engine.errors import LogReset
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import Head
 from tests.families import make
 from tests.states import start
 from tests.support.stores import neighbour_of

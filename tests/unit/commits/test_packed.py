@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from consumers.commits.commit import Answer
-from consumers.commits.packed import body_of, pack, unpack
-from consumers.contract import topics
-from consumers.contract.events import Receipt, Source
-from engine.errors import CorruptState
-from engine.store.head import CertificateRecord, ErrorRecord
+from lethe.consumers.commits.commit import Answer
+from lethe.consumers.commits.packed import body_of, pack, unpack
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt, Source
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.head import CertificateRecord, ErrorRecord
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 10**9)

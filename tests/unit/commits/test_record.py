@@ -9,20 +9,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings, strategies as st
 
-from consumers.commits.commit import Answer, Commit, CommitKind, Staged
-from consumers.commits.record import (
+from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
+from lethe.consumers.commits.record import (
     Untrusted,
     decode_frame,
     encode,
     open_commit,
     peek_deleted,
 )
-from consumers.contract import topics
-from consumers.contract.events import Receipt, Source
-from consumers.contract.sealing import KeyUnknown, SealKeys
-from consumers.contract.signatures import Signer, TrustedKeys
-from engine.errors import FormatTooNew, LetheError
-from engine.store.state import Deferred
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.engine.errors import FormatTooNew, LetheError
+from lethe.engine.store.state import Deferred
 from tests.families import make
 from tests.states import start
 from tests.unit.deletions.test_decide import state_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from consumers.commits.state_cache import StateCache, size_of
-from engine.deletion.growing import GrowingRows
-from engine.store.keys import ModelKeys
-from engine.store.state import ModelState
+from lethe.consumers.commits.state_cache import StateCache, size_of
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.state import ModelState
 from tests.families import make
 from tests.states import start
 from tests.unit.deletions.test_decide import state_of

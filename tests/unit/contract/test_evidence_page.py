@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from consumers.contract.commitment import commitment_of, salt_of
-from consumers.contract.events import DELETION_RECEIPT
-from consumers.contract.signatures import HEADER, Signer, TrustedKeys, pae, parse_trusted
-from engine.merkle import (
+from lethe.consumers.contract.commitment import commitment_of, salt_of
+from lethe.consumers.contract.events import DELETION_RECEIPT
+from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys, pae, parse_trusted
+from lethe.engine.merkle import (
     consistency_proof,
     inclusion_proof,
     leaf_hash,

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import redis
 
-from consumers.contract.sealing import (
+from lethe.consumers.contract.sealing import (
     KeyUnknown,
     SealKeys,
     name_of,
     read_seal_keys,
     stored_seal_keys,
 )
-from engine.errors import CorruptState, InvalidData
-from engine.store import keys
-from engine.store.connection import NoBarrier
-from engine.store.store import ModelStore
+from lethe.engine.errors import CorruptState, InvalidData
+from lethe.engine.store import keys
+from lethe.engine.store.connection import NoBarrier
+from lethe.engine.store.store import ModelStore
 
 OLD, NEW = bytes(32), bytes(range(32))
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.contract.signatures import (
+from lethe.consumers.contract.signatures import (
     HEADER,
     MAX_KEY_FILE,
     Signer,
@@ -22,7 +22,7 @@ from consumers.contract.signatures import (
     read_signer,
     read_trusted,
 )
-from engine.errors import InvalidData, Unauthenticated
+from lethe.engine.errors import InvalidData, Unauthenticated
 
 TYPE = "lethe.model.version.v1"
 VALUE = b'{"model_id": "churn"}'

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.contract import topics, version_chain
-from consumers.contract.events import Parameters, Version
-from consumers.log.base import Message
-from consumers.log.memory import MemoryLog
-from consumers.subscriber.history import HistoryReader, history
-from engine.errors import BrokenChain
+from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.subscriber.history import HistoryReader, history
+from lethe.engine.errors import BrokenChain
 from tests.published import Release, altered, publish, release, releases, version_message
 
 DOC = Path(__file__).parents[3] / "docs" / "chain.md"
@@ -265,7 +265,7 @@ def test_a_history_that_goes_back_and_on_another_way_is_refused() -> None:
 def test_repeats_from_long_ago_are_compared_with_the_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumers.subscriber.history._RECENT", 2)
+    monkeypatch.setattr("lethe.consumers.subscriber.history._RECENT", 2)
     made = releases(6)
     messages = [version_message(one.version) for one in made]
     assert read(filled(*messages, messages[1])) == [0, 1, 2, 3, 4, 5]
@@ -312,7 +312,7 @@ def test_a_version_that_is_in_no_partition_is_missed() -> None:
 def test_partitions_that_are_added_while_it_is_followed_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumers.subscriber.history._SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr("lethe.consumers.subscriber.history._SWEEP_SECONDS", 0.0)
     messages = [version_message(one.version) for one in releases(2)]
     log = filled(messages[0])
     reader = HistoryReader(log.reader(), "churn")

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers.contract.events import DELETION_REQUESTED, MODEL_VERSION, REFRESH_COMPLETED
-from consumers.contract.signatures import Signer
-from consumers.deletions.authenticate import RequestKeys, parse_request_keys, read_request_keys
-from consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
-from consumers.log.base import Headers, Partition, Record
-from engine.errors import InvalidData
+from lethe.consumers.contract.events import DELETION_REQUESTED, MODEL_VERSION, REFRESH_COMPLETED
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.deletions.authenticate import (
+    RequestKeys,
+    parse_request_keys,
+    read_request_keys,
+)
+from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
+from lethe.consumers.log.base import Headers, Partition, Record
+from lethe.engine.errors import InvalidData
 
 HERE = Partition("lethe.deletions", "id", 0)
 OURS = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))

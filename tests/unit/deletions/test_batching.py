@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from consumers.deletions import batching
-from consumers.deletions.batching import Batching, HeldRequests, Rest, waits_since
-from consumers.deletions.grouping import Group, group_records
-from consumers.log.base import Headers, Partition, Record
+from lethe.consumers.deletions import batching
+from lethe.consumers.deletions.batching import Batching, HeldRequests, Rest, waits_since
+from lethe.consumers.deletions.grouping import Group, group_records
+from lethe.consumers.log.base import Headers, Partition, Record
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HERE, THERE = Partition("lethe.deletions", "id", 0), Partition("lethe.deletions", "id", 1)

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from consumers.commits.apply import change_of
-from consumers.commits.commit import Sealed
-from consumers.commits.packed import pack
-from consumers.commits.publish import messages_of
-from consumers.contract import topics
-from consumers.contract.events import Receipt
-from consumers.deletions.decide import (
+from lethe.consumers.commits.apply import change_of
+from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.packed import pack
+from lethe.consumers.commits.publish import messages_of
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.deletions.decide import (
     Accepted,
     Again,
     Conflicting,
@@ -29,16 +29,16 @@ from consumers.deletions.decide import (
     deferred_record,
     rows_named,
 )
-from consumers.deletions.transition import deletion_transition, origin_of, unknown_model
-from consumers.deletions.validate import Refused, Valid, validate
-from consumers.log.base import Partition, Record
-from engine.error.estimate import Sentinels
-from engine.store.apply import Place
-from engine.store.codec import pack_row
-from engine.store.head import ErrorRecord, LimitsRecord, Meta
-from engine.store.keys import ModelKeys
-from engine.store.state import Head, ModelState
-from engine.store.store import Lookup
+from lethe.consumers.deletions.transition import deletion_transition, origin_of, unknown_model
+from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.log.base import Partition, Record
+from lethe.engine.error.estimate import Sentinels
+from lethe.engine.store.apply import Place
+from lethe.engine.store.codec import pack_row
+from lethe.engine.store.head import ErrorRecord, LimitsRecord, Meta
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.state import Head, ModelState
+from lethe.engine.store.store import Lookup
 from tests.families import Data, make
 from tests.states import Started, start
 from tests.support.platform import config_of, row_ids

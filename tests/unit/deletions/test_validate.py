@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from consumers.contract.events import MAX_REQUEST_BYTES
-from consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
-from consumers.log.base import Headers, Partition, Record
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES
+from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
+from lethe.consumers.log.base import Headers, Partition, Record
 
 HERE = Partition("lethe.deletions", "id", 0)
 REFRESHED = (("ce_type", b"lethe.refresh.completed.v1"),)

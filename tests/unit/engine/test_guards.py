@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from engine import LinearModel, LogisticModel
-from engine.errors import IllConditioned
+from lethe.engine import LinearModel, LogisticModel
+from lethe.engine.errors import IllConditioned
 from tests.battery import Model, RawStream
 from tests.families import make
 from tests.oracles import relative, retrain

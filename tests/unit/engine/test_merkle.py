@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from engine.merkle import (
+from lethe.engine.merkle import (
     Frontier,
     consistency_proof,
     inclusion_proof,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from engine import (
+from lethe.engine import (
     DeletionResult,
     ErrorKind,
     Limits,
@@ -16,9 +16,9 @@ from engine import (
     PublishedError,
     Size,
 )
-from engine.errors import IllConditioned, InvalidData, UnknownRows
-from engine.fit.objective import Array
-from engine.refresh import policy
+from lethe.engine.errors import IllConditioned, InvalidData, UnknownRows
+from lethe.engine.fit.objective import Array
+from lethe.engine.refresh import policy
 from tests.families import Data, families, make
 from tests.oracles import distance, retrain_wide
 
@@ -336,7 +336,7 @@ def test_a_refresh_that_fails_leaves_everything_as_it_was(monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise IllConditioned("no")
 
-    monkeypatch.setattr("engine.fitted.rebuild", refuse)
+    monkeypatch.setattr("lethe.engine.fitted.rebuild", refuse)
     before = model.theta
     with pytest.raises(IllConditioned):
         model.refresh(Size.REBUILD, without=["u1"])
@@ -451,7 +451,7 @@ def test_a_compact_that_cannot_be_had_is_a_rebuild(monkeypatch: pytest.MonkeyPat
     data = make("benign", "linear")
     model = _model(data)
     model.delete(["u1"])
-    monkeypatch.setattr("engine.refresh.kinds.dual_error_of_blocks", lambda *_: 1e9)
+    monkeypatch.setattr("lethe.engine.refresh.kinds.dual_error_of_blocks", lambda *_: 1e9)
     choice = model.refresh("compact")
     assert choice.size is Size.REBUILD
     assert "a compact cannot be had" in choice.reason

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import LinearModel, LogisticModel
-from engine.errors import InvalidData, LetheError
+from lethe.engine import LinearModel, LogisticModel
+from lethe.engine.errors import InvalidData, LetheError
 
 BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "text": ([["a"]], [1.0], {}, "X is not an array of numbers"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import LinearModel
-from engine.fit.objective import Array
+from lethe.engine import LinearModel
+from lethe.engine.fit.objective import Array
 
 N, D = 2000, 8
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.deletion.stream import Generation
-from engine.errors import InvalidData, UnknownRows
-from engine.fit.classes import one_sided
-from engine.fit.objective import Kind, Objective, Rows
-from engine.rows import Membership, checked_rows, numbers
+from lethe.engine.deletion.stream import Generation
+from lethe.engine.errors import InvalidData, UnknownRows
+from lethe.engine.fit.classes import one_sided
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.rows import Membership, checked_rows, numbers
 
 
 def _members() -> Membership:

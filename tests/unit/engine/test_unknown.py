@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from engine import ErrorKind, LogisticModel, PublishedError, Size
-from engine.error.estimate import over_budget
-from engine.fit.objective import Array
+from lethe.engine import ErrorKind, LogisticModel, PublishedError, Size
+from lethe.engine.error.estimate import over_budget
+from lethe.engine.fit.objective import Array
 from tests.oracles import distance, retrain_logistic_wide
 
 

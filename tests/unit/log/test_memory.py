@@ -8,12 +8,12 @@ from threading import Thread
 
 import pytest
 
-from consumers.log.base import Message, Partition, TopicSpec
-from consumers.log.membership import Membership
-from consumers.log.memory import MemoryLog
-from consumers.log.moment import Moment
-from consumers.log.partitioner import murmur2, partition_index
-from engine.errors import LogUnavailable
+from lethe.consumers.log.base import Message, Partition, TopicSpec
+from lethe.consumers.log.membership import Membership
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.moment import Moment
+from lethe.consumers.log.partitioner import murmur2, partition_index
+from lethe.engine.errors import LogUnavailable
 
 
 def test_the_partitioner_is_kafkas() -> None:

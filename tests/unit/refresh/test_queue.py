@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from consumers.refresh.queue import RefreshLimit
+from lethe.consumers.refresh.queue import RefreshLimit
 
 LIMIT = RefreshLimit(60.0, 3)
 

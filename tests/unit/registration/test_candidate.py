@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consumers.registration.candidate import TrainingData, _precompute
-from consumers.registration.error_budget import check_fit
-from engine.errors import InvalidData
-from engine.fit.objective import Kind
-from engine.store.head import ModelConfig
+from lethe.consumers.registration.candidate import TrainingData, _precompute
+from lethe.consumers.registration.error_budget import check_fit
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.head import ModelConfig
 from tests.states import started
 
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consumers.registration.table import file as table_file, reader as table
-from consumers.registration.table.reader import Columns, TableRead, read_table
-from engine.errors import InvalidData
-from engine.fit.objective import Kind
+from lethe.consumers.registration.table import file as table_file, reader as table
+from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
 
 COLUMNS = Columns(id="id", targets=("y",))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import lstsq
+from sklearn.linear_model import LogisticRegression
+
 from reproduction import logistic, logistic_retraining as oracle
 from reproduction.data import Array, Data
 from reproduction.linear import EXACT, NEWTON, PRU, PRU_PUBLISHED
-from scipy.linalg import lstsq
-from sklearn.linear_model import LogisticRegression
 
 N, D, K = 300, 40, 6
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from reproduction import data
 from reproduction.retraining import retrain
-
 from tests.oracles import retrain_linear
 
 

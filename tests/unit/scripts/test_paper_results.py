@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from reproduction.experiment import Cell
 from reproduction.records import CellRun, Record, Results
 from reproduction.trials import Sample, run_trials, summarise

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from reproduction import data, ours, published
 
 Array = NDArray[np.float64]

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import audit_dependencies
 import pytest
-import sbom
 from packaging.version import Version
+
+import audit_dependencies
+import sbom
 from supply_chain.advisories import is_affected
 from supply_chain.locked import ROOT, read_lock
 

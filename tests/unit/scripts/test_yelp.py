@@ -7,16 +7,16 @@ import random
 from pathlib import Path
 
 import numpy as np
-import paper
 import pytest
+
+import paper
+from lethe.engine.errors import InvalidData
 from reproduction import yelp
 from reproduction.linear import EXACT, INFLUENCE
 from reproduction.records import Record
 from reproduction.tables import select
 from reproduction.yelp_page import FIT, FIT_OF_USER, L2, L2_OF_USER
 from reproduction.yelp_reviews import LINE_LIMIT, Recipe, bag_of_words, load, read_reviews, words_of
-
-from engine.errors import InvalidData
 
 WORDS = [f"{a}{b}{c}" for a in "bdfg" for b in "aeio" for c in "lmnr"]  # 64, all letters
 RECIPE = yelp.SMALL

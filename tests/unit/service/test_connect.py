@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_info
 
-from consumers.contract.sealing import KeyUnknown, new_seal_file, rotate_seal_file
-from consumers.service.connect import open_runtime
-from consumers.service.settings import Settings
-from engine.errors import FormatTooOld, InvalidData
-from engine.store.connection import connect
-from engine.store.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys
-from engine.store.store import ModelStore
+from lethe.consumers.contract.sealing import KeyUnknown, new_seal_file, rotate_seal_file
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import FormatTooOld, InvalidData
+from lethe.engine.store.connection import connect
+from lethe.engine.store.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys
+from lethe.engine.store.store import ModelStore
 
 
 @pytest.mark.redis

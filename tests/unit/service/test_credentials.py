@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from make_certificates import make
 
-from consumers.service.credentials import kafka_access, store_access
-from consumers.service.settings import load_settings
-from engine.errors import InvalidData, StoreUnavailable
-from engine.store.connection import connect, without_command
-from engine.store.row_keys import RowKeys
-from engine.store.tls import read_secret
+from lethe.consumers.service.credentials import kafka_access, store_access
+from lethe.consumers.service.settings import load_settings
+from lethe.engine.errors import InvalidData, StoreUnavailable
+from lethe.engine.store.connection import connect, without_command
+from lethe.engine.store.row_keys import RowKeys
+from lethe.engine.store.tls import read_secret
+from make_certificates import make
 
 SASL = {
     "kafka_security_protocol": "SASL_SSL",

@@ -16,15 +16,15 @@ from urllib.parse import unquote
 import pytest
 import redis
 
-from consumers.service.embedded_valkey import MAX_SOCKET_PATH, EmbeddedValkey
-from engine.errors import StoreUnavailable
+from lethe.consumers.service.embedded_valkey import MAX_SOCKET_PATH, EmbeddedValkey
+from lethe.engine.errors import StoreUnavailable
 
 pytestmark = pytest.mark.redis
 
 # Enters, says where the server is, and leaves when its standard input ends.
 CLIENT = """
 import sys
-from consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 with EmbeddedValkey(sys.argv[1]) as server:
     print(server.url, flush=True)
     sys.stdin.read()

@@ -7,10 +7,10 @@ from http.client import HTTPConnection
 
 import pytest
 
-from consumers.service.health import Health
-from consumers.service.http import serve
-from consumers.service.metrics import Metrics
-from engine.errors import InvalidData
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.http import serve
+from lethe.consumers.service.metrics import Metrics
+from lethe.engine.errors import InvalidData
 
 
 class Answering:

@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from make_certificates import make
 
-from consumers.service.credentials import librdkafka_access
-from consumers.service.kafka_client import kafka_log
-from consumers.service.settings import load_settings
-from engine.errors import InvalidData
+from lethe.consumers.service.credentials import librdkafka_access
+from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.settings import load_settings
+from lethe.engine.errors import InvalidData
+from make_certificates import make
 from tests.conftest import need_confluent
 from tests.servers import ROOT
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("consumers.log.confluent")]:
+    for name in [name for name in sys.modules if name.startswith("lethe.consumers.log.confluent")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     settings = load_settings({"kafka_client": "confluent", "kafka_bootstrap_servers": "h:1"})

@@ -6,11 +6,11 @@ from typing import NoReturn
 
 import pytest
 
-from consumers.contract import topics
-from consumers.log.memory import MemoryLog
-from consumers.log.reset import PartitionReset
-from consumers.service.health import Health
-from consumers.service.keepalive import Attendance
+from lethe.consumers.contract import topics
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.keepalive import Attendance
 
 
 def test_what_the_consumer_finds_out_is_no_fault_of_what_is_read(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from consumers.service.settings import load_settings, unknown_variables
-from engine.errors import InvalidData
-from engine.store.connection import without_secrets
+from lethe.consumers.service.settings import load_settings, unknown_variables
+from lethe.engine.errors import InvalidData
+from lethe.engine.store.connection import without_secrets
 
 
 def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from consumers import ModelSubscriber
-from consumers.contract import topics
-from consumers.contract.events import MODEL_VERSION
-from consumers.contract.signatures import HEADER, Signer, TrustedKeys, new_key_file
-from consumers.contract.signed_log import SignedLog
-from consumers.log.base import Log, Message
-from consumers.log.memory import MemoryLog
-from consumers.service.settings import Settings
-from consumers.service.signing_keys import (
+from lethe.consumers import ModelSubscriber
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import MODEL_VERSION
+from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys, new_key_file
+from lethe.consumers.contract.signed_log import SignedLog
+from lethe.consumers.log.base import Log, Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.signing_keys import (
     OWN_KEY,
     existing_signer,
     key_path,
     signer_for_publishing,
     trusted_keys,
 )
-from consumers.subscriber.history import history
-from engine.errors import BrokenChain, InvalidData
+from lethe.consumers.subscriber.history import history
+from lethe.engine.errors import BrokenChain, InvalidData
 from tests.published import (
     Release,
     altered,

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 import redis
 
-from consumers import ModelSubscriber
-from consumers.contract import topics
-from consumers.log.base import Message
-from consumers.log.memory import MemoryLog
-from consumers.log.streams.log import StreamsLog
-from consumers.service.embedded_valkey import EmbeddedValkey
-from consumers.subscriber.model_version import ModelVersion
-from engine.errors import (
+from lethe.consumers import ModelSubscriber
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.subscriber.model_version import ModelVersion
+from lethe.engine.errors import (
     BrokenChain,
     InvalidData,
     LogUnavailable,
@@ -103,7 +103,7 @@ def test_a_model_that_comes_later_is_waited_for() -> None:
 
 def test_a_new_version_is_seen_at_once(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when all partitions are looked at again, which here never happens."""
-    monkeypatch.setattr("consumers.subscriber.history._SWEEP_SECONDS", math.inf)
+    monkeypatch.setattr("lethe.consumers.subscriber.history._SWEEP_SECONDS", math.inf)
     made = releases(4)
     publish_all(log, made[:1])
     with closing(_follow(log)) as versions:
@@ -420,7 +420,7 @@ def test_a_store_that_is_behind_is_waited_for_and_then_refused(
     threading.Timer(0.4, put, [redis_client, made[0]]).start()
     with closing(ModelSubscriber(log, redis_client).follow("churn", timeout=60.0)) as versions:
         assert next(versions).version == 0
-        monkeypatch.setattr("consumers.subscriber.subscriber.STORE_SECONDS", 0.6)
+        monkeypatch.setattr("lethe.consumers.subscriber.subscriber.STORE_SECONDS", 0.6)
         publish(log, parameters_message(by_uri(made[1])), version_message(made[1].version))
         with pytest.raises(StoreUnavailable, match="which holds version 0"):
             next(versions)
@@ -511,8 +511,8 @@ def test_a_kafka_that_is_not_there_is_named(no_environment: pytest.MonkeyPatch) 
 
 def test_importing_the_package_is_cheap() -> None:
     code = (
-        "import sys, consumers; assert not {'kafka', 'redis', 'numpy'} & set(sys.modules); "
-        "assert hasattr(consumers, 'ModelSubscriber') and not hasattr(consumers, 'Nothing')"
+        "import sys, lethe; assert not {'kafka', 'redis', 'numpy'} & set(sys.modules); "
+        "assert hasattr(lethe, 'ModelSubscriber') and not hasattr(lethe, 'Nothing')"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from consumers.contract.events import Source
-from consumers.versions.refresh_schedule import in_turn
-from engine.store.state import Deferred
+from lethe.consumers.contract.events import Source
+from lethe.consumers.versions.refresh_schedule import in_turn
+from lethe.engine.store.state import Deferred
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

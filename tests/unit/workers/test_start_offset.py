@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from consumers.log.base import Bounds, Partition
-from consumers.workers.start_offset import start_offset
-from engine.errors import LogReset
+from lethe.consumers.log.base import Bounds, Partition
+from lethe.consumers.workers.start_offset import start_offset
+from lethe.engine.errors import LogReset
 
 PARTITION = Partition("lethe.deletions", "topic-id", 3)
 

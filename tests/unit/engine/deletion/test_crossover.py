@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.deletion.crossover import (
+from lethe.engine.deletion.crossover import (
     folding_seconds,
     polishing_seconds,
     rebuilding_seconds,

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.linalg import solve
 
-from engine.deletion.downdate import SMALLEST_PIVOT, leave_out
-from engine.deletion.stream import rounding
-from engine.errors import IllConditioned
-from engine.fit.objective import Array
+from lethe.engine.deletion.downdate import SMALLEST_PIVOT, leave_out
+from lethe.engine.deletion.stream import rounding
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.objective import Array
 from tests.families import Data
 from tests.oracles import distance, retrain_linear_wide
 from tests.states import start

@@ -6,7 +6,7 @@ from copy import copy, deepcopy
 import numpy as np
 import pytest
 
-from engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.growing import GrowingRows
 
 
 def test_appending_leaves_the_shorter_matrix_as_it_was() -> None:

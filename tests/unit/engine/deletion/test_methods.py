@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.deletion.methods import METHODS, method_named
-from engine.errors import InvalidData
+from lethe.engine.deletion.methods import METHODS, method_named
+from lethe.engine.errors import InvalidData
 
 
 def test_an_unknown_method_is_refused_with_the_names_that_exist() -> None:

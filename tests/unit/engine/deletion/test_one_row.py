@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import engine.deletion.one_row
-import engine.deletion.stream
-from engine.deletion.downdate import SMALLEST_PIVOT, by_cholesky, leave_one_out, leave_out
-from engine.deletion.generation import (
+import lethe.engine.deletion.one_row
+import lethe.engine.deletion.stream
+from lethe.engine.deletion.downdate import SMALLEST_PIVOT, by_cholesky, leave_one_out, leave_out
+from lethe.engine.deletion.generation import (
     Generation,
     LeftOut,
     Stream,
@@ -19,13 +19,13 @@ from engine.deletion.generation import (
     linearised_error_at,
     rounding,
 )
-from engine.deletion.methods import METHODS, method_named
-from engine.deletion.one_row import leave_row_out
-from engine.deletion.span import extend_basis
-from engine.deletion.stream import Deletion, delete
-from engine.errors import IllConditioned
-from engine.fit.objective import Array, Rows
-from engine.refresh.kinds import adopt_polish, complete, polish_snapshot
+from lethe.engine.deletion.methods import METHODS, method_named
+from lethe.engine.deletion.one_row import leave_row_out
+from lethe.engine.deletion.span import extend_basis
+from lethe.engine.deletion.stream import Deletion, delete
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.refresh.kinds import adopt_polish, complete, polish_snapshot
 from tests.families import families
 from tests.oracles import relative
 from tests.states import Started, started
@@ -44,11 +44,11 @@ def by_the_general_step(
     """Delete as k > 1 rows are deleted: by factors and arrays, whatever k is."""
 
     def general(generation: Generation, stream: Stream, rows: Rows, W: Array) -> LeftOut:
-        return engine.deletion.stream.leave_block_out(generation, stream, rows, W)
+        return lethe.engine.deletion.stream.leave_block_out(generation, stream, rows, W)
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine.deletion.stream, "leave_row_out", general)
-        patched.setattr(engine.deletion.stream, "leave_out", by_cholesky)
+        patched.setattr(lethe.engine.deletion.stream, "leave_row_out", general)
+        patched.setattr(lethe.engine.deletion.stream, "leave_out", by_cholesky)
         return delete(generation, stream, rows, W, method_named(method))
 
 
@@ -101,7 +101,7 @@ def test_its_residual_has_every_term_of_the_general_one(kind: str, name: str) ->
         index = state.data.deleted[gone : gone + 1]
         rows, W = state.rows.take(index), state.made.dual_rows[index]
         fast = leave_row_out(state.generation, stream, rows, W)
-        slow = engine.deletion.stream.leave_block_out(state.generation, stream, rows, W)
+        slow = lethe.engine.deletion.stream.leave_block_out(state.generation, stream, rows, W)
         measured = sum(
             float(np.linalg.norm(rows.X)) * _unmet(state.generation, stream, rows, one)
             for one in (fast, slow)
@@ -123,7 +123,7 @@ def test_an_inaccurate_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
         rows, W = state.rows.take(index), state.made.dual_rows[index]
         error = abs(linearised_error(state.generation, state.stream, rows).item())
         with monkeypatch.context() as patched:
-            patched.setattr(engine.deletion.one_row, "leave_one_out", off)
+            patched.setattr(lethe.engine.deletion.one_row, "leave_one_out", off)
             left = leave_row_out(state.generation, state.stream, rows, W)
         unmet = error * (1 - 1 / 1.01) * float(np.linalg.norm(rows.X))
         assert left.residual == pytest.approx(unmet, rel=1e-6)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.deletion.span import extend_basis, project
-from engine.fit.objective import Array
+from lethe.engine.deletion.span import extend_basis, project
+from lethe.engine.fit.objective import Array
 from tests.oracles import projection
 
 RNG = np.random.default_rng(0)

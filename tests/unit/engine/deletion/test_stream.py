@@ -5,8 +5,8 @@ import logging
 import numpy as np
 import pytest
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import (
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import (
     BLOCK,
     condition,
     current_dual_rows,
@@ -15,8 +15,8 @@ from engine.deletion.stream import (
     rounding,
     smallest_eigenvalue,
 )
-from engine.error.estimate import Sentinels, published_error
-from engine.errors import IllConditioned
+from lethe.engine.error.estimate import Sentinels, published_error
+from lethe.engine.errors import IllConditioned
 from tests.families import Data, families
 from tests.oracles import distance
 from tests.states import singles, start, started

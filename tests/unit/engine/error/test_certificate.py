@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from engine.deletion.downdate import leave_out
-from engine.error.certificate import (
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.error.certificate import (
     Certificate,
     certify_with_stale_factor,
     roundoff_allowance,
 )
-from engine.errors import IllConditioned
-from engine.fit.factor import factorise
-from engine.fit.objective import Array, Kind, Objective, Rows
-from engine.fit.precompute import certify_afresh, dual_rows
-from engine.refresh.polish import polish
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.factor import factorise
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fit.precompute import certify_afresh, dual_rows
+from lethe.engine.refresh.polish import polish
 from tests.certified import near
 from tests.oracles import Wide, distance, retrain_logistic_wide
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm as gaussian
 
-from engine.deletion.methods import method_named
-from engine.deletion.stream import Generation, Stream, begin, delete
-from engine.error import certified
-from engine.error.certified import (
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Generation, Stream, begin, delete
+from lethe.engine.error import certified
+from lethe.engine.error.certified import (
     Ledger,
     Terms,
     after_deletion,
@@ -22,12 +22,12 @@ from engine.error.certified import (
     spent,
     with_fresh_noise,
 )
-from engine.errors import IllConditioned, InvalidData
-from engine.fit.fit import fit
-from engine.fit.objective import Kind, Objective, Rows, norm
-from engine.fit.precompute import Precomputation
-from engine.refresh.blockwise import precompute_blocks
-from engine.refresh.kinds import adopt_polish, compact, polish_snapshot
+from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.fit.fit import fit
+from lethe.engine.fit.objective import Kind, Objective, Rows, norm
+from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.kinds import adopt_polish, compact, polish_snapshot
 from tests.families import Data, Index, families, make
 
 KINDS = ("linear", "logistic")

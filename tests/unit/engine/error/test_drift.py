@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import Size
-from engine.deletion.growing import GrowingRows
-from engine.error.drift import RESIDUAL, Drift, audit
-from engine.fit.objective import Rows
+from lethe.engine import Size
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.error.drift import RESIDUAL, Drift, audit
+from lethe.engine.fit.objective import Rows
 from tests.battery import Model, RawStream
 from tests.families import Array, extremes, families
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import solve
 
-from engine.deletion.stream import Stream, distance_to_exact
-from engine.error.estimate import (
+from lethe.engine.deletion.stream import Stream, distance_to_exact
+from lethe.engine.error.estimate import (
     SENTINELS,
     ErrorKind,
     Sentinels,
@@ -18,7 +18,7 @@ from engine.error.estimate import (
     remainder_estimate,
     scale,
 )
-from engine.fit.objective import Rows, norm
+from lethe.engine.fit.objective import Rows, norm
 from tests.families import CLASSES, families
 from tests.oracles import distance
 from tests.states import Started, started

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 
-from engine.error.stiffness import least_stiffness
-from engine.fit.objective import Array
+from lethe.engine.error.stiffness import least_stiffness
+from lethe.engine.fit.objective import Array
 
 
 def _sampled(seed: int, d: int = 6) -> tuple[Array, Array, Array, Array, Array]:

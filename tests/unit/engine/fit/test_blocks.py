@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.deletion.growing import GrowingRows
-from engine.deletion.methods import method_named
-from engine.deletion.stream import at_rest, delete
-from engine.error.certificate import Certificate
-from engine.errors import IllConditioned
-from engine.fit import blocks
-from engine.fit.factor import Factor, factorise
-from engine.fit.objective import Kind, Objective, Rows
-from engine.refresh.blockwise import audit_blocks, factor_of, stacked, together
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import at_rest, delete
+from lethe.engine.error.certificate import Certificate
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit import blocks
+from lethe.engine.fit.factor import Factor, factorise
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.refresh.blockwise import audit_blocks, factor_of, stacked, together
 from tests.states import started
 
 

@@ -9,9 +9,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from engine.errors import InvalidData
-from engine.fit.classes import class_counts, encoded, one_sided, probabilities
-from engine.fit.objective import Kind, Rows
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.classes import class_counts, encoded, one_sided, probabilities
+from lethe.engine.fit.objective import Kind, Rows
 
 
 @pytest.mark.parametrize(

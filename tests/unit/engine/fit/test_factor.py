@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.linalg import cho_factor, cho_solve
 
-from engine.errors import IllConditioned
-from engine.fit.factor import factorise
-from engine.fit.objective import Array
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.factor import factorise
+from lethe.engine.fit.objective import Array
 from tests.families import families, make
 
 

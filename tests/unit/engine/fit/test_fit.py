@@ -5,10 +5,10 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
-import engine.fit.fit
-from engine.errors import InvalidData, NotConverged
-from engine.fit.fit import fit
-from engine.fit.objective import Kind, Objective, Rows
+import lethe.engine.fit.fit
+from lethe.engine.errors import InvalidData, NotConverged
+from lethe.engine.fit.fit import fit
+from lethe.engine.fit.objective import Kind, Objective, Rows
 from tests.families import Data, families, make
 from tests.oracles import distance, relative, retrain
 from tests.states import as_double, started
@@ -111,7 +111,7 @@ def test_nothing_to_fit_and_numbers_that_are_not_finite_are_refused() -> None:
 
 
 def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.fit.fit, "_NEWTON_LIMIT", 2)
+    monkeypatch.setattr(lethe.engine.fit.fit, "_NEWTON_LIMIT", 2)
     with pytest.raises(NotConverged, match="raise the ridge"):
         fit(*_parts(make("near_separable", "logistic")))
 

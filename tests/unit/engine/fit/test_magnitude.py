@@ -9,14 +9,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine import ErrorKind, LinearModel, LogisticModel, Size
-from engine.deletion.span import extend_basis
-from engine.error.certificate import Certificate, HessianFloor
-from engine.errors import IllConditioned, InvalidData, LetheError, NotConverged
-from engine.fit.factor import factorise
-from engine.fit.magnitude import check_data
-from engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
-from engine.refresh.policy import Limits, choose, facts_of
+from lethe.engine import ErrorKind, LinearModel, LogisticModel, Size
+from lethe.engine.deletion.span import extend_basis
+from lethe.engine.error.certificate import Certificate, HessianFloor
+from lethe.engine.errors import IllConditioned, InvalidData, LetheError, NotConverged
+from lethe.engine.fit.factor import factorise
+from lethe.engine.fit.magnitude import check_data
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
+from lethe.engine.refresh.policy import Limits, choose, facts_of
 from tests.oracles import Wide
 from tests.states import started
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.errors import InvalidData
-from engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from tests.families import families, make
 from tests.oracles import distance
 from tests.states import started

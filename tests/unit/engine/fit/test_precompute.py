@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.errors import IllConditioned
-from engine.fit import precompute
-from engine.fit.factor import Factor, lower_triangle
-from engine.fit.precompute import check_inverse, dual_error, dual_rows, leverages
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit import precompute
+from lethe.engine.fit.factor import Factor, lower_triangle
+from lethe.engine.fit.precompute import check_inverse, dual_error, dual_rows, leverages
 from tests.families import families
 from tests.states import started
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.refresh.compact import compacted_dual_rows, downdated_factor
+from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
 from tests.families import families
 from tests.states import started
 

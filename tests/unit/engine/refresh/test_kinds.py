@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.deletion.crossover import folding_seconds, step_seconds
-from engine.deletion.methods import method_named
-from engine.deletion.stream import (
+from lethe.engine.deletion.crossover import folding_seconds, step_seconds
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import (
     Generation,
     Stream,
     current_dual_rows,
@@ -15,9 +15,9 @@ from engine.deletion.stream import (
     distance_to_exact,
     rounding,
 )
-from engine.error.estimate import remainder
-from engine.fit.objective import Array, Kind, Rows, norm
-from engine.refresh.kinds import (
+from lethe.engine.error.estimate import remainder
+from lethe.engine.fit.objective import Array, Kind, Rows, norm
+from lethe.engine.refresh.kinds import (
     Polished,
     adopt_polish,
     compact,
@@ -26,7 +26,7 @@ from engine.refresh.kinds import (
     polish_snapshot,
     rebuild,
 )
-from engine.refresh.policy import Facts, Limits, Size, choose, facts_of
+from lethe.engine.refresh.policy import Facts, Limits, Size, choose, facts_of
 from tests.families import families
 from tests.oracles import distance
 from tests.states import Started, started

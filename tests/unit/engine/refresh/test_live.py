@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.fit.objective import Kind, Objective, Rows
-from engine.fit.precompute import precompute
-from engine.refresh.live import Live, Point, blocks_of, survey
-from engine.refresh.polish import stale_inverse
-from engine.refresh.proving import audit
+from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.fit.precompute import precompute
+from lethe.engine.refresh.live import Live, Point, blocks_of, survey
+from lethe.engine.refresh.polish import stale_inverse
+from lethe.engine.refresh.proving import audit
 from tests.families import families
 from tests.states import Started, started
 

@@ -5,8 +5,8 @@ import logging
 import numpy as np
 import pytest
 
-from engine.deletion.stream import Stream
-from engine.refresh.polish import PASS_LIMIT, Polish, polish, stale_inverse
+from lethe.engine.deletion.stream import Stream
+from lethe.engine.refresh.polish import PASS_LIMIT, Polish, polish, stale_inverse
 from tests.families import families
 from tests.oracles import distance
 from tests.states import Started, started

@@ -10,11 +10,11 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from engine.errors import StoreUnavailable
-from engine.store.apply import APPLY, Applied, ArraysChange, Change, Place, Swap
-from engine.store.connection import Barrier, connect
-from engine.store.keys import ModelKeys, shard_of
-from engine.store.store import ModelStore
+from lethe.engine.errors import StoreUnavailable
+from lethe.engine.store.apply import APPLY, Applied, ArraysChange, Change, Place, Swap
+from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.keys import ModelKeys, shard_of
+from lethe.engine.store.store import ModelStore
 
 KEYS = ModelKeys("a model/ä")
 LIVE = KEYS.generation("live")

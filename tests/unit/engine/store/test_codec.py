@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.errors import CorruptState, FormatTooNew, FormatTooOld
-from engine.store import codec
-from engine.store.head import FORMAT, LimitsRecord, check_format, parse_config, parse_meta
+from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
+from lethe.engine.store import codec
+from lethe.engine.store.head import FORMAT, LimitsRecord, check_format, parse_config, parse_meta
 from tests.families import make
 from tests.support.platform import config_of
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from engine.errors import NotDurable, StoreUnavailable
-from engine.store.connection import Barrier, NoBarrier, connect, without_secrets
-from engine.store.store import ModelStore
+from lethe.engine.errors import NotDurable, StoreUnavailable
+from lethe.engine.store.connection import Barrier, NoBarrier, connect, without_secrets
+from lethe.engine.store.store import ModelStore
 from tests.servers import ValkeyProcess
 
 

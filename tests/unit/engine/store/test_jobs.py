@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import redis
 
-from engine.store.jobs import Attempts, begin_attempt, end_attempt
-from engine.store.keys import ModelKeys
-from engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.jobs import Attempts, begin_attempt, end_attempt
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.staging import TIME_TO_LIVE
 
 pytestmark = pytest.mark.redis
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consumers.cli.delete import MAX_ROWS_FILE_BYTES, _read_rows
-from consumers.contract import cloudevents
-from consumers.contract.events import Parameters, Receipt, Version
-from consumers.contract.version_chain import theta_of
-from consumers.deletions.validate import Refused, validate
-from consumers.log.base import Partition, Record
-from consumers.service.embedded_valkey import read_pid
-from consumers.subscriber.history import read_version
-from consumers.subscriber.parameters import ParametersReader
-from engine.errors import BrokenChain, CorruptState, InvalidRequest
-from engine.store import codec
-from engine.store.head import meta_json, parse_config, parse_meta
-from engine.store.reading import document, integer, names, parse_json, words
+from lethe.consumers.cli.delete import MAX_ROWS_FILE_BYTES, _read_rows
+from lethe.consumers.contract import cloudevents
+from lethe.consumers.contract.events import Parameters, Receipt, Version
+from lethe.consumers.contract.version_chain import theta_of
+from lethe.consumers.deletions.validate import Refused, validate
+from lethe.consumers.log.base import Partition, Record
+from lethe.consumers.service.embedded_valkey import read_pid
+from lethe.consumers.subscriber.history import read_version
+from lethe.consumers.subscriber.parameters import ParametersReader
+from lethe.engine.errors import BrokenChain, CorruptState, InvalidRequest
+from lethe.engine.store import codec
+from lethe.engine.store.head import meta_json, parse_config, parse_meta
+from lethe.engine.store.reading import document, integer, names, parse_json, words
 from tests.fuzz.stored import meta
 from tests.published import release
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import redis
 
-from consumers.log.memory import MemoryLog
-from engine.error.estimate import SENTINELS, remainder_estimate
-from engine.errors import CorruptState
-from engine.store.resample import with_enough_sentinels
-from engine.store.state import ModelState
+from lethe.consumers.log.memory import MemoryLog
+from lethe.engine.error.estimate import SENTINELS, remainder_estimate
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.resample import with_enough_sentinels
+from lethe.engine.store.state import ModelState
 from tests.families import Data
 from tests.oracles import retrain
 from tests.support.platform import Platform, row_ids

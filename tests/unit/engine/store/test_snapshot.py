@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from consumers.log.memory import MemoryLog
-from engine.errors import CorruptState
-from engine.store import staging
-from engine.store.generation import Sampled
-from engine.store.snapshot import load_factor, take_snapshot
+from lethe.consumers.log.memory import MemoryLog
+from lethe.engine.errors import CorruptState
+from lethe.engine.store import staging
+from lethe.engine.store.generation import Sampled
+from lethe.engine.store.snapshot import load_factor, take_snapshot
 from tests.support.platform import Platform, row_ids
 
 

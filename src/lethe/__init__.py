@@ -1,0 +1,33 @@
+"""Lethe: a streaming deletion engine for machine-learning models.
+
+`LinearModel` and `LogisticModel` are the library alone: fit, delete rows, keep the error known.
+`ModelSubscriber` reads verified versions of models that workers keep up to date.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lethe.consumers.subscriber.subscriber import ModelSubscriber
+    from lethe.engine.models import LinearModel, LogisticModel
+
+__all__ = ["LinearModel", "LogisticModel", "ModelSubscriber"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class when it is first asked for: NumPy, Kafka and Redis take a while (PEP 562)."""
+    if name in ("LinearModel", "LogisticModel"):
+        from lethe.engine import models  # noqa: PLC0415 (see above)
+
+        return getattr(models, name)
+    if name == "ModelSubscriber":
+        from lethe.consumers.subscriber.subscriber import ModelSubscriber  # noqa: PLC0415
+
+        return ModelSubscriber
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names that there are, those that are not imported yet included."""
+    return sorted({*globals(), *__all__})
