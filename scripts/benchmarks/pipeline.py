@@ -128,8 +128,9 @@ class Subscriber:
     def read(self, timeout: float) -> list[Version]:
         """Return the versions that are new, checked."""
         records, self.offset = self.reader.read(self.partition, self.offset, timeout, _READ)
-        for record in records if self.trusted is not None else ():
-            self.trusted.check(MODEL_VERSION, record.value or b"", record.headers)
+        if self.trusted is not None:
+            for record in records:
+                self.trusted.check(MODEL_VERSION, record.value or b"", record.headers)
         versions = [Version.model_validate_json(record.value or b"") for record in records]
         for version in versions:
             check_version(version, self.newest.get(version.model_id))

@@ -125,7 +125,7 @@ def measure(method: str, d: int, seed: int, directory: Path) -> Shape:
     if arrays is None:
         raise AssertionError("a deletion adds a row to V")
     ids = [len(one) for one in change.requests]
-    head = change.head | {"commit": b"0", "digest": bytes(64), "arrays": arrays.renewed.encode()}
+    head = {**change.head, "commit": b"0", "digest": bytes(64), "arrays": arrays.renewed.encode()}
     return Shape(
         commit=_commit_sizes(*(poll.size(topics.COMMITS) for poll in polls[1:])),
         receipt=last.size(topics.RECEIPTS) - ids[0],

@@ -90,8 +90,8 @@ def show(console: Console, run: Mapping[str, Any]) -> None:
         for line in lines:
             table.add_row(*line)
         console.print(table)
-    for line in verdicts(run):
-        console.print(line, markup=False)
+    for verdict in verdicts(run):
+        console.print(verdict, markup=False)
 
 
 def verdicts(run: Mapping[str, Any]) -> list[str]:

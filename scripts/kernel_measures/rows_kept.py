@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from kernel_measures.clock import in_turns
-from kernel_measures.figures import Figure, Goal, timed
+from kernel_measures.figures import Figure, Goal, Setting, timed
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, at_rest, delete
 from lethe.engine.fit.factor import factorise
@@ -64,7 +64,7 @@ def run(plan: Plan, seed: int) -> Iterable[Figure]:
                 samples = in_turns(steps, plan.repeats, fresh=partial(_renew, steps.values()))
                 times = {}
                 for n in plan.n:
-                    setting = {"method": method, "n": n, "d": plan.d, "k": k}
+                    setting: Setting = {"method": method, "n": n, "d": plan.d, "k": k}
                     figure = timed(SECTION, setting, "rows read and deleted", samples[str(n)])
                     times[n] = figure.value
                     yield figure

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from streams.papers_formula import objective_of, rows_of
 from streams.records import Record, where
 
 PART = "cost"
+Curve = TypeVar("Curve", float, Array)
 METHODS = ("exact", "pru")
 
 
@@ -122,11 +124,11 @@ class Interval:
     a_row: float
     longest: float
 
-    def step(self, C: Array) -> Array:
+    def step(self, C: Curve) -> Curve:
         """Return the mean cost of a deletion, compacting left out."""
         return self.fixed + self.slope * C / 2
 
-    def total(self, C: Array) -> Array:
+    def total(self, C: Curve) -> Curve:
         """Return the mean cost of a deletion and its share of compacting."""
         return self.step(C) + self.once / C + self.a_row
 

@@ -17,7 +17,7 @@ from streams.data import FAMILIES
 from streams.followed import BUDGET
 from streams.records import Record, where
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
