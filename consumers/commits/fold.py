@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
 from lethe.consumers.commits.counted import OpenRecord, count, read_open
+from lethe.consumers.commits.fold_lease import FoldLease
 from lethe.consumers.commits.journal import (
     Followed,
     Tail,
@@ -45,6 +46,9 @@ _TRIES = 5  # while the store goes back again and again
 _GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)
 _RUN = 64
 """Commits whose rows are read, and that are applied, in one round trip."""
+_LONG = 2 * _RUN
+"""Commits of which one worker at a time folds more."""
+_WAITING = "waiting for another worker to bring the store up to date"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +144,36 @@ class Fold:
         StoreUnavailable, LogUnavailable
             A server is away: try again.
         """
+        keys = PartitionKeys(index)
+        lease = FoldLease(self._store.client, keys, lambda: self._progress(_WAITING, 0, 0))
+        try:
+            return self._run(keys, lease)
+        finally:
+            with suppress(Unavailable):
+                lease.give_up()
+
+    def _run(self, keys: PartitionKeys, lease: FoldLease) -> Folded:
         known: Mapping[str, LetheError] = {}
         for tries in range(_TRIES, 0, -1):
             self.states.clear()
-            keys = PartitionKeys(index)
-            partition = commit_partitions(self._reader)[index]
-            cursors = self._cursors(keys, partition)
-            end = self._reader.ends([partition])[partition]
+            partition = commit_partitions(self._reader)[keys.index]
+            cursors, end = self._extent(keys, partition)
+            if end - cursors.lowest > _LONG and lease.take():
+                cursors, end = self._extent(keys, partition)  # another worker has folded it
             low = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
             check_tail(self._reader, low, end)
-            one = _One(self, keys, partition, cursors, end, known, last=tries == 1)
+            one = _One(self, keys, partition, cursors, end, known, lease, last=tries == 1)
             try:
                 return one.run()
             except _Moved as moved:
                 known = moved.halted
         raise CommitConflict(
-            f"{topics.COMMITS}/{index}: the store went back {_TRIES} times while it was folded"
+            f"{topics.COMMITS}/{keys.index}: the store went back {_TRIES} times while it was folded"
         )
+
+    def _extent(self, keys: PartitionKeys, partition: Partition) -> tuple[PartitionCursors, int]:
+        """Return where a fold begins and where it ends."""
+        return self._cursors(keys, partition), self._reader.ends([partition])[partition]
 
     def _cursors(self, keys: PartitionKeys, partition: Partition) -> PartitionCursors:
         """Return the cursors of a partition, and begin them where there are none.
@@ -190,9 +207,11 @@ class _One:
         cursors: PartitionCursors,
         end: int,
         halted: Mapping[str, LetheError],
+        lease: FoldLease,
         *,
         last: bool,
     ) -> None:
+        self._lease = lease
         self._store = fold._store
         self._reader = fold._reader
         self._producer = fold._producer
@@ -241,6 +260,7 @@ class _One:
                 self._apply(run)
                 self._publish(publish)
                 self._advance(sealed.place.offset + 1)  # a fold is long, and may be cut short
+                self._lease.renew()
                 run, publish = [], []
                 self._progress("reading commits", sealed.place.offset, self._end)
         self._apply(run)

@@ -74,6 +74,11 @@ class PartitionKeys:
         return self._key("cursors")
 
     @cached_property
+    def fold_lease(self) -> str:
+        """String: who folds much of the partition now. It expires."""
+        return self._key("fold-lease")
+
+    @cached_property
     def erasures(self) -> str:
         """Hash: when something was erased last, and when the files were last written anew."""
         return self._key("erasures")
