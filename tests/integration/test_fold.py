@@ -76,7 +76,8 @@ def run_to_death(platform: Platform, worker: DeletionWorker) -> None:
         assert isinstance(worker._consumer, MemoryConsumer)
         platform.log.evict(worker._consumer)
     else:
-        worker._consumer.close()
+        for part in (worker._consumer, worker._producer, worker._reader):
+            part.close()
 
 
 def ends_at(step: str, times: int = 1) -> Callable[[str], None]:

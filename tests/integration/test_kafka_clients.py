@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -22,6 +23,40 @@ def _step(consumer: Consumer, done: dict[Partition, int], found: list[Record]) -
     consumer.take_lost()
     for partition in consumer.take_assigned():
         consumer.seek(partition, done.get(partition, 0))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_records_that_come_while_a_partition_is_taken_over_are_all_read(
+    kafka_bootstrap: str, topic_prefix: str, client: str
+) -> None:
+    """A client that begins somewhere else before it is told where skips what lies between."""
+    topic = topic_prefix + "t"
+    log = kafka_log(kafka_bootstrap, client=client)
+    log.ensure_topics([TopicSpec(topic, 4)])
+    producer, over = log.producer(), threading.Event()
+
+    def publish() -> None:
+        while not over.is_set():
+            producer.publish([Message(topic, b"%d" % n, b"value") for n in range(20)])
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    try:
+        for turn in range(4):
+            consumer = log.consumer(f"{topic_prefix}g{turn}", [topic])
+            done, found = dict[Partition, int](), list[Record]()
+            deadline = time.monotonic() + SECONDS
+            while len(found) < 300 and time.monotonic() < deadline:
+                _step(consumer, done, found)
+            consumer.close()
+            for partition in done:
+                read = [record.offset for record in found if record.partition == partition]
+                assert read == list(range(len(read)))
+    finally:
+        over.set()
+        publishing.join()
+        producer.close()
+        log.close()
 
 
 @pytest.mark.parametrize("first", CLIENTS)

@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.xdist_group("sec
 
 BUG = """
 import sys
-from lethe.consumers import runtime
+from lethe.consumers.service import connect
 from lethe.consumers.cli.main import run
 def store(self):
     held = self.redis_url, self.settings, self.log  # what a traceback's frames hold
     raise RuntimeError(f"a defect with {self.settings!r} and {self.log.__dict__!r}")
-runtime.Runtime.store = store
+connect.Runtime.store = store
 sys.exit(run(["status", *sys.argv[1:]]))
 """
 SUBSCRIBER = """

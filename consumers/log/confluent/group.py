@@ -5,9 +5,9 @@ its heartbeats do not need us. Three things it does not do are done here:
 
 - A topic that was made again: it goes on at the old offset in the new topic. No record is given
   out before the cluster was asked, after it was fetched, whether its topic is still the same.
-- A partition that nobody sought: it starts to read at once. New ones begin at their end, and what
-  comes from there is dropped. They are not paused: a client whose partitions are all paused sleeps
-  for up to a second, and to resume one does not wake it.
+- A partition that nobody sought: it starts to read at once, from wherever. The client gets a new
+  partition only when it is sought, with our position. To begin anywhere else and to move it then
+  loses records: what was fetched there may still come, and is taken for what follows our position.
 - A seek of a partition that it has not begun to read, or has stopped to read, is an error. The
   first is tried again, the second is assigned anew.
 """
@@ -23,7 +23,6 @@ from threading import Thread
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -149,8 +148,7 @@ class ConfluentGroupConsumer:
         self._heard = Heard(self._server.signing_on, reached=True)
         self._new: set[_Place] = set()
         self._behind: set[Partition] = set()  # sought, but the client was not ready
-        # By the client, at a position that it did not find; or it has just been assigned, and still
-        # asks for a first position, which would take the place of ours.
+        # The client does not read them: at a position that it did not find, or not begun yet.
         self._stopped: set[Partition] = set()
         self._paused: set[Partition] = set()  # sought, but there was no room
         self._fetched: deque[Message] = deque()
@@ -182,9 +180,8 @@ class ConfluentGroupConsumer:
     # Called back by librdkafka, within its poll or close.
 
     def _on_assign(self, consumer: Consumer, assigned: Sequence[TopicPartition]) -> None:
-        """Note new partitions."""
-        places = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in assigned]
-        consumer.incremental_assign(places)
+        """Note new partitions. The client begins with none of them: see `_go_on`."""
+        consumer.incremental_assign([])
         self._new |= {_place(one) for one in assigned}
 
     def _on_revoke(self, consumer: Consumer, revoked: Sequence[TopicPartition]) -> None:
@@ -197,7 +194,8 @@ class ConfluentGroupConsumer:
                 self._drop(partition)
                 self._stopped.discard(partition)
         with contextlib.suppress(KafkaException):
-            consumer.incremental_unassign(list(revoked))
+            begun = {_place(one) for one in consumer.assignment()}
+            consumer.incremental_unassign([one for one in revoked if _place(one) in begun])
 
     # What is read.
 
@@ -284,7 +282,7 @@ class ConfluentGroupConsumer:
         named = [
             partition for partition in found if (partition.topic, partition.index) in self._new
         ]
-        self._new.clear()
+        self._new -= {(partition.topic, partition.index) for partition in named}
         self._stopped |= set(named)
         self._membership.gain(named)
 
@@ -298,7 +296,7 @@ class ConfluentGroupConsumer:
             return
         try:
             if partition in self._stopped:
-                with contextlib.suppress(KafkaException):  # when that was done the last time
+                with contextlib.suppress(KafkaException):  # it does not have it
                     self._consumer.incremental_unassign([where])
                 self._consumer.incremental_assign([where])
                 self._stopped.discard(partition)
