@@ -143,7 +143,7 @@ class StorePair:
 
     def generations(self) -> dict[str, str]:
         """Return the name of every model's live generation."""
-        with self._client(self.primary) as client:
+        with self.busy, self._client(self.primary) as client:
             names = [text(n) for p in every_partition() for n in client.smembers(p.models)]
             return {name: text(client.hget(ModelKeys(name).head, "rows") or b"") for name in names}
 
