@@ -76,7 +76,8 @@ class Secure:
     def secret(self, user: str) -> Path:
         """Return the file that holds a user's password."""
         path = self.directory / f"{user}.secret"
-        path.write_text(self.password(user) + "\n")
+        if not path.exists():  # a process that was started before may be reading it
+            path.write_text(self.password(user) + "\n")
         return path
 
     def settings(self, environment: Mapping[str, str]) -> Settings:
