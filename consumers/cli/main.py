@@ -24,10 +24,7 @@ BUG = 70  # EX_SOFTWARE of sysexits.h
 
 COMMANDS = MappingProxyType(
     {
-        "demo": (
-            "demo.command",
-            "Show the main job on real data, in under a minute.",
-        ),
+        "demo": ("demo.command", "Show the main job on real data, in under a minute."),
         "register": ("cli.register", "Fit a model from a file and publish it."),
         "unregister": (
             "cli.unregister",
@@ -65,11 +62,11 @@ class LazyGroup(click.Group):
         """Import a subcommand."""
         if cmd_name not in COMMANDS:
             return None
-        module, _ = COMMANDS[cmd_name]
+        module = f"lethe.consumers.{COMMANDS[cmd_name][0]}"
         try:
-            found = getattr(importlib.import_module(f"lethe.consumers.{module}"), cmd_name)
+            found = getattr(importlib.import_module(module), cmd_name)
         except ModuleNotFoundError as error:
-            if error.name is not None and f"lethe.consumers.{module}".startswith(error.name):
+            if error.name is not None and module.startswith(error.name):
                 raise click.UsageError(f"this install has no {module}", ctx) from error
             raise
         return found if isinstance(found, click.Command) else None

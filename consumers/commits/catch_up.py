@@ -66,8 +66,10 @@ def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
     """
     if commit.empties:
         return NOTHING
+    if commit.staged is None:
+        return None
     before = read_live(store, live.keys, commit.meta, commit.thetas)
-    if commit.staged is None or before is None:
+    if before is None:
         return None
     generation, staged = before
     rows = commit.staged.caught_up

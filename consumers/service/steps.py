@@ -48,7 +48,7 @@ class Step(StrEnum):
     FOLD_PUBLISH = "fold_publish"
     """A fold has applied commits; they are published."""
     FOLD_ADVANCE = "fold_advance"
-    """A fold has published commits; its cursors are where they were."""
+    """A fold has published commits; the cursor of what is published is where it was."""
     SHRED = "shred"
     """A receipt's rows are erased; their keys are not dropped yet (LETHE_ROW_KEYS_URL)."""
 
