@@ -13,9 +13,8 @@ left side: a `Ledger` whose `spent` is never below |gradient|, kept without a pa
 Linear models: a deletion keeps the gradient as it is, so that only rounding is spent. Logistic
 models: the gradient at theta_exact is the one measured at theta_r plus the sum over the live rows
 of x_i rem_i (`engine.error.estimate.remainder`). With D = theta_exact - theta_r and z_i = x_i . D,
-every
-|rem_i| is at most s_i z_i^2 times a factor near 1/2, and the sum of s_i z_i^2 over the live rows
-is known exactly, D^T (A_t - penalty) D: the stream's own algebra keeps it current in O(k d).
+every |rem_i| is at most s_i z_i^2 times a factor near 1/2, and the sum of s_i z_i^2 over the live
+rows is known exactly, D^T (A_t - penalty) D: the stream's own algebra keeps it current in O(k d).
 With several blocks (`engine.fit.blocks`) every quantity is that of vec(theta): energies add up, and
 what is a maximum is taken over all blocks.
 """
