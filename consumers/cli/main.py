@@ -47,7 +47,7 @@ COMMANDS = MappingProxyType(
         "key": ("cli.key", "Make a key to sign with, or show its public half."),
     }
 )
-"""Command name to its module in `lethe.consumers`, which has a command of that name; and summary."""
+"""Command name to its module in `lethe.consumers`, which has a command of that name; summary."""
 
 
 class LazyGroup(click.Group):
