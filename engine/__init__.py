@@ -9,7 +9,7 @@ in Redis.
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.errors import LetheError
 from lethe.engine.models import LinearModel, LogisticModel
-from lethe.engine.refresh.policy import Limits, Size
+from lethe.engine.refresh.policy import Limits, RefreshKind
 from lethe.engine.result import DeletionResult
 
 __all__ = [
@@ -20,5 +20,5 @@ __all__ = [
     "LinearModel",
     "LogisticModel",
     "PublishedError",
-    "Size",
+    "RefreshKind",
 ]

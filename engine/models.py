@@ -21,7 +21,7 @@ from lethe.engine.fit.objective import Array, Kind, Objective, check_finite, rid
 from lethe.engine.fitted import Fitted
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.kinds import complete
-from lethe.engine.refresh.policy import Choice, Limits, Size, choose, facts_of
+from lethe.engine.refresh.policy import Choice, Limits, RefreshKind, choose, facts_of
 from lethe.engine.result import DeletionResult
 from lethe.engine.rows import checked_rows, numbers
 
@@ -144,7 +144,7 @@ class _Model:
         new = state.members.live_among(ids)
         before = state.stream.published
         if new and state.needs_refit(new):
-            self.refresh(Size.REBUILD, without=new)
+            self.refresh(RefreshKind.REBUILD, without=new)
             error = state.error
         else:
             error = state.delete(new, method) if new else state.error
@@ -154,7 +154,9 @@ class _Model:
     # -- refresh ------------------------------------------------------------------------------
 
     @_OVERFLOW
-    def refresh(self, size: Size | str | None = None, *, without: Iterable[str] = ()) -> Choice:
+    def refresh(
+        self, size: RefreshKind | str | None = None, *, without: Iterable[str] = ()
+    ) -> Choice:
         """Refresh by the policy of `engine.refresh.policy`, or to an ordered size.
 
         Parameters
@@ -178,10 +180,12 @@ class _Model:
             Nothing was changed.
         """
         state = self._fitted
-        if size is not None and size not in list(Size):
-            raise InvalidData(f"there is no refresh {size!r}; choose one of {', '.join(Size)}")
+        if size is not None and size not in list(RefreshKind):
+            raise InvalidData(
+                f"there is no refresh {size!r}; choose one of {', '.join(RefreshKind)}"
+            )
         leave_out = state.members.live_among(without)
-        ordered = Size.REBUILD if leave_out else None if size is None else Size(size)
+        ordered = RefreshKind.REBUILD if leave_out else None if size is None else RefreshKind(size)
         facts = facts_of(
             state.generation,
             state.stream,
@@ -192,11 +196,11 @@ class _Model:
         )
         choice = choose(facts, self.limits, ordered)
         target = self.limits.far_under * facts.budget
-        if choice.size is Size.REBUILD or len(state.members) == 0:
+        if choice.size is RefreshKind.REBUILD or len(state.members) == 0:
             self._rebuild(state, leave_out)
-        elif choice.size is Size.COMPLETE:
+        elif choice.size is RefreshKind.COMPLETE:
             state.stream = complete(state.stream)
-        elif choice.size is Size.COMPACT:
+        elif choice.size is RefreshKind.COMPACT:
             choice = self._compact(state, choice)
         else:
             choice = self._polish(state, choice, target, needed=ordered is None)
@@ -221,7 +225,7 @@ class _Model:
 
     def _rebuild(self, state: Fitted, leave_out: tuple[str, ...], reason: str = "") -> Choice:
         state.rebuild(leave_out, self.ridge, intercept=self.fit_intercept)
-        return Choice(Size.REBUILD, reason)
+        return Choice(RefreshKind.REBUILD, reason)
 
     # -- reading ------------------------------------------------------------------------------
 

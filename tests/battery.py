@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lethe.engine import LinearModel, LogisticModel, Size
+from lethe.engine import LinearModel, LogisticModel, RefreshKind
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, delete
 from lethe.engine.error.estimate import PublishedError, Sentinels, published_error
@@ -81,7 +81,7 @@ class Route(Protocol):
     def delete(self, index: Index, method: str) -> None:
         """Delete rows."""
 
-    def refresh(self, size: Size) -> None:
+    def refresh(self, size: RefreshKind) -> None:
         """Do a refresh of this size."""
 
     def error(self) -> PublishedError:
@@ -109,11 +109,11 @@ class RawStream:
         self._live[index] = False
         self._certified = None
 
-    def refresh(self, size: Size) -> None:
+    def refresh(self, size: RefreshKind) -> None:
         rows, W = self._left()
-        if size is Size.COMPLETE:
+        if size is RefreshKind.COMPLETE:
             self.stream = complete(self.stream)
-        elif size is Size.POLISH:
+        elif size is RefreshKind.POLISH:
             target = FAR_UNDER * float(np.linalg.norm(self.stream.theta_exact))
             polished = polish_snapshot(
                 self.generation, self.stream, self.factor, rows, W, target=target
@@ -123,7 +123,7 @@ class RawStream:
         else:
             made = (
                 compact(self.generation, self.stream, self.factor, rows, W)
-                if size is Size.COMPACT
+                if size is RefreshKind.COMPACT
                 else rebuild(self.generation, rows, self.stream.theta_exact)
             )
             self.generation, self.stream = made.generation, made.stream
@@ -173,7 +173,7 @@ class Library:
     def delete(self, index: Index, method: str) -> None:
         self._model.delete([str(i) for i in index], method=method)
 
-    def refresh(self, size: Size) -> None:
+    def refresh(self, size: RefreshKind) -> None:
         assert self._model.refresh(size).size is size
 
     def error(self) -> PublishedError:
@@ -225,7 +225,7 @@ class Observer:
         """See rows go."""
         self.live[index] = False
 
-    def refreshed(self, size: Size, route: Route) -> None:
+    def refreshed(self, size: RefreshKind, route: Route) -> None:
         """See a refresh: where curvatures, errors and projections are taken from now on.
 
         A row of V counts from the compact or rebuild before it, an error from the last point
@@ -233,11 +233,11 @@ class Observer:
         """
         now = self.live.copy()
         self.anchored, self.anchor = now, route.published().copy()
-        if size in (Size.COMPACT, Size.REBUILD):
+        if size in (RefreshKind.COMPACT, RefreshKind.REBUILD):
             self.base = now
-        if size in (Size.POLISH, Size.REBUILD):
+        if size in (RefreshKind.POLISH, RefreshKind.REBUILD):
             self.known, self.theta_r = now, self.anchor
-        if size is Size.REBUILD:
+        if size is RefreshKind.REBUILD:
             self.theta_b = self.anchor
 
     def optimum(self, oracle: Oracle = QR) -> Wide | Array:

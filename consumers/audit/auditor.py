@@ -42,7 +42,7 @@ from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader
-from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
 from lethe.engine.merkle import HASH_BYTES, root_of
 from lethe.engine.store.receipt_log import ReceiptLog
@@ -79,7 +79,7 @@ def audit_bundle(
     trusted: TrustedKeys | None,
     remembered: Remembered,
     holding: Holding | None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> Audit:
     """Check all that can be checked of an exported file, with no server.
 
@@ -126,7 +126,7 @@ def audit_model(
     export: Path | None = None,
     bound: bool = True,
     log_alone: bool = False,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> Audit:
     """Check a model's published history, its commits, its state, and its bound.
 

@@ -11,7 +11,7 @@ from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.log.base import Bounds, Partition, Reader, Record
-from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import BrokenChain, CorruptState
 from lethe.engine.merkle import leaf_hash
@@ -54,14 +54,16 @@ def home_of(reader: Reader, model_id: str) -> Extent:
 
 
 def records_of_model(
-    reader: Reader, model_id: str, extent: Extent, progress: Progress = unseen
+    reader: Reader, model_id: str, extent: Extent, progress: Progress = no_progress
 ) -> Iterator[Record]:
     """Yield a model's records, topic by topic, in the order of the log. Cost O(all records)."""
     key = model_id.encode()
     return (record for record in records_in(reader, extent, progress) if record.key == key)
 
 
-def records_in(reader: Reader, extent: Extent, progress: Progress = unseen) -> Iterator[Record]:
+def records_in(
+    reader: Reader, extent: Extent, progress: Progress = no_progress
+) -> Iterator[Record]:
     """Yield all records, partition by partition."""
     for partition, bounds in extent.bounds.items():
         offset = bounds.begin

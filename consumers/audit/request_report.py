@@ -23,7 +23,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import HEADER, TrustedKeys
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Partition, Reader, Record
-from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, LetheError, Unauthenticated
 from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
 from lethe.engine.store.connection import reachable
@@ -61,7 +61,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FoundReceipt:
     """A receipt as it was found: its bytes, where (None: only the state has it), and whose."""
 
     receipt: Receipt
@@ -71,7 +71,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FoundRequest:
     """The request as it lay in the log."""
 
     record: Record
@@ -92,14 +92,14 @@ class Inclusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RequestReport:
     """All of it. ``told`` are distinct receipts in the order of the log, conflicts apart."""
 
     request_id: str
     model_id: str
-    told: Sequence[Told]
-    conflicts: Sequence[Told]
-    asked: Asked | None
+    told: Sequence[FoundReceipt]
+    conflicts: Sequence[FoundReceipt]
+    asked: FoundRequest | None
     state: ModelState | None
     chain: Finding
     version: VersionFact | None
@@ -109,7 +109,7 @@ class Story:
     signed: tuple[int, int] | None
     decided: Decided | None = None
 
-    def vouched(self, told: Told | None) -> bool:
+    def vouched(self, told: FoundReceipt | None) -> bool:
         """Return whether the version, or one of its receipts, may be unsigned.
 
         A signed version vouches for those before it through the chain, and for the receipts in its
@@ -126,7 +126,7 @@ class Story:
         return not told.receipt.final and (told.receipt.version or 0) < first
 
     @property
-    def last(self) -> Told:
+    def last(self) -> FoundReceipt:
         """The final receipt, or the newest pending one."""
         final = [told for told in self.told if told.receipt.final]
         return (final or list(self.told))[-1]
@@ -182,10 +182,10 @@ def story_of(
     request_id: str,
     model_id: str | None,
     trusted: TrustedKeys | None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
     *,
     seals: SealKeys | None = None,
-) -> Story:
+) -> RequestReport:
     """Return the story of a request; ``seals`` opens the commit that decided it.
 
     Raises
@@ -216,7 +216,7 @@ def story_of(
     last = next((t for t in reversed(told) if t.receipt.final), told[-1])
     number = last.receipt.version
     signed = [n for n, signature in signatures.items() if signature.valid]
-    return Story(
+    return RequestReport(
         request_id=request_id,
         model_id=model_id,
         told=told,
@@ -245,16 +245,16 @@ def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
 
 def _told(
     store: ModelStore, reader: Reader, request_id: str, model_id: str, trusted: TrustedKeys | None
-) -> tuple[list[Told], list[Told]]:
+) -> tuple[list[FoundReceipt], list[FoundReceipt]]:
     """Return the receipts of a request, repeats dropped, and those of conflicting ones."""
-    told: dict[bytes, Told] = {}
-    conflicts: list[Told] = []
+    told: dict[bytes, FoundReceipt] = {}
+    conflicts: list[FoundReceipt] = []
     for record, receipt in _receipts(reader, model_id):
         value = record.value or b""
         if (receipt.model_id, receipt.request_id) != (model_id, request_id) or value in told:
             continue
         place = f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
-        one = Told(receipt, value, place, signature_of(record, DELETION_RECEIPT, trusted))
+        one = FoundReceipt(receipt, value, place, signature_of(record, DELETION_RECEIPT, trusted))
         if receipt.code == CONFLICT:
             conflicts.append(one)
         else:
@@ -263,7 +263,7 @@ def _told(
     kept = None if indexed is None else indexed.receipt.value()
     if indexed is not None and kept is not None and kept not in told:
         unsigned = Signature(None, None, "the state keeps receipts without their signatures")
-        told[kept] = Told(indexed.receipt, kept, None, unsigned)
+        told[kept] = FoundReceipt(indexed.receipt, kept, None, unsigned)
     return list(told.values()), conflicts
 
 
@@ -304,7 +304,7 @@ def _versions(
     return history, signatures
 
 
-def _asked(reader: Reader, receipt: Receipt) -> Asked | None:
+def _asked(reader: Reader, receipt: Receipt) -> FoundRequest | None:
     """Return the record that a receipt names, if it is still there and is this request."""
     source = receipt.source
     for partition in reader.partitions(source.topic):
@@ -315,7 +315,7 @@ def _asked(reader: Reader, receipt: Receipt) -> Asked | None:
         if record is None or not isinstance(item, Valid | Refused):
             continue
         if _names(item) == (receipt.model_id, receipt.request_id):
-            return Asked(record, item)
+            return FoundRequest(record, item)
     return None
 
 
@@ -335,7 +335,7 @@ def _record_at(reader: Reader, partition: Partition, offset: int) -> Record | No
 
 
 def _inclusion(
-    store: ModelStore, state: ModelState, history: History, last: Told
+    store: ModelStore, state: ModelState, history: History, last: FoundReceipt
 ) -> Inclusion | None:
     """Prove that a final receipt is in the log of the first version that has it."""
     indexed = _indexed(store, state.model_id, last.receipt.request_id)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.consumers.audit.request_report import Story
+from lethe.consumers.audit.request_report import RequestReport
 from lethe.consumers.commits.packed import unpack
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.deletions.validate import Valid
@@ -58,7 +58,7 @@ class Erasure:
         return self.records == 0
 
 
-def opening_of(story: Story, rows: Rows | None) -> Opening | None:
+def opening_of(story: RequestReport, rows: Rows | None) -> Opening | None:
     """Return the salt of a request, and whether its commitment opens to the rows."""
     commitment, salt = story.last.receipt.rows_commitment, _salt(story)
     if commitment is None or salt is None:
@@ -68,13 +68,13 @@ def opening_of(story: Story, rows: Rows | None) -> Opening | None:
     return Opening(commitment, salt, opens)
 
 
-def _salt(story: Story) -> bytes | None:
+def _salt(story: RequestReport) -> bytes | None:
     if story.state is None or story.state.secret is None:
         return None
     return salt_of(story.state.secret, story.request_id)
 
 
-def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows | None:
+def rows_of(store: ModelStore, story: RequestReport, named: Sequence[str] = ()) -> Rows | None:
     """Return the rows of a request; None where nobody knows them any more.
 
     ``named`` are rows that the reader of the story asks about: if nobody knows better, they may be
@@ -102,7 +102,7 @@ def rows_of(store: ModelStore, story: Story, named: Sequence[str] = ()) -> Rows 
 
 
 def _deleted_together(
-    store: ModelStore, story: Story, state: ModelState
+    store: ModelStore, story: RequestReport, state: ModelState
 ) -> tuple[Sequence[str], str]:
     """Return the rows that left in a request's version, in order, and who says so."""
     if not story.last.receipt.rows_deleted:
@@ -113,7 +113,7 @@ def _deleted_together(
     return _deleted_in(store, state, story.last.receipt.version), "the ledger"
 
 
-def _own(store: ModelStore, story: Story, together: Sequence[str]) -> Sequence[str]:
+def _own(store: ModelStore, story: RequestReport, together: Sequence[str]) -> Sequence[str]:
     """Return a request's part of the rows of its version: each request's lie side by side."""
     before = 0
     for request in () if story.version is None else story.version.event.request_ids:
@@ -126,7 +126,7 @@ def _own(store: ModelStore, story: Story, together: Sequence[str]) -> Sequence[s
     return ()
 
 
-def _checked(story: Story, ids: Iterable[str], known_from: str) -> Rows:
+def _checked(story: RequestReport, ids: Iterable[str], known_from: str) -> Rows:
     """Return rows, exact where the commitment opens to them."""
     rows, salt = frozenset(ids), _salt(story)
     commitment = story.last.receipt.rows_commitment

@@ -10,7 +10,7 @@ import click
 
 from lethe.consumers.audit.finding import Result
 from lethe.consumers.audit.request_commit import Decided
-from lethe.consumers.audit.request_report import Signature, Story, Told, story_of
+from lethe.consumers.audit.request_report import FoundReceipt, RequestReport, Signature, story_of
 from lethe.consumers.audit.request_rows import (
     Erasure,
     Opening,
@@ -75,7 +75,7 @@ class _Gathered:
     """A story with its rows."""
 
     def __init__(
-        self, story: Story, rows: Rows | None, erasure: Erasure | None, asked: Sequence[str]
+        self, story: RequestReport, rows: Rows | None, erasure: Erasure | None, asked: Sequence[str]
     ) -> None:
         self.story = story
         self.rows = rows
@@ -90,7 +90,9 @@ class _Gathered:
         story, found = self.story, []
         if story.chain.result is Result.FAILED:
             found.append(f"chain: {story.chain.detail}")
-        signatures: list[tuple[Told | None, Signature]] = [(t, t.signature) for t in story.told]
+        signatures: list[tuple[FoundReceipt | None, Signature]] = [
+            (t, t.signature) for t in story.told
+        ]
         if story.version_signature is not None:
             signatures.append((None, story.version_signature))
         for told, signature in signatures:
@@ -202,7 +204,7 @@ def _commit(decided: Decided | None) -> dict[str, Any] | None:
     }
 
 
-def _inclusion(story: Story) -> dict[str, Any] | None:
+def _inclusion(story: RequestReport) -> dict[str, Any] | None:
     proof = story.inclusion
     if proof is None:
         return None
@@ -217,7 +219,7 @@ def _inclusion(story: Story) -> dict[str, Any] | None:
     }
 
 
-def _told(told: Told) -> dict[str, Any]:
+def _told(told: FoundReceipt) -> dict[str, Any]:
     return {
         "receipt": told.receipt.model_dump(mode="json"),
         "value": told.value.decode("utf-8", errors="replace"),
@@ -273,7 +275,7 @@ def _print(out: Output, found: _Gathered) -> None:
             out.line(line)
 
 
-def _asked(story: Story) -> str:
+def _asked(story: RequestReport) -> str:
     source = story.last.receipt.source
     place = f"{source.topic}/{source.partition} at offset {source.offset}"
     asked = story.asked
@@ -292,7 +294,7 @@ def _asked(story: Story) -> str:
     return f"{when}{place}: {what}{why}"
 
 
-def _answer(told: Told) -> str:
+def _answer(told: FoundReceipt) -> str:
     receipt = told.receipt
     parts = [f"{rfc3339(receipt.completed_at)}: {receipt.status}"]
     if receipt.code:
@@ -315,7 +317,7 @@ def _decided(decided: Decided) -> str:
     return f"{fact.number} ({fact.digest[:12]}); {fact.place}; {said}"
 
 
-def _version(story: Story) -> list[tuple[str, str]]:
+def _version(story: RequestReport) -> list[tuple[str, str]]:
     version, newest = story.version, story.newest
     if version is None or newest is None:
         return []
@@ -337,7 +339,7 @@ def _version(story: Story) -> list[tuple[str, str]]:
     ]
 
 
-def _log(story: Story) -> str:
+def _log(story: RequestReport) -> str:
     proof = story.inclusion
     if proof is not None:
         result = "its inclusion proof holds" if proof.verified else "its inclusion proof FAILED"

@@ -21,7 +21,7 @@ from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
 from lethe.consumers.workers.drained import lags
 from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.jobs import JobResult, read_refusal, read_result
 from lethe.engine.store.rewrite import rewrite_append_only_file
 from lethe.engine.store.state import ModelState
@@ -50,7 +50,7 @@ class NoRefresh(Unavailable):
     "none is pending. Pending jobs over an hour old are sent again.",
 )  # fmt: skip
 @click.option(
-    "--size", type=click.Choice([size.value for size in Size]),
+    "--size", type=click.Choice([size.value for size in RefreshKind]),
     help="complete: publish the exact answer. polish: back to the optimum of the live rows. "
     "compact: fold deletions into the factor. rebuild: refit and precompute anew. Default: the "
     "policy's choice (with --due: rebuild).",
@@ -79,7 +79,7 @@ def refresh(
     if due and wait is not None:
         raise click.UsageError("--wait goes with a MODEL")
     settings, out = prepare(ctx)
-    chosen = None if size is None else Size(size)
+    chosen = None if size is None else RefreshKind(size)
     with open_runtime(settings) as runtime:
         store, reader = runtime.store(), runtime.log.reader()
         try:
@@ -89,7 +89,7 @@ def refresh(
                     "`lethe work` create it. Nothing was ordered"
                 )
             if model is None:
-                return _order_due(out, runtime, store, reader, chosen or Size.REBUILD)
+                return _order_due(out, runtime, store, reader, chosen or RefreshKind.REBUILD)
             return _order(out, runtime, store, reader, model, chosen, wait)
         finally:
             reader.close()
@@ -101,7 +101,7 @@ def _order(
     store: ModelStore,
     reader: Reader,
     model: str,
-    size: Size | None,
+    size: RefreshKind | None,
     wait: float | None,
 ) -> int:
     job = _job(store.load_model(model), uuid.uuid4().hex, ORDERED, size)
@@ -124,7 +124,7 @@ def _order(
     return 0
 
 
-def _job(state: ModelState, job_id: str, reason: str, size: Size | None) -> RefreshRequested:
+def _job(state: ModelState, job_id: str, reason: str, size: RefreshKind | None) -> RefreshRequested:
     return RefreshRequested(
         job_id=job_id,
         model_id=state.model_id,
@@ -154,7 +154,9 @@ def _send(runtime: Runtime, jobs: Sequence[RefreshRequested]) -> None:
 # -- those due ----------------------------------------------------------------------------------
 
 
-def _order_due(out: Output, runtime: Runtime, store: ModelStore, reader: Reader, size: Size) -> int:
+def _order_due(
+    out: Output, runtime: Runtime, store: ModelStore, reader: Reader, size: RefreshKind
+) -> int:
     queued = set(_queued(reader, store))
     now = datetime.now(UTC)
     jobs = []
@@ -172,7 +174,7 @@ def _order_due(out: Output, runtime: Runtime, store: ModelStore, reader: Reader,
     return 0
 
 
-def _due(state: ModelState, size: Size, now: datetime) -> RefreshRequested | None:
+def _due(state: ModelState, size: RefreshKind, now: datetime) -> RefreshRequested | None:
     """Return the job that a model needs now.
 
     A scheduled job's id follows from what it is due for, so that asking again before it is done

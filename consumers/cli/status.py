@@ -22,7 +22,7 @@ from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
-from lethe.consumers.workers.drained import Lag, lags, stuck
+from lethe.consumers.workers.drained import PartitionLag, lags, stuck
 from lethe.engine.store.head import CertificateRecord
 from lethe.engine.store.state import ModelState
 
@@ -119,7 +119,7 @@ def _outputs(m: dict[str, Any]) -> dict[str, str]:
     return {"targets": ", ".join(m["targets"])} if len(m["targets"]) > 1 else {}
 
 
-def _partitions(waiting: Sequence[Lag]) -> list[dict[str, Any]]:
+def _partitions(waiting: Sequence[PartitionLag]) -> list[dict[str, Any]]:
     return [
         {
             "topic": lag.partition.topic,

@@ -15,7 +15,7 @@ from enum import StrEnum
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.engine.store.apply import Place
 from lethe.engine.store.head import Meta
-from lethe.engine.store.state import Deferred, Head
+from lethe.engine.store.state import DeferredRequest, Head
 
 
 class CommitKind(StrEnum):
@@ -139,7 +139,7 @@ class Commit:
     deleted: tuple[str, ...] = ()
     erased: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    deferred: Mapping[str, Deferred] = field(default_factory=dict)
+    deferred: Mapping[str, DeferredRequest] = field(default_factory=dict)
     undeferred: tuple[str, ...] = ()
     thetas: Mapping[str, bytes] = field(default_factory=dict)
     clears_Q: bool = False

@@ -31,8 +31,8 @@ from lethe.consumers.contract.published_versions import versioned_models
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Producer, Reader
-from lethe.consumers.service.progress import Progress, unseen
-from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
 from lethe.engine.store.apply import Applied, Change, Place
 from lethe.engine.store.cursors import Pair, PartitionCursors
@@ -117,8 +117,8 @@ class Fold:
         seals: SealKeys,
         *,
         trusted: TrustedKeys | None = None,
-        progress: Progress = unseen,
-        at_step: AtStep = unwatched,
+        progress: Progress = no_progress,
+        at_step: AtStep = no_hook,
     ) -> None:
         self._store = store
         self._reader = reader

@@ -268,7 +268,7 @@ class Journal:
             won += self._won(index, mine)
         return won
 
-    def settle(self, model_id: str) -> bool:
+    def reconcile(self, model_id: str) -> bool:
         """Return whether a commit that was not told to have won is the model's newest all the same.
 
         Its partition was folded since; one that could not be says nothing. A rival's void record

@@ -41,12 +41,12 @@ from lethe.engine.errors import CorruptState, FormatTooNew, Unauthenticated
 from lethe.engine.store.head import ModelConfig, meta_json, parse_config, parse_meta
 from lethe.engine.store.partition import COMMIT_PARTITIONS
 from lethe.engine.store.reading import MAX_DIGITS, parse_json
-from lethe.engine.store.state import Deferred, Head
+from lethe.engine.store.state import DeferredRequest, Head
 
 COMMIT = "lethe.commit.v1"
 FORMAT = 1
 MAX_RECORD_BYTES = 8 << 20
-"""Of a record, key and all: what the topic takes."""
+"""Of a parse_model, key and all: what the topic takes."""
 
 MAX_OPEN_BYTES = 4096
 _LABEL = COMMIT.encode() + b"\n"
@@ -349,7 +349,9 @@ def _commit(opened: OpenPart, plain: bytes, config: ModelConfig | None) -> Commi
         deleted=deleted,
         erased=deleted if erased is None else _texts(erased),
         left_out=_texts(header["left_out"]),
-        deferred={n: Deferred.model_validate(one) for n, one in dict(header["deferred"]).items()},
+        deferred={
+            n: DeferredRequest.model_validate(one) for n, one in dict(header["deferred"]).items()
+        },
         undeferred=_texts(header["undeferred"]),
         thetas=thetas,
         clears_Q=header["clears_Q"],

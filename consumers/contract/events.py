@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.head import CertificateRecord, ErrorRecord, Finite, Status, outputs
 from lethe.engine.store.reading import Texts, parse_json
 from lethe.engine.store.receipt_log import Hash, LogHead
@@ -136,7 +136,7 @@ class RefreshRequested(Event):
     generation: int
     version: int
     reason: str
-    size: Size | None = None
+    size: RefreshKind | None = None
 
 
 class Source(Event):
@@ -200,7 +200,7 @@ class RefreshInfo(Event):
     """What a refresh did, in the version that it made."""
 
     job_id: str
-    size: Size
+    size: RefreshKind
     reason: str
     seconds: Finite
 

@@ -18,7 +18,7 @@ from lethe.consumers.commits.journal import Followed, read_opening
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.deletions.batching import Batching, Rest
+from lethe.consumers.deletions.batching import Batching, Remainder
 from lethe.consumers.deletions.decide import compute, decide, rows_named
 from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.deletions.transition import deletion_transition, origin_of, unknown_model
@@ -31,7 +31,7 @@ from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import AtStep, Step
 from lethe.consumers.versions.transition import Origin, Transition, commit_of
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.lookup import Asked
+from lethe.engine.store.lookup import LookupRequest
 from lethe.engine.store.resample import with_enough_sentinels
 from lethe.engine.store.row_keys import no_key
 from lethe.engine.store.state import ModelState
@@ -88,7 +88,7 @@ class Round:
     """
 
     processed: list[Processed] = field(default_factory=list)
-    rest: list[tuple[Group, Rest]] = field(default_factory=list)
+    rest: list[tuple[Group, Remainder]] = field(default_factory=list)
     unknown: list[Receipt] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
@@ -189,7 +189,7 @@ class BatchProcessor:
                 continue
             one.items = self._first(one, one.items)
             ids = [name for item in one.items if (name := _request_id(item)) is not None]
-            asked.append(Asked(one.state, ids, rows_named(one.items, one.subjects)))
+            asked.append(LookupRequest(one.state, ids, rows_named(one.items, one.subjects)))
             batches.append(one)
         for one, lookup in zip(batches, self._look_up(asked, out), strict=True):
             one.lookup = lookup
@@ -208,7 +208,7 @@ class BatchProcessor:
             if one.group.model_id not in out.stale and one.group.model_id not in out.failed
         ]
 
-    def _look_up(self, asked: Sequence[Asked], out: Round) -> list[Lookup | None]:
+    def _look_up(self, asked: Sequence[LookupRequest], out: Round) -> list[Lookup | None]:
         """Look all of it up in one round trip; None: what is stored of that model is damaged."""
         if not asked:
             return []
@@ -217,7 +217,7 @@ class BatchProcessor:
         except CorruptState:
             return [self._look_up_alone(one, out) for one in asked]
 
-    def _look_up_alone(self, asked: Asked, out: Round) -> Lookup | None:
+    def _look_up_alone(self, asked: LookupRequest, out: Round) -> Lookup | None:
         try:
             return self._store.look_up([asked])[0]
         except CorruptState as error:
@@ -353,8 +353,8 @@ class BatchProcessor:
         self._at_step(Step.COMPUTE)
         batch = compute(state, decisions, one.lookup)
         now = self._now()
-        if self._batching.holds(len(batch.deleted), group.since[items[0].record.offset], now):
-            out.rest.append((group, Rest(list(group.items), len(batch.deleted))))
+        if self._batching.must_wait(len(batch.deleted), group.since[items[0].record.offset], now):
+            out.rest.append((group, Remainder(list(group.items), len(batch.deleted))))
             group.items = []
             return None
         origin = origin_of([item.record for item in items])

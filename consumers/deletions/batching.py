@@ -41,7 +41,7 @@ class Batching:
     rows: int = 1
     seconds: float = 60.0
 
-    def holds(self, deleted: int, since: datetime, now: datetime) -> bool:
+    def must_wait(self, deleted: int, since: datetime, now: datetime) -> bool:
         """Return whether a batch waits; one that deletes nothing makes no version and does not."""
         return 0 < deleted < self.rows and not self.due(since, now)
 
@@ -51,7 +51,7 @@ class Batching:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Remainder:
     """What a decider left undecided of a group, and how many rows the first batch would delete."""
 
     items: list[Validated]
@@ -67,7 +67,7 @@ class _Held:
     closed: bool  # a refresh follows the first batch: nothing can join it
 
 
-class HeldRequests:
+class BatchWindow:
     """The requests that a worker holds back; pure but for what it is told. One thread uses it.
 
     Parameters
@@ -128,7 +128,7 @@ class HeldRequests:
                 del self._held[place]
                 yield group
 
-    def keep(self, group: Group, rest: Rest) -> None:
+    def keep(self, group: Group, rest: Remainder) -> None:
         """Hold what was left undecided of a group."""
         offsets = [item.record.offset for item in rest.items]
         since = {offset: group.since[offset] for offset in offsets}

@@ -25,7 +25,7 @@ from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.store import codec
-from lethe.engine.store.state import Deferred, ModelState
+from lethe.engine.store.state import DeferredRequest, ModelState
 from lethe.engine.store.store import Lookup
 
 _WAITS = "its rows wait for a rebuild already"
@@ -46,7 +46,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class Duplicate:
     """A request that has a receipt already: that one again, byte for byte."""
 
     request_id: str
@@ -54,7 +54,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class DuplicateInBatch:
     """The same request twice in one batch: the receipt of the first answers both."""
 
     request_id: str
@@ -90,7 +90,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferral:
+class Deferred:
     """A request that waits for a rebuild without its rows."""
 
     accepted: Accepted
@@ -98,11 +98,11 @@ class Deferral:
     detail: str
 
 
-Decision = Rejected | Repeated | Again | Conflicting | Accepted | Deferral
+Decision = Rejected | Duplicate | DuplicateInBatch | Conflicting | Accepted | Deferred
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StepResult:
     """The outcome of deciding: decisions in the order of the records, and the new state.
 
     ``deleted`` are the rows that the step leaves out, in order; with none, there is no new
@@ -180,7 +180,7 @@ class _Sorter:
         if stored is not None:
             receipt = unpack(stored, self.state.model_id, request_id).receipt
             if body_of(stored) == body:
-                self.decisions.append(Repeated(request_id, receipt))
+                self.decisions.append(Duplicate(request_id, receipt))
             else:
                 self.decisions.append(Conflicting(source, request_id, receipt.source))
             return True
@@ -188,7 +188,7 @@ class _Sorter:
             first_body, first = self.bodies[request_id]
             same = first_body == body
             conflict = Conflicting(source, request_id, first)
-            self.decisions.append(Again(request_id) if same else conflict)
+            self.decisions.append(DuplicateInBatch(request_id) if same else conflict)
             return True
         return False
 
@@ -233,20 +233,20 @@ class _Sorter:
             commitment,
         )
         if live and self.lost:
-            return Deferral(accepted, DATA_LOST, _LOST)
+            return Deferred(accepted, DATA_LOST, _LOST)
         if live and (self.state.awaiting_rebuild or self.waiting.intersection(live)):
-            return Deferral(accepted, "AWAITING_REBUILD", _WAITS)
+            return Deferred(accepted, "AWAITING_REBUILD", _WAITS)
         self.claimed |= dict.fromkeys((*live, *retired), request_id)
         return accepted
 
     @staticmethod
-    def _nobody_knows(item: Valid, source: Source) -> Deferral:
+    def _nobody_knows(item: Valid, source: Source) -> Deferred:
         """Let a request by subject wait: which rows these are is lost with them."""
         request = item.request
         accepted = Accepted(
             source, request.request_id, item.body, (), 0, subject_id=request.subject_id
         )
-        return Deferral(accepted, DATA_LOST, _LOST)
+        return Deferred(accepted, DATA_LOST, _LOST)
 
 
 def decide(
@@ -268,13 +268,13 @@ def decide(
     return tuple(sorter.decisions)
 
 
-def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) -> Batch:
+def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) -> StepResult:
     """Step 4: leave the accepted rows out. Pure. Cost O(K k d + k^2 d).
 
     Requests that the guards refuse become deferrals: the whole batch is tried first, then each
     request alone, so that only the offenders wait.
     """
-    unchanged = Batch(
+    unchanged = StepResult(
         tuple(decisions),
         (),
         state.stream,
@@ -292,17 +292,17 @@ def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) ->
 
 
 def _one_by_one(
-    state: ModelState, batch: Batch, accepted: Sequence[Accepted], lookup: Lookup
-) -> Batch:
-    deferrals: dict[str, Deferral] = {}
+    state: ModelState, batch: StepResult, accepted: Sequence[Accepted], lookup: Lookup
+) -> StepResult:
+    deferrals: dict[str, Deferred] = {}
     for one in accepted:
         if one.shares.intersection(deferrals):
-            deferrals[one.request_id] = Deferral(one, "AWAITING_REBUILD", _WAITS)
+            deferrals[one.request_id] = Deferred(one, "AWAITING_REBUILD", _WAITS)
             continue
         try:
             batch = _extend(state, batch, [one], lookup) if one.rows else batch
         except _Guard as guard:
-            deferrals[one.request_id] = Deferral(one, guard.code, guard.detail)
+            deferrals[one.request_id] = Deferred(one, guard.code, guard.detail)
     kept = tuple(
         deferrals.get(d.request_id, d) if isinstance(d, Accepted) else d for d in batch.decisions
     )
@@ -318,14 +318,16 @@ class _Guard(Exception):
         self.detail = detail
 
 
-def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], lookup: Lookup) -> Batch:
+def _extend(
+    state: ModelState, batch: StepResult, accepted: Sequence[Accepted], lookup: Lookup
+) -> StepResult:
     ids = [row for request in accepted for row in request.rows]
     config = state.meta.config
     deleted = (*batch.deleted, *ids)
     if len(deleted) == state.meta.rows_live:
         zero = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
         counts = None if batch.class_counts is None else (0,) * len(batch.class_counts)
-        return Batch(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
+        return StepResult(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
     limit = config.limits.limits().hard_rows(config.d)
     detail = f"more than {limit} rows would be deleted since the last rebuild"
     full = _Guard("GENERATION_FULL", detail)
@@ -343,7 +345,7 @@ def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], looku
     except IllConditioned as error:
         raise _Guard(error.code, str(error)) from error
     ledger = _charged(state, batch, done.stream, rows)
-    return Batch(
+    return StepResult(
         batch.decisions,
         deleted,
         done.stream,
@@ -354,7 +356,7 @@ def _extend(state: ModelState, batch: Batch, accepted: Sequence[Accepted], looku
     )
 
 
-def _charged(state: ModelState, batch: Batch, after: Stream, rows: Rows) -> Ledger | None:
+def _charged(state: ModelState, batch: StepResult, after: Stream, rows: Rows) -> Ledger | None:
     """Return the ledger of a certified model after the step; its budget may not be passed."""
     if batch.ledger is None:
         return None
@@ -371,7 +373,7 @@ def _no_rows(state: ModelState) -> tuple[Array, Array]:
     return np.empty((0, config.blocks * config.d)), np.empty((0, config.d))
 
 
-def _class_counts(state: ModelState, batch: Batch, rows: Rows) -> tuple[int, ...] | None:
+def _class_counts(state: ModelState, batch: StepResult, rows: Rows) -> tuple[int, ...] | None:
     """Return the rows left of each class; one without any needs a penalised intercept."""
     if batch.class_counts is None:
         return None
@@ -387,10 +389,10 @@ def _class_counts(state: ModelState, batch: Batch, rows: Rows) -> tuple[int, ...
     )
 
 
-def deferred_record(deferral: Deferral) -> Deferred:
+def deferred_record(deferral: Deferred) -> DeferredRequest:
     """Return what the state keeps of a deferred request until its final receipt."""
     accepted = deferral.accepted
-    return Deferred(
+    return DeferredRequest(
         request_id=accepted.request_id,
         body=accepted.body.hex(),
         row_ids=accepted.rows,

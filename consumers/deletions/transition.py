@@ -14,13 +14,13 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
 from lethe.consumers.deletions.decide import (
     Accepted,
-    Again,
-    Batch,
     Conflicting,
     Decision,
-    Deferral,
+    Deferred,
+    Duplicate,
+    DuplicateInBatch,
     Rejected,
-    Repeated,
+    StepResult,
     deferred_record,
     source_of,
 )
@@ -40,7 +40,7 @@ from lethe.consumers.versions.transition import (
     without_rows,
 )
 from lethe.engine.store.head import CertificateRecord, with_meta
-from lethe.engine.store.state import Deferred, ModelState
+from lethe.engine.store.state import DeferredRequest, ModelState
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
 _DEAD_LETTER_KEY = 1024
@@ -107,10 +107,10 @@ def unknown_model(item: Valid | Refused) -> Receipt | None:
 
 
 def deletion_transition(
-    before: ModelState, batch: Batch, origin: Origin, *, now: datetime
+    before: ModelState, batch: StepResult, origin: Origin, *, now: datetime
 ) -> Transition:
     """Return the commit of a batch, and the state after it."""
-    deferrals = [d for d in batch.decisions if isinstance(d, Deferral)]
+    deferrals = [d for d in batch.decisions if isinstance(d, Deferred)]
     retired = [row for d in batch.decisions if isinstance(d, Accepted) for row in d.retired]
     waiting = {d.accepted.request_id: deferred_record(d) for d in deferrals}
     after = _after(before, batch, retired, waiting, now)
@@ -154,9 +154,9 @@ def deletion_transition(
 
 def _after(
     before: ModelState,
-    batch: Batch,
+    batch: StepResult,
     retired: Sequence[str],
-    waiting: Mapping[str, Deferred],
+    waiting: Mapping[str, DeferredRequest],
     now: datetime,
 ) -> ModelState:
     """Return the state after the step, before its version is made."""
@@ -221,21 +221,21 @@ def _receipts(
                     now=now,
                 )
                 kept.append((receipt, decision.body))
-            case Deferral():
+            case Deferred():
                 receipt = _deferred_receipt(after, decision, now)
                 kept.append((receipt, decision.accepted.body))
             case Rejected():
                 kept.append((_rejected(after.model_id, decision, now), decision.body))
             case Conflicting():
                 repeats.append(_conflict(after.model_id, decision, now).value())
-            case Repeated():
+            case Duplicate():
                 repeats.append(decision.receipt.value())
-            case Again():
+            case DuplicateInBatch():
                 repeats.append(decision.request_id)
     return kept, repeats
 
 
-def _deferred_receipt(after: ModelState, deferral: Deferral, now: datetime) -> Receipt:
+def _deferred_receipt(after: ModelState, deferral: Deferred, now: datetime) -> Receipt:
     accepted = deferral.accepted
     return Receipt(
         request_id=accepted.request_id,

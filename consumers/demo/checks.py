@@ -10,9 +10,9 @@ from lethe.consumers.contract.events import Receipt, Version
 from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
 from lethe.consumers.demo.outcome import Observed, Outcome
 from lethe.engine.errors import BrokenChain
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 
-WANTED_SIZES = (Size.COMPLETE, Size.POLISH, Size.REBUILD)
+WANTED_SIZES = (RefreshKind.COMPLETE, RefreshKind.POLISH, RefreshKind.REBUILD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def each_size_happened(outcome: Outcome) -> Check:
     """Check that the policy asked for a completion, a polish and a rebuild."""
     sizes = Counter(seen.version.refresh.size for seen in _all(outcome) if seen.version.refresh)
     failures = [f"no {size} happened" for size in WANTED_SIZES if not sizes[size]]
-    counted = ", ".join(f"{sizes[size]} {size}" for size in Size if sizes[size])
+    counted = ", ".join(f"{sizes[size]} {size}" for size in RefreshKind if sizes[size])
     return Check(
         "complete, polish and rebuild each happened because the policy chose them",
         counted or "none",

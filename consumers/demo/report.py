@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lethe.consumers.demo.checks import Check
 from lethe.consumers.demo.outcome import Observed, Outcome
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 
 _FAILURES = 5
 """Failures printed of a check; the JSON document has all."""
@@ -88,7 +88,7 @@ def model_summary(outcome: Outcome, model: str) -> dict[str, Any]:
         "rows": seen[0].version.rows_live,
         "versions": len(seen),
         "rows_deleted": seen[-1].version.rows_deleted,
-        "refreshes": {str(size): sizes[size] for size in Size if sizes[size]},
+        "refreshes": {str(size): sizes[size] for size in RefreshKind if sizes[size]},
         "budget": seen[0].budget,
         "worst_published_error": max(
             (one.error for one in seen if one.error is not None), default=None
@@ -102,7 +102,7 @@ def model_summary(outcome: Outcome, model: str) -> dict[str, Any]:
         "register_seconds": outcome.register_seconds.get(model),
         "refresh_seconds": {
             str(size): median([r.seconds for r in refreshes if r.size == size])
-            for size in Size
+            for size in RefreshKind
             if sizes[size]
         },
         "retrain_seconds": median(one.retrain_seconds for one in seen),

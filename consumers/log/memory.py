@@ -23,8 +23,8 @@ from lethe.consumers.log.base import (
     Record,
     TopicSpec,
 )
+from lethe.consumers.log.hooks import Hook, HookCall
 from lethe.consumers.log.membership import Membership
-from lethe.consumers.log.moment import Hook, Moment
 from lethe.consumers.log.partitioner import index_for, partition_index
 from lethe.consumers.log.reset import PartitionReset
 from lethe.engine.errors import LogUnavailable
@@ -54,7 +54,7 @@ class MemoryLog:
     Parameters
     ----------
     hook : callable, optional
-        Called with a `Moment` around each publish and poll, outside the lock; it may raise.
+        Called with a `HookCall` around each publish and poll, outside the lock; it may raise.
     clock : callable, optional
         Gives the records' timestamps, in seconds since 1970.
     """
@@ -224,7 +224,7 @@ class MemoryConsumer:
         """Return at most ``limit`` records; sooner and empty when the assignment changes."""
         if self._closed:
             raise RuntimeError("poll of a closed consumer")
-        self._log.hook(Moment("poll", "before", self))
+        self._log.hook(HookCall("poll", "before", self))
         deadline = time.monotonic() + timeout
         news = self.membership.changes
         with self._log.changed:
@@ -234,7 +234,7 @@ class MemoryConsumer:
                 if left <= 0 or news != self.membership.changes:
                     break
                 self._log.changed.wait(left)
-        self._log.hook(Moment("poll", "after", self, records=tuple(records)))
+        self._log.hook(HookCall("poll", "after", self, records=tuple(records)))
         with self._log.changed:
             # Another member may have taken a partition while the hook ran.
             sought = self.membership.sought()
@@ -307,10 +307,10 @@ class MemoryProducer(Producer):
         batch = tuple(messages)
         placed: list[Appended] = []
         with self._failing():
-            self._log.hook(Moment("publish", "before", self, batch))
+            self._log.hook(HookCall("publish", "before", self, batch))
             for sent, message in enumerate(batch):
                 if sent:
-                    self._log.hook(Moment("publish", "between", self, batch[:sent]))
+                    self._log.hook(HookCall("publish", "between", self, batch[:sent]))
                 with self._log.changed:
                     record = self._log.append(message)
                 placed.append(Appended(record.partition, record.offset))
@@ -324,7 +324,7 @@ class MemoryProducer(Producer):
         if failures != self._failures:
             raise LogUnavailable("an earlier send failed: send this again as well")
         with self._failing():
-            self._log.hook(Moment("publish", "after", self, batch))
+            self._log.hook(HookCall("publish", "after", self, batch))
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.refresh.lost_rows import settled
-from lethe.consumers.service.progress import Progress, unseen
-from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
 from lethe.consumers.versions.refresh_schedule import choose_size, in_turn
 from lethe.engine.deletion.stream import Generation
@@ -27,7 +27,7 @@ from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.refresh.blockwise import audit_blocks
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
-from lethe.engine.refresh.policy import Choice, Size
+from lethe.engine.refresh.policy import Choice, RefreshKind
 from lethe.engine.store import staging
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.head import Status
@@ -67,8 +67,8 @@ def run_job(
     event: RefreshRequested,
     *,
     now: datetime,
-    progress: Progress = unseen,
-    at_step: AtStep = unwatched,
+    progress: Progress = no_progress,
+    at_step: AtStep = no_hook,
 ) -> JobResult:
     """Do a refresh job and store its result.
 
@@ -102,28 +102,28 @@ def run_job(
 
 def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
     choice = choose_size(state, job.event, now)
-    if choice.size is Size.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
-        return _store(job, _result(job, state, Choice(Size.COMPLETE, choice.reason)))
+    if choice.size is RefreshKind.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
+        return _store(job, _result(job, state, Choice(RefreshKind.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
     choice = _audited(job, snapshot, choose_size(snapshot.state, job.event, now))
     match choice.size:
-        case Size.COMPLETE:
+        case RefreshKind.COMPLETE:
             return _store(job, _result(job, snapshot.state, choice))
-        case Size.POLISH:
+        case RefreshKind.POLISH:
             return _polish(job, snapshot, choice)
-        case Size.COMPACT:
+        case RefreshKind.COMPACT:
             return _compact(job, snapshot, choice)
-        case Size.REBUILD:
+        case RefreshKind.REBUILD:
             return _rebuild(job, snapshot, choice)
 
 
 def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
     """Return the choice, or a rebuild if what the generation claims does not hold (`drift`)."""
     state = snapshot.state
-    if choice.size is Size.REBUILD or not snapshot.ids:
+    if choice.size is RefreshKind.REBUILD or not snapshot.ids:
         return choice
     job.progress("auditing for drift", 0, 0)
     factor = load_factor(job.store, state)
@@ -136,7 +136,9 @@ def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
         snapshot.W,
         tolerated=limits.far_under * budget * scale(state.generation, state.stream),
     ).fault
-    return choice if fault is None else Choice(Size.REBUILD, f"the drift audit failed: {fault}")
+    return (
+        choice if fault is None else Choice(RefreshKind.REBUILD, f"the drift audit failed: {fault}")
+    )
 
 
 def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> JobResult:
@@ -182,11 +184,11 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         # The stale factor did not get there, or nobody knows whether: the next size does.
         what = "gave no bound" if certified is None else "did not reach the budget"
         reason = f"{choice.reason}; a polish of {polished.passes} passes {what}"
-        return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
     reference = _reference(snapshot, polished.theta)
     if reference is not None and not polished_enough(state.meta.config, reference):
         reason = f"{choice.reason}; a polish of {polished.passes} passes did not make room"
-        return _rebuild(job, snapshot, Choice(Size.REBUILD, reason))
+        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
     if polished.passes == state.generation.blocks:
         choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
     result = _result(
@@ -228,7 +230,7 @@ def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     try:
         made = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
     except IllConditioned as error:
-        return _rebuild(job, snapshot, Choice(Size.REBUILD, f"{choice.reason}; {error}"))
+        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, f"{choice.reason}; {error}"))
     ledger = state.meta.ledger  # nothing is refitted: theta and A_t are as they were
     return _stage(job, snapshot, made, choice, status=state.meta.status, ledger=ledger)
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lethe.consumers.contract.commitment import rows_commitment
-from lethe.engine.store.state import Deferred, ModelState
+from lethe.engine.store.state import DeferredRequest, ModelState
 from lethe.engine.store.store import ModelStore
 
 DATA_LOST = "DATA_LOST"
 """Code of requests that wait because rows are missing."""
 
 
-def settled(store: ModelStore, state: ModelState, names: Collection[str]) -> dict[str, Deferred]:
+def settled(
+    store: ModelStore, state: ModelState, names: Collection[str]
+) -> dict[str, DeferredRequest]:
     """Return requests that wait, with the rows that the model had of those that they name.
 
     Cost O(n) ids where one of them came while rows were missing, else nothing.

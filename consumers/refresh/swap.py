@@ -16,7 +16,7 @@ from lethe.consumers.refresh.transition import (
 )
 from lethe.consumers.versions.transition import Origin, Transition
 from lethe.engine.errors import IllConditioned, Uncertified
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.jobs import JobResult, read_result
 from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.staged import CaughtUp, catch_up, read_staged
@@ -67,7 +67,7 @@ def _swap(
     origin: Origin,
     now: datetime,
 ) -> Outcome:
-    if result.size in (Size.COMPLETE, Size.POLISH):
+    if result.size in (RefreshKind.COMPLETE, RefreshKind.POLISH):
         transition = small_refresh(state, result, arrays, origin, now=now)
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
     known = settled(store, state, result.resolved)

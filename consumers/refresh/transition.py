@@ -29,23 +29,23 @@ from lethe.consumers.versions.transition import (
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.head import CertificateRecord, Meta, with_meta
 from lethe.engine.store.jobs import JobResult
 from lethe.engine.store.staged import CaughtUp
-from lethe.engine.store.state import STAGED, Deferred, ModelState
+from lethe.engine.store.state import STAGED, DeferredRequest, ModelState
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:
     """Return why a result no longer fits the state, or None."""
     if result.generation_key != state.meta.generation_key:
         return "the model has another generation by now"
-    if result.size is Size.COMPLETE and result.completions != state.stream.completions:
+    if result.size is RefreshKind.COMPLETE and result.completions != state.stream.completions:
         return "the model was completed by now"
-    if result.size is Size.POLISH and state.meta.rows_live == 0:
+    if result.size is RefreshKind.POLISH and state.meta.rows_live == 0:
         return "no row is left"
-    if result.size is Size.POLISH and result.reference_epoch != state.meta.reference_epoch:
+    if result.size is RefreshKind.POLISH and result.reference_epoch != state.meta.reference_epoch:
         return "the model has another reference point by now"
     return _does_not_resolve(state, set(result.resolved))
 
@@ -89,7 +89,7 @@ def small_refresh(
 ) -> Transition:
     """Swap in a completion or a polish: same generation, new anchor, Q emptied."""
     meta = before.meta
-    if result.size is Size.COMPLETE:
+    if result.size is RefreshKind.COMPLETE:
         stream = complete(before.stream)
         changes: dict[str, object] = {}
     else:
@@ -290,7 +290,7 @@ def _with_resolved(
 
 def _final_receipt(
     after: ModelState,
-    request: Deferred,
+    request: DeferredRequest,
     new: Mapping[str, str],
     certificate: CertificateRecord | None,
     now: datetime,

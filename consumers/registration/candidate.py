@@ -13,7 +13,7 @@ import numpy as np
 from lethe.consumers.commits.publish import PARAMETERS_LIMIT
 from lethe.consumers.contract.commitment import new_secret
 from lethe.consumers.contract.version_chain import GENESIS
-from lethe.consumers.registration.error_budget import check_fit
+from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
 from lethe.consumers.versions.transition import scalars_of
@@ -149,7 +149,7 @@ def stage(
     keys, name = ModelKeys(config.model_id), uuid.uuid4().hex
     where, dataset = keys.generation(name), keys.dataset(name)
     generation, stream = begin(number, objective, made)
-    check_fit(config, generation, stream)
+    check_error_budget(config, generation, stream)
     ledger = first_ledger(config, objective, rows, made)
     check_first(config, ledger, generation, stream)
     sentinels = sample_sentinels(generation, data.ids, rows, made.dual_rows, number)

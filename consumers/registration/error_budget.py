@@ -12,7 +12,7 @@ from lethe.engine.store.head import ModelConfig
 _ADVICE = "bring the features to a similar scale, raise the ridge, or raise the error budget"
 
 
-def check_fit(config: ModelConfig, generation: Generation, stream: Stream) -> None:
+def check_error_budget(config: ModelConfig, generation: Generation, stream: Stream) -> None:
     """Refuse a budget that not even a fresh fit meets: every refresh would miss it.
 
     Raises

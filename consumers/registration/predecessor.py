@@ -11,7 +11,7 @@ from lethe.consumers.log.base import Reader
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.predecessor import Members, Predecessor
 from lethe.engine.store.receipt_log import ReceiptLog
-from lethe.engine.store.state import Deferred, Head
+from lethe.engine.store.state import DeferredRequest, Head
 from lethe.engine.store.store import ModelStore
 
 
@@ -87,7 +87,9 @@ def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecess
     )
 
 
-def still_deferred(deferred: Mapping[str, Deferred], new: Collection[str]) -> dict[str, Deferred]:
+def still_deferred(
+    deferred: Mapping[str, DeferredRequest], new: Collection[str]
+) -> dict[str, DeferredRequest]:
     """Return the requests that wait for a rebuild, their rows divided by the new file.
 
     A row that it lacks is retired; one that an earlier file lacked, and this one has again, is

@@ -33,7 +33,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.log.scan import scan_topic
-from lethe.consumers.service.progress import Progress, unseen
+from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import Pair
@@ -87,7 +87,7 @@ class Recovery:
         *,
         signer: Callable[[], Signer | None] = lambda: None,
         trusted: TrustedKeys | None = None,
-        progress: Progress = unseen,
+        progress: Progress = no_progress,
     ) -> None:
         self._store = store
         self._reader = reader

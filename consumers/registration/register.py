@@ -40,8 +40,8 @@ from lethe.consumers.registration.predecessor import (
     tip_of,
     with_former_rows,
 )
-from lethe.consumers.service.progress import Progress, unseen
-from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.refresh_schedule import in_turn
 from lethe.consumers.versions.transition import (
@@ -62,7 +62,7 @@ from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.partition import commit_partition
 from lethe.engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
 from lethe.engine.store.staged import Staged as StagedGeneration, catch_up
-from lethe.engine.store.state import Deferred, Head, ModelState
+from lethe.engine.store.state import DeferredRequest, Head, ModelState
 from lethe.engine.store.store import ModelStore, unknown
 
 _COMMIT_TRIES = 50  # each round catches up with what was deleted meanwhile
@@ -106,8 +106,8 @@ class Registrar:
         signer: Callable[[], Signer | None] = lambda: None,
         trusted: TrustedKeys | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        progress: Progress = unseen,
-        at_step: AtStep = unwatched,
+        progress: Progress = no_progress,
+        at_step: AtStep = no_hook,
     ) -> None:
         self._store = store
         self._producer = producer
@@ -510,7 +510,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
     return Transition(commit, after, None, Live(state.keys.generation("none"), ()))
 
 
-def _unregistered(state: ModelState, request: Deferred, now: datetime) -> Receipt:
+def _unregistered(state: ModelState, request: DeferredRequest, now: datetime) -> Receipt:
     return Receipt(
         request_id=request.request_id,
         model_id=state.model_id,

@@ -7,7 +7,7 @@ from lethe.consumers.service.health import Health
 from lethe.engine.errors import LogReset
 
 
-class Attendance:
+class Keepalive:
     """Keeps a consumer in its group, and its worker alive, without taking a record."""
 
     def __init__(self, consumer: Consumer, health: Health) -> None:

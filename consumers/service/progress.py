@@ -8,5 +8,5 @@ Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and how much there is (0: unknown)."""
 
 
-def unseen(_what: str, _done: int, _all: int) -> None:
+def no_progress(_what: str, _done: int, _all: int) -> None:
     """Tell nobody."""

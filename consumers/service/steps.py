@@ -14,7 +14,7 @@ AtStep = Callable[[str], None]
 """Called with the name of each step as it is reached."""
 
 
-def unwatched(_: str) -> None:
+def no_hook(_: str) -> None:
     """Nothing listens."""
 
 

@@ -21,7 +21,7 @@ from lethe.engine.errors import InvalidData, Uncertified
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kinds import NewGeneration
-from lethe.engine.refresh.policy import Choice, Size
+from lethe.engine.refresh.policy import Choice, RefreshKind
 from lethe.engine.store.head import CertificateRecord, ModelConfig
 from lethe.engine.store.state import ModelState
 
@@ -120,7 +120,7 @@ def certificate_of(state: ModelState) -> CertificateRecord | None:
     )
 
 
-def part_spent(state: ModelState) -> float:
+def budget_fraction(state: ModelState) -> float:
     """Return which part of the certificate's budget is spent; 0 without terms."""
     terms, ledger = state.meta.config.certify, state.meta.ledger
     if terms is None or ledger is None or state.meta.rows_live == 0:
@@ -128,17 +128,21 @@ def part_spent(state: ModelState) -> float:
     return spent(ledger, state.generation, state.stream) / terms.budget
 
 
-def making_room(state: ModelState, choice: Choice) -> Choice:
+def with_certificate_refresh(state: ModelState, choice: Choice) -> Choice:
     """Return a size that also makes room in the certificate's budget, where that is needed.
 
     The first time in a generation a polish does. After it the factor's curvatures are those of
     another point, and each deletion costs more than before: the second time it is a rebuild.
     """
-    part, ledger = part_spent(state), state.meta.ledger
-    if part <= REFRESH_AT or ledger is None or choice.size is Size.REBUILD:
+    part, ledger = budget_fraction(state), state.meta.ledger
+    if part <= REFRESH_AT or ledger is None or choice.size is RefreshKind.REBUILD:
         return choice
     polish = state.meta.config.kind is Kind.LOGISTIC and ledger.stretch == 0.0
-    size = Size.POLISH if polish and choice.size is not Size.COMPACT else Size.REBUILD
+    size = (
+        RefreshKind.POLISH
+        if polish and choice.size is not RefreshKind.COMPACT
+        else RefreshKind.REBUILD
+    )
     return Choice(size, f"{part:.0%} of the certificate's budget is spent")
 
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from lethe.consumers.contract.events import RefreshRequested
-from lethe.consumers.versions.certificates import making_room, part_spent
+from lethe.consumers.versions.certificates import budget_fraction, with_certificate_refresh
 from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.estimate import believed_estimate
-from lethe.engine.refresh.policy import Choice, Facts, Size, choose, facts_of, used_up
+from lethe.engine.refresh.policy import Choice, Facts, RefreshKind, choose, facts_of, used_up
 from lethe.engine.store.head import Failures, Meta, PendingJob
 from lethe.engine.store.staging import TIME_TO_LIVE
-from lethe.engine.store.state import Deferred, ModelState
+from lethe.engine.store.state import DeferredRequest, ModelState
 
 ORDERED = "ordered"
 SCHEDULED = "scheduled"
@@ -88,10 +88,10 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
         return "error_budget"
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"
-    return "certificate" if part_spent(state) > REFRESH_AT and not facts.fresh else None
+    return "certificate" if budget_fraction(state) > REFRESH_AT and not facts.fresh else None
 
 
-def in_turn(deferred: Iterable[Deferred]) -> list[Deferred]:
+def in_turn(deferred: Iterable[DeferredRequest]) -> list[DeferredRequest]:
     """Return deferred requests in the order in which rebuilds resolve them: that of the log."""
     return sorted(deferred, key=lambda one: (str(one.source["partition"]), one.source["offset"]))
 
@@ -106,7 +106,7 @@ def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
     """Return the smallest size that does; what a person ordered is done at the least."""
     meta = state.meta
     if state.awaiting_rebuild:
-        return Choice(Size.REBUILD, "the store had lost writes")
+        return Choice(RefreshKind.REBUILD, "the store had lost writes")
     estimate = (
         believed_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
         if meta.certified is None
@@ -114,7 +114,7 @@ def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
     )
     ordered = event.size if event.reason in AT_LEAST else None
     choice = choose(_facts(state, now, estimate), meta.config.limits.limits(), ordered)
-    return making_room(state, choice)
+    return with_certificate_refresh(state, choice)
 
 
 def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:

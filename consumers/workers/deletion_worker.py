@@ -34,22 +34,22 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor, Processed, Round
-from lethe.consumers.deletions.batching import Batching, HeldRequests
+from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.report import report_decisions, report_state, report_strangers
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Partition, Position, Record
 from lethe.consumers.service.health import Health
-from lethe.consumers.service.keepalive import Attendance
+from lethe.consumers.service.keepalive import Keepalive
 from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import TRANSIENT, keep_turning
 from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.transition import committed
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.housekeeping import Housekeeper
-from lethe.consumers.workers.lag import Lag
+from lethe.consumers.workers.lag import LagGauge
 from lethe.consumers.workers.start_offset import start_offset
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.apply import Applied, Change
@@ -120,7 +120,7 @@ class DeletionWorker:
         batching: Batching | None = None,
         request_keys: RequestKeys | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        at_step: AtStep = unwatched,
+        at_step: AtStep = no_hook,
     ) -> None:
         self._store = store
         self._metrics = metrics or Metrics()
@@ -133,9 +133,9 @@ class DeletionWorker:
         self._consumer = log.consumer(GROUP, [topics.DELETIONS])
         self._producer = log.producer()
         self._reader = log.reader()
-        self._held = HeldRequests(batching or Batching())
+        self._held = BatchWindow(batching or Batching())
         self._states = StateCache()
-        self._attendance = Attendance(self._consumer, self._health)
+        self._attendance = Keepalive(self._consumer, self._health)
         self._journal = Journal(self._producer, seals, signer)
         fold = Fold(
             store,
@@ -171,7 +171,7 @@ class DeletionWorker:
             seals=seals,
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
-        self._lag = Lag(self._consumer, self._metrics, self._health)
+        self._lag = LagGauge(self._consumer, self._metrics, self._health)
         self._positions: dict[Partition, int] = {}
         self._ends: dict[Partition, int] = {}
         self._halts = Halts(self._metrics, self._logger)
@@ -298,7 +298,7 @@ class DeletionWorker:
             self._metrics.commits.labels("contested").inc()
             self._states.drop(model_id)
             self._follower.follow([commit_partition(model_id)])
-            self._journal.settle(model_id)
+            self._journal.reconcile(model_id)
         return won
 
     # -- 7 ------------------------------------------------------------------------------------

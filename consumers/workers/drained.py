@@ -16,7 +16,7 @@ from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class PartitionLag:
     """How many records of a partition are not decided yet."""
 
     partition: Partition
@@ -24,13 +24,13 @@ class Lag:
     waiting: int
 
 
-def lags(reader: Reader, store: ModelStore, topic: str) -> Iterator[Lag]:
+def lags(reader: Reader, store: ModelStore, topic: str) -> Iterator[PartitionLag]:
     """Return each partition's lag. A partition without a watermark waits from its beginning."""
     for partition in reader.partitions(topic):
         bounds = reader.bounds(partition)
         stored = store.cursors.watermark(str(partition))
         decided = bounds.begin if stored is None else stored
-        yield Lag(partition, decided, max(0, bounds.end - decided))
+        yield PartitionLag(partition, decided, max(0, bounds.end - decided))
 
 
 def stuck(state: ModelState) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from lethe.consumers.deletions.batching import HeldRequests
+from lethe.consumers.deletions.batching import BatchWindow
 from lethe.consumers.log.base import Consumer, Partition
 from lethe.consumers.service.health import Health
 from lethe.consumers.service.metrics import Metrics
@@ -13,7 +13,7 @@ from lethe.consumers.service.metrics import Metrics
 _PERIOD_SECONDS = 2.0
 
 
-class Lag:
+class LagGauge:
     """Measures it now and then; ``last`` is the newest figure, in records."""
 
     def __init__(self, consumer: Consumer, metrics: Metrics, health: Health) -> None:
@@ -37,7 +37,7 @@ class Lag:
             waiting += behind
         return waiting
 
-    def look(self, positions: Mapping[Partition, int], held: HeldRequests) -> bool:
+    def look(self, positions: Mapping[Partition, int], held: BatchWindow) -> bool:
         """Measure if it is time, and tell metrics and health; return whether it was."""
         now = time.monotonic()
         if now < self._due:

@@ -22,7 +22,7 @@ from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import keep_turning
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.progress import Progress
-from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.workers.start_offset import start_offset
 from lethe.engine.errors import LetheError, LogReset, Unavailable
 from lethe.engine.store.jobs import (
@@ -60,7 +60,7 @@ class RefreshWorker:
         health: Health | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         progress: Progress = lambda _what, _done, _all: None,
-        at_step: AtStep = unwatched,
+        at_step: AtStep = no_hook,
         computing: Executor | None = None,
         limit: RefreshLimit | None = None,
     ) -> None:

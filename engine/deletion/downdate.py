@@ -1,4 +1,4 @@
-"""Leaving k rows out: the step from which every method is made (design page 1.3).
+"""Leaving k rows out: the step from which every method is made (docs/algebra.md).
 
 Rows U (k x d) with errors e, curvatures S and dual rows W = U A^-1. With B = U W^T and
 M = I - S^1/2 B S^1/2 = C C^T,

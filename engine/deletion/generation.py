@@ -1,4 +1,4 @@
-"""A generation, and the running state of its stream of deletions (design page 1.4).
+"""A generation, and the running state of its stream of deletions (docs/algebra.md, A stream).
 
 The paper handles one batch and leaves streams open. During a *generation*, the precomputation
 (theta_b, A_b = L L^T, dual rows, curvatures s_i at theta_b) stays as it is, and the stream keeps

@@ -1,4 +1,4 @@
-"""Deleting rows from a stream (design page 1.4): the step, and what is published after it.
+"""Deleting rows from a stream (docs/algebra.md): the step, and what is published after it.
 
 `engine.deletion.generation` has what a generation fixes and the running state. Everything here is a
 pure function of its arguments; arrays are never written to.

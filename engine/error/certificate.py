@@ -11,7 +11,7 @@ analysis for logistic regression"), so that if rho nu < 1, a = -ln(1 - rho nu) /
     |theta* - theta| <= |H^-1 g| + ((e^r - 1 - r) / r) a / sqrt(mu).
 
 Nothing is asked of the penalty on the intercept. Where only a stale factor A_t is at hand and
-margins have moved by at most m since it was made, e^-m A_t <= H <= e^m A_t (design page 1.6).
+margins have moved by at most m since it was made, e^-m A_t <= H <= e^m A_t (docs/error.md).
 Where a system H x = g was solved in part, what is left of it stands in for the factor
 (`certify_with_residual`). Where rho nu >= 1, strong convexity gives |g| / min penalty, if every
 coordinate is penalised.

@@ -6,8 +6,8 @@ be measured in a few passes over the live rows, without the rows that are gone:
 1. dual rows: L L^T w_i = x_i, on rows drawn at random;
 2. the inverse: A_t (A_b^-1 + V^T V) z = z for random z, where A_t = sum over the live rows of
    s_i x_i x_i^T + penalty is never formed;
-3. theta_exact: the live gradient there is the sum of x_i rem_i (0 for a linear model; design page
-   1.6), so that |A_t^-1 (gradient - that sum)| is at most what the stream carries.
+3. theta_exact: the live gradient there is the sum of x_i rem_i (0 for a linear model:
+   docs/error.md), so that |A_t^-1 (gradient - that sum)| is at most what the stream carries.
 
 The second fails when a row of V, the factor or a live row's features are damaged; the third also
 when theta_exact, theta_r or a target is. An audit cannot say which: what fails it is rebuilt from

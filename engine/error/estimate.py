@@ -1,4 +1,4 @@
-"""The error that the budget counts: |theta_published - theta*_live| (design page 1.6).
+"""The error that the budget counts: |theta_published - theta*_live| (docs/error.md).
 
 Four things are kept apart by name:
 
@@ -290,16 +290,18 @@ def _estimated(
     weighted = rem / pi
     pulled = rows.X.T @ weighted
     V, d = stream.V.array, len(pulled)
-    step = blocks.pull(sentinels.W, weighted, d) + blocks.pull(V, blocks.push(V, pulled), d)
+    step = blocks.weighted_sum(sentinels.W, weighted, d) + blocks.weighted_sum(
+        V, blocks.row_products(V, pulled), d
+    )
     length = norm(step)
     if length == 0.0:
         return _Estimate(0.0, believed=covered)
     along = step / length
     # along . A_t^-1 x_i for every sentinel, without its A_t^-1 x_i.
-    both = rows.X @ np.hstack([along, blocks.pull(V, blocks.push(V, along), d)])
+    both = rows.X @ np.hstack([along, blocks.weighted_sum(V, blocks.row_products(V, along), d)])
     m = along.shape[1]
     margins, rest = both[:, :m], both[:, m:]
-    reach = blocks.push(sentinels.W, along) + rest
+    reach = blocks.row_products(sentinels.W, along) + rest
     parts = np.sum(reach * weighted, axis=1, keepdims=True)
     spread = float(np.sqrt(np.sum((1.0 - pi) * parts**2)))
     stiffness = 1.0

@@ -51,8 +51,8 @@ def least_stiffness(X: Array, W: Array, V: Array, changed: Array, least: float) 
 
     def applied(u: Array) -> Array:
         weighted = root * u.reshape(root.shape)
-        pulled = blocks.pull(V, blocks.push(V, X.T @ weighted), d)
-        found: Array = (root * (X @ (blocks.pull(W, weighted, d) + pulled))).ravel()
+        pulled = blocks.weighted_sum(V, blocks.row_products(V, X.T @ weighted), d)
+        found: Array = (root * (X @ (blocks.weighted_sum(W, weighted, d) + pulled))).ravel()
         return found
 
     start = np.random.default_rng(0).standard_normal(root.size) * (root.ravel() > 0)

@@ -1,7 +1,7 @@
 """The precomputation of one generation: everything that a deletion needs, made offline.
 
 The paper stores the n x n hat matrix. We store the dual rows w_i = A^-1 x_i, n x d: any block of
-the hat matrix is then one small product, H[I, J] = X_I W_J^T S_J (design page 1.2).
+the hat matrix is then one small product, H[I, J] = X_I W_J^T S_J (docs/algebra.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 With T = V L (K x d), A_t = L (I + T^T T)^-1 L^T. Let I + T^T T = U U^T with U *upper*
 triangular; then A_t = (L U^-T)(L U^-T)^T, and L U^-T is lower triangular: the downdated factor.
 Dual rows become W + (X V^T) V. V cannot simply be dropped or folded into L alone: stored dual
-rows are relative to A_b (design page 1.5).
+rows are relative to A_b (docs/algebra.md, Refreshes).
 """
 
 from __future__ import annotations

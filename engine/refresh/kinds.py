@@ -1,4 +1,4 @@
-"""The four sizes of refresh, and what each of them does (design page 1.5).
+"""The four kinds of refresh, and what each of them does (docs/algebra.md, Refreshes).
 
 1. ``complete``, O(d): publish theta_exact in place of its projection.
 2. ``polish``, O(n d) a pass: bring theta to the optimum of the live rows. Its first pass is an

@@ -1,4 +1,4 @@
-"""Which of the four sizes of refresh is due: the smallest that does what is needed.
+"""Which of the four kinds of refresh is due: the smallest that does what is needed.
 
 No rebuild for an error that is only estimated, or unknown: an audit measures it first, unless a
 rebuild takes no longer than a polish, of which an audit is the first pass.
@@ -26,7 +26,7 @@ from lethe.engine.fit.objective import Array, Kind
 _WORSE = 2.0  # times the condition number of the fresh precomputation
 
 
-class Size(StrEnum):
+class RefreshKind(StrEnum):
     """How much a refresh does, smallest first."""
 
     COMPLETE = "complete"
@@ -110,16 +110,16 @@ class Facts:
 class Choice:
     """A size and why."""
 
-    size: Size
+    size: RefreshKind
     reason: str
 
 
-def choose(facts: Facts, limits: Limits, ordered: Size | None = None) -> Choice:
+def choose(facts: Facts, limits: Limits, ordered: RefreshKind | None = None) -> Choice:
     """Return the smallest size that does what is needed; ``ordered`` is done at the least."""
     if facts.deferred:
-        return Choice(Size.REBUILD, f"{facts.deferred} deferred requests wait for it")
+        return Choice(RefreshKind.REBUILD, f"{facts.deferred} deferred requests wait for it")
     forced = used_up(facts, limits)
-    sizes = list(Size)
+    sizes = list(RefreshKind)
     if forced and (ordered is None or sizes.index(ordered) < sizes.index(forced.size)):
         return forced
     if ordered is not None:
@@ -129,26 +129,26 @@ def choose(facts: Facts, limits: Limits, ordered: Size | None = None) -> Choice:
 
 def _for_the_error(facts: Facts, far_under: float) -> Choice:
     if facts.left_within(far_under):
-        return Choice(Size.COMPLETE, "the exact answer is far under the budget")
+        return Choice(RefreshKind.COMPLETE, "the exact answer is far under the budget")
     if facts.kind is Kind.LOGISTIC:
         reason = "the quadratic model's own error nears the budget"
         if facts.remaining is None:
             reason = "the error is unknown"
         return _polish_or_rebuild(facts, reason)
     reason = "accumulated rounding nears the budget"
-    return Choice(Size.REBUILD if facts.audited else Size.POLISH, reason)
+    return Choice(RefreshKind.REBUILD if facts.audited else RefreshKind.POLISH, reason)
 
 
 def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
     """Return the cheaper of the two, both of which end at the optimum, or what helps at all."""
     if facts.remaining is None and facts.stale:
-        return Choice(Size.REBUILD, "the error is unknown again after a polish")
+        return Choice(RefreshKind.REBUILD, "the error is unknown again after a polish")
     n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
     hard, stored = facts.remaining is None, facts.stored
     polishing = polishing_seconds(n, d, K, hard=hard, stored=stored)
     if refitting_seconds(n, d, hard=hard, stored=stored) <= polishing:
-        return Choice(Size.REBUILD, f"{reason}, and a rebuild costs less than a polish")
-    return Choice(Size.POLISH, reason)
+        return Choice(RefreshKind.REBUILD, f"{reason}, and a rebuild costs less than a polish")
+    return Choice(RefreshKind.POLISH, reason)
 
 
 def used_up(facts: Facts, limits: Limits) -> Choice | None:
@@ -159,11 +159,13 @@ def used_up(facts: Facts, limits: Limits) -> Choice | None:
     """
     # Data that are ill conditioned themselves stay so: no rebuild betters them.
     if facts.condition > max(limits.condition, _WORSE * facts.fresh_condition):
-        return Choice(Size.REBUILD, f"condition {facts.condition:.0e} is past its limit")
+        return Choice(RefreshKind.REBUILD, f"condition {facts.condition:.0e} is past its limit")
     if facts.completions >= limits.completions:
-        return Choice(Size.REBUILD, f"{facts.completions} completions in this generation")
+        return Choice(RefreshKind.REBUILD, f"{facts.completions} completions in this generation")
     if facts.v_age_seconds > limits.age_seconds:
-        return Choice(Size.REBUILD, "what derives from deleted rows has reached its age limit")
+        return Choice(
+            RefreshKind.REBUILD, "what derives from deleted rows has reached its age limit"
+        )
     return _folded(facts, limits)
 
 
@@ -181,10 +183,10 @@ def _folded(facts: Facts, limits: Limits) -> Choice | None:
         # An estimated error is measured first; after the polish a compact does.
         if facts.kind is Kind.LOGISTIC and not facts.audited:
             return _polish_or_rebuild(facts, reason)
-        return Choice(Size.REBUILD if facts.audited else Size.POLISH, reason)
+        return Choice(RefreshKind.REBUILD if facts.audited else RefreshKind.POLISH, reason)
     if rebuilding < CLEARLY_CHEAPER * compacting:
-        return Choice(Size.REBUILD, f"{reason}, and a rebuild costs less than a compact")
-    return Choice(Size.COMPACT, reason)
+        return Choice(RefreshKind.REBUILD, f"{reason}, and a rebuild costs less than a compact")
+    return Choice(RefreshKind.COMPACT, reason)
 
 
 def facts_of(

@@ -6,7 +6,7 @@ largest change of leverage are brought up to date now and then (`engine.refresh.
 Margins of the point and of the last directions are kept, so the loss is minimised over their span
 at no further pass: a search costs O(n), and nothing is spent on a system that the next point makes
 void. (Newton-CG takes 1.5 to 3 times the passes; a plain step with the frozen factor stalls on
-nearly separable data, design page 1.5.)
+nearly separable data: docs/algebra.md, Refreshes.)
 
 At the end one system H x = g is solved in part, by conjugate gradients, for the certificate
 (`engine.error.certificate.certify_with_residual`). A linear model needs refinement only.

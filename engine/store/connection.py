@@ -33,7 +33,7 @@ from redis.retry import Retry
 
 from lethe.engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
 from lethe.engine.store.keys import SETTLED
-from lethe.engine.store.reading import words
+from lethe.engine.store.reading import parse_text
 from lethe.engine.store.tls import NO_TLS, Access, advice
 
 Fields: TypeAlias = Any
@@ -278,7 +278,7 @@ class Barrier:
                     )
                 self.waits = False
 
-    def settle(self, client: redis.Redis) -> None:
+    def sync(self, client: redis.Redis) -> None:
         """Return once everything that the server has taken so far is on disk.
 
         WAITAOF knows only this connection's own writes, so one is made.
@@ -343,4 +343,4 @@ def text(value: Any) -> str:
     CorruptState
         It is no UTF-8: not an id that Lethe wrote.
     """
-    return words(value, "a stored id") if isinstance(value, bytes) else str(value)
+    return parse_text(value, "a stored id") if isinstance(value, bytes) else str(value)

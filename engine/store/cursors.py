@@ -19,7 +19,7 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.store import keys
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import ModelKeys, PartitionKeys
-from lethe.engine.store.reading import integer, words
+from lethe.engine.store.reading import integer, parse_text
 from lethe.engine.store.scripts import Script, run_pipeline
 
 _BEHIND = "behind:"
@@ -102,7 +102,7 @@ class Cursors:
     def parsed(partition: PartitionKeys, stored: Any) -> PartitionCursors:
         """Return a partition's cursors from the stored hash."""
         what = f"the cursors of commits partition {partition.index}"
-        named = {words(name, what): words(value, what) for name, value in stored.items()}
+        named = {parse_text(name, what): parse_text(value, what) for name, value in stored.items()}
         return PartitionCursors(
             named.get("topic", ""),
             Pair(
@@ -235,7 +235,7 @@ def applied_of(answer: Sequence[bytes | None], model_id: str) -> int:
     what = f"model {model_id!r}, its cursors"
     partition, behind = answer
     if behind is not None:
-        return _pair(words(behind, what), what).apply
+        return _pair(parse_text(behind, what), what).apply
     return 0 if partition is None else integer(partition, what)
 
 

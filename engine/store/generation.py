@@ -17,7 +17,7 @@ from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
 from lethe.engine.store import codec
 from lethe.engine.store.head import Meta, ModelConfig
-from lethe.engine.store.reading import document
+from lethe.engine.store.reading import parse_json_value
 
 
 class Sampled(NamedTuple):
@@ -99,7 +99,7 @@ def read_fixed(
 
 def _info(stored: bytes, what: str) -> dict[str, Any]:
     """Return the spectrum's bounds and the sentinels, checked as far as they are alone."""
-    info = document(stored, f"{what}, info")
+    info = parse_json_value(stored, f"{what}, info")
     if not isinstance(info, dict) or not all(
         _is_number(info.get(name)) for name in ("smallest", "largest", "dual_error")
     ):

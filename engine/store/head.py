@@ -13,7 +13,15 @@ from lethe.engine.error.estimate import over_budget
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.policy import Limits
-from lethe.engine.store.reading import MAX_DIGITS, Count, Counts, Texts, checked, document, record
+from lethe.engine.store.reading import (
+    MAX_DIGITS,
+    Count,
+    Counts,
+    Texts,
+    checked,
+    parse_json_value,
+    parse_model,
+)
 from lethe.engine.store.receipt_log import ReceiptLog
 
 FORMAT = 5
@@ -188,7 +196,7 @@ def parse_config(data: bytes | None, model_id: str) -> ModelConfig:
         It does not parse, or is another model's.
     """
     what = f"model {model_id!r}, its stored configuration"
-    config = record(ModelConfig, data, what)
+    config = parse_model(ModelConfig, data, what)
     if config.model_id != model_id:
         raise CorruptState(f"{what}: is that of model {config.model_id!r}; run `lethe check`")
     return config
@@ -203,7 +211,7 @@ def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
         It does not parse, or describes what one value of the store cannot hold.
     """
     what = f"model {config.model_id!r}, its stored head"
-    found = document(data, what)
+    found = parse_json_value(data, what)
     if not isinstance(found, dict):
         raise CorruptState(f"{what}: is no object; run `lethe check`")
     meta = checked(Meta, {**found, "config": config}, what)

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict
 from lethe.engine.error.certified import Ledger, Reference
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
 from lethe.engine.store.head import Status
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.reading import Count, Counts, Texts, record
+from lethe.engine.store.reading import Count, Counts, Texts, parse_model
 from lethe.engine.store.staging import TIME_TO_LIVE
 
 _REFUSALS = 64
@@ -59,7 +59,7 @@ class JobResult(BaseModel):
 
     job_id: str
     model_id: str
-    size: Size
+    size: RefreshKind
     reason: str
     seconds: float
     passes: Count = 0
@@ -175,7 +175,7 @@ def parse_result(stored: bytes, keys: ModelKeys, job_id: str) -> JobResult:
         It does not parse, or is another job's or another model's.
     """
     what = f"model {keys.model_id!r}, result of job {job_id!r}"
-    result = record(JobResult, stored, what)
+    result = parse_model(JobResult, stored, what)
     if result.job_id != job_id or ModelKeys.of_model(result.model_id) != keys:
         raise CorruptState(f"{what}: is that of another job; run `lethe check`")
     return result

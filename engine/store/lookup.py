@@ -19,7 +19,7 @@ CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row rec
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LookupRequest:
     """What the requests for one model name."""
 
     state: ModelState
@@ -69,7 +69,7 @@ class Lookup:
         return (self.head, self.arrays) == (state.head, state.arrays)
 
 
-def look_up(client: redis.Redis, asked: Sequence[Asked]) -> list[Lookup]:
+def look_up(client: redis.Redis, asked: Sequence[LookupRequest]) -> list[Lookup]:
     """Read what all of them name, in one round trip whatever the number of models. Cost O(k d).
 
     Where a model is asked for more rows than a generation takes, only what is known of them is
@@ -88,7 +88,7 @@ def look_up(client: redis.Redis, asked: Sequence[Asked]) -> list[Lookup]:
     ]
 
 
-def _look_up_many(client: redis.Redis, asked: Asked, known: Lookup) -> Lookup:
+def _look_up_many(client: redis.Redis, asked: LookupRequest, known: Lookup) -> Lookup:
     state, live = asked.state, []
     for start in range(0, len(asked.row_ids), CHUNK):
         chunk = asked.row_ids[start : start + CHUNK]
@@ -121,7 +121,7 @@ def row_records(
     return records
 
 
-def _ask(pipeline: Any, asked: Asked) -> None:
+def _ask(pipeline: Any, asked: LookupRequest) -> None:
     model = asked.state.keys
     pipeline.hmget(model.head, ["commit", "digest", "arrays"])
     for chunk in _chunks(asked.request_ids):
@@ -135,7 +135,7 @@ def _ask(pipeline: Any, asked: Asked) -> None:
                 pipeline.hmget(asked.state.generation_keys.rows(shard), chunk)
 
 
-def _known(answers: Iterator[Any], asked: Asked) -> Lookup:
+def _known(answers: Iterator[Any], asked: LookupRequest) -> Lookup:
     """Return what `_ask` asked for."""
     what = f"model {asked.state.model_id!r}"
     commit, digest, arrays = next(answers)

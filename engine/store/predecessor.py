@@ -18,8 +18,8 @@ from lethe.engine.store.cursors import applied_of, queue_applied
 from lethe.engine.store.head import SECRET_BYTES, Meta, check_format, parse_config, parse_meta
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.lookup import CHUNK
-from lethe.engine.store.reading import integer, names
-from lethe.engine.store.state import Deferred, Head, parse_deferred, parse_offsets
+from lethe.engine.store.reading import integer, parse_ids
+from lethe.engine.store.state import DeferredRequest, Head, parse_deferred, parse_offsets
 
 _FIELDS = ("format", "commit", "digest", "version", "version_digest", "meta", "config")
 
@@ -60,7 +60,7 @@ class Predecessor:
     digest: str = ""
     meta: Meta | None = None
     offsets: Mapping[str, int] = field(default_factory=dict)
-    deferred: Mapping[str, Deferred] = field(default_factory=dict)
+    deferred: Mapping[str, DeferredRequest] = field(default_factory=dict)
     deletions: int = 0
     ledger: frozenset[str] = frozenset()
     generations: tuple[str, ...] = ()
@@ -186,7 +186,7 @@ def _ids(client: redis.Redis, key: str) -> Iterator[str]:
 
 def _rows(key: str, subject: str, stored: bytes) -> tuple[str, ...]:
     try:
-        return names(stored, "rows")
+        return parse_ids(stored, "rows")
     except CorruptState:
         raise CorruptState(
             f"the rows of subject {subject!r} in {key} cannot be read; restore that field, or "

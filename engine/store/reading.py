@@ -49,7 +49,7 @@ def integer(stored: bytes | str | int | None, what: str) -> int:
     return int(digits)
 
 
-def words(stored: bytes | str | None, what: str) -> str:
+def parse_text(stored: bytes | str | None, what: str) -> str:
     """Return stored text.
 
     Raises
@@ -69,7 +69,7 @@ def words(stored: bytes | str | None, what: str) -> str:
         ) from None
 
 
-def document(stored: bytes | str | None, what: str) -> Any:
+def parse_json_value(stored: bytes | str | None, what: str) -> Any:
     """Return stored JSON; its numbers are finite, and Python bounds how deep it goes.
 
     Raises
@@ -111,7 +111,7 @@ def parse_json(text: bytes | str, *, ours: bool = False) -> Any:
     return data
 
 
-def record(kind: type[Record], stored: bytes | str | None, what: str) -> Record:
+def parse_model(kind: type[Record], stored: bytes | str | None, what: str) -> Record:
     """Return stored JSON as a record of one kind.
 
     Raises
@@ -119,7 +119,7 @@ def record(kind: type[Record], stored: bytes | str | None, what: str) -> Record:
     CorruptState
         It is none.
     """
-    return checked(kind, document(stored, what), what)
+    return checked(kind, parse_json_value(stored, what), what)
 
 
 def checked(kind: type[Record], data: Any, what: str) -> Record:
@@ -136,7 +136,7 @@ def checked(kind: type[Record], data: Any, what: str) -> Record:
         raise CorruptState(f"{what}: does not parse ({_first(error)}); run `lethe check`") from None
 
 
-def names(stored: bytes | str | None, what: str) -> tuple[str, ...]:
+def parse_ids(stored: bytes | str | None, what: str) -> tuple[str, ...]:
     """Return a stored JSON list of ids.
 
     Raises
@@ -144,7 +144,7 @@ def names(stored: bytes | str | None, what: str) -> tuple[str, ...]:
     CorruptState
         It is none.
     """
-    found = document(stored, what)
+    found = parse_json_value(stored, what)
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise CorruptState(f"{what}: is no list of ids; run `lethe check`")
     return tuple(found)

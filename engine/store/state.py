@@ -12,7 +12,7 @@ from lethe.engine.error.estimate import Sentinels
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.head import Meta
 from lethe.engine.store.keys import GenerationKeys, ModelKeys
-from lethe.engine.store.reading import Texts, integer, record, words
+from lethe.engine.store.reading import Texts, integer, parse_model, parse_text
 
 STAGED = "staged"
 """Id of arrays that are there and not live yet: the commit that makes them live gives them one."""
@@ -30,7 +30,7 @@ class Head:
     offset: int = field(default=-1, compare=False)
 
 
-class Deferred(BaseModel):
+class DeferredRequest(BaseModel):
     """A request that waits for a rebuild: what its final receipt will need."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -55,7 +55,7 @@ class Deferred(BaseModel):
         return source
 
 
-def parse_deferred(stored: bytes, request_id: str, model_id: str) -> Deferred:
+def parse_deferred(stored: bytes, request_id: str, model_id: str) -> DeferredRequest:
     """Return a stored request that waits.
 
     Raises
@@ -64,7 +64,7 @@ def parse_deferred(stored: bytes, request_id: str, model_id: str) -> Deferred:
         It does not parse, or is another request's.
     """
     what = f"model {model_id!r}, deferred request {request_id!r}"
-    found = record(Deferred, stored, what)
+    found = parse_model(DeferredRequest, stored, what)
     if found.request_id != request_id:
         raise CorruptState(f"{what}: is request {found.request_id!r}; run `lethe check`")
     return found
@@ -79,7 +79,7 @@ def parse_offsets(stored: Mapping[bytes, bytes], what: str) -> dict[str, int]:
         One does not parse.
     """
     return {
-        words(partition, f"{what}, a partition"): integer(offset, f"{what}, an offset")
+        parse_text(partition, f"{what}, a partition"): integer(offset, f"{what}, an offset")
         for partition, offset in stored.items()
     }
 
@@ -129,7 +129,7 @@ class ModelState:
     stream: Stream
     sentinels: Sentinels
     offsets: Mapping[str, int]
-    deferred: Mapping[str, Deferred]
+    deferred: Mapping[str, DeferredRequest]
     opening: Mapping[str, int] | None = None
     arrays: str = ""
     rows: str = ""

@@ -33,8 +33,8 @@ from lethe.engine.store.keys import (
     PartitionKeys,
     every_partition,
 )
-from lethe.engine.store.lookup import CHUNK, Asked, Lookup, look_up, row_records
-from lethe.engine.store.reading import document, integer, names, words
+from lethe.engine.store.lookup import CHUNK, Lookup, LookupRequest, look_up, row_records
+from lethe.engine.store.reading import integer, parse_ids, parse_json_value, parse_text
 from lethe.engine.store.row_keys import SEALED, Opened, RowKeys, no_key
 from lethe.engine.store.scripts import run_pipeline
 from lethe.engine.store.state import Head, ModelState, parse_deferred, parse_offsets
@@ -113,7 +113,7 @@ class ModelStore:
             The server did not sync in time.
         """
         with reachable(self._client):
-            self._barrier.settle(self._client)
+            self._barrier.sync(self._client)
 
     # -- models -------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class ModelStore:
             check_format(stored.head.get(b"format"), model_id)
             if b"commit" not in stored.head:
                 return None, applied
-            live = words(stored.head.get(b"rows", b""), f"model {model_id!r}, its generation")
+            live = parse_text(stored.head.get(b"rows", b""), f"model {model_id!r}, its generation")
             if live == generation:
                 return self._decode(where, stored), applied
             generation = live
@@ -209,8 +209,8 @@ class ModelStore:
         head, model_id = stored.head, where.model_id
         what = f"model {model_id!r}"
         meta = parse_meta(head.get(b"meta"), parse_config(head.get(b"config"), model_id))
-        arrays = words(head.get(b"arrays", b""), f"{what}, its arrays")
-        rows = words(head.get(b"rows", b""), f"{what}, its generation")
+        arrays = parse_text(head.get(b"arrays", b""), f"{what}, its arrays")
+        rows = parse_text(head.get(b"rows", b""), f"{what}, its generation")
         if not arrays:
             stream = placeholder_stream(head, meta)
             generation, sampled = read_fixed(stored.fixed, meta, lost=True)
@@ -226,10 +226,10 @@ class ModelStore:
             keys=where,
             head=Head(
                 integer(head.get(b"commit"), f"{what}, its newest commit"),
-                words(head.get(b"digest"), f"{what}, the digest of its newest commit"),
+                parse_text(head.get(b"digest"), f"{what}, the digest of its newest commit"),
             ),
             version=integer(head.get(b"version"), f"{what}, version"),
-            digest=words(head.get(b"version_digest"), f"{what}, digest"),
+            digest=parse_text(head.get(b"version_digest"), f"{what}, digest"),
             meta=meta,
             generation=generation,
             stream=stream,
@@ -244,7 +244,7 @@ class ModelStore:
             rows=rows,
             deletions_from=integer(head.get(b"deletions_from", b"0"), f"{what}, deletions"),
             newest=head.get(b"newest", b""),
-            seal=words(head.get(b"seal", b""), f"{what}, its seal"),
+            seal=parse_text(head.get(b"seal", b""), f"{what}, its seal"),
             secret=secret_of(head.get(b"secret"), what),
         )
 
@@ -301,7 +301,7 @@ class ModelStore:
         )
         return [
             {
-                subject: list(names(rows, f"model {state.model_id!r}, a subject's rows"))
+                subject: list(parse_ids(rows, f"model {state.model_id!r}, a subject's rows"))
                 for subject, rows in zip(subject_ids, found, strict=True)
                 if rows is not None
             }
@@ -315,7 +315,7 @@ class ModelStore:
             found = self._client.lrange(where.ids, 0, -1)
         return frozenset(text(row) for row in found)
 
-    def look_up(self, asked: Sequence[Asked]) -> list[Lookup]:
+    def look_up(self, asked: Sequence[LookupRequest]) -> list[Lookup]:
         """Return what batches need to know; see `engine.store.lookup`. One round trip."""
         found = look_up(self._client, asked)
         opened = []
@@ -484,7 +484,7 @@ def _head(model_id: str, stored: Any) -> Head | CorruptState | None:
             return None
         return Head(
             integer(commit, what),
-            words(digest or b"", f"{what}, its digest"),
+            parse_text(digest or b"", f"{what}, its digest"),
             integer(offset or b"-1", f"{what}, its offset"),
         )
     except CorruptState as error:
@@ -499,16 +499,18 @@ def _live_rows(model_id: str, stored: Any) -> tuple[int, str] | None:
     if meta is None or rows is None or status == b"UNREGISTERED":
         return None
     what = f"model {model_id!r}, its stored head"
-    found = document(meta, what)
+    found = parse_json_value(meta, what)
     if not isinstance(found, dict):
         raise CorruptState(f"{what}: is no object; run `lethe check`")
-    return integer(found.get("rows_live"), f"model {model_id!r}, its live rows"), words(rows, what)
+    return integer(found.get("rows_live"), f"model {model_id!r}, its live rows"), parse_text(
+        rows, what
+    )
 
 
 def _opening(stored: bytes | None, what: str) -> dict[str, int] | None:
     if stored is None:
         return None
-    found = document(stored, f"{what}, its opening")
+    found = parse_json_value(stored, f"{what}, its opening")
     if not isinstance(found, dict):
         raise CorruptState(f"{what}: its opening names no partitions; run `lethe check`")
     return {name: integer(offset, f"{what}, its opening") for name, offset in found.items()}

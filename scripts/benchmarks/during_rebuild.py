@@ -22,7 +22,7 @@ from benchmarks.worker import Job
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 
 SECTION = "during rebuild"
 _LIMIT_SECONDS = 300.0
@@ -99,7 +99,7 @@ def _order_rebuild(one: Pipeline, generation: int) -> None:
         generation=newest.generation,
         version=newest.version,
         reason="ordered",
-        size=Size.REBUILD,
+        size=RefreshKind.REBUILD,
     )
     one.producer.publish([Message(topics.REFRESH_JOBS, job.model_id.encode(), job.value())])
 

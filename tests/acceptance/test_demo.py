@@ -33,7 +33,7 @@ from lethe.consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.fit.objective import Array
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.head import ErrorRecord
 from tests.published import parameters_message, publish, releases, version_message
 
@@ -217,7 +217,7 @@ def _seen(subscriber: Subscriber) -> list[tuple[int, int]]:
 def observed(
     previous: Version | None,
     *,
-    refresh: Size | None = None,
+    refresh: RefreshKind | None = None,
     ordered: str | None = None,
     rows_live: int = 9,
     bound: float | None = 2 * DISTANCE,

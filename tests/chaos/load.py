@@ -19,7 +19,7 @@ from lethe.consumers.contract.cloudevents import headers as event_headers
 from lethe.consumers.contract.events import DELETION_REQUESTED, RefreshRequested
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.errors import Unavailable
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from tests.chaos.history import Asked
 from tests.families import Data
@@ -266,7 +266,7 @@ def _message(rng: random.Random, model: str, value: bytes) -> Message:
     return Message(topics.DELETIONS, model.encode(), value, headers)
 
 
-def refresh_order(size: Size | None, model: str, generation: int, version: int) -> Message:
+def refresh_order(size: RefreshKind | None, model: str, generation: int, version: int) -> Message:
     """Return a person's order of a refresh."""
     event = RefreshRequested(
         job_id=uuid.uuid4().hex,

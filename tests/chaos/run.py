@@ -21,7 +21,7 @@ from lethe.consumers.service.kafka_client import kafka_log
 from lethe.consumers.service.settings import load_settings
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.engine.errors import LetheError, Unavailable
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.connection import Barrier, connect
 from lethe.engine.store.keys import ModelKeys, PartitionKeys
 from lethe.engine.store.store import ModelStore
@@ -243,7 +243,7 @@ class Run:
 
     def _order_one(self, store: ModelStore, producer: Any, rng: random.Random) -> None:
         state = store.load_model(rng.choice(self._plans).name)
-        size = rng.choice([None, *Size])
+        size = rng.choice([None, *RefreshKind])
         generation = state.meta.generation
         producer.publish([refresh_order(size, state.model_id, generation, state.version)])
 
@@ -336,7 +336,7 @@ class Run:
                 state = store.load_model(plan.name)
                 if is_stuck(state):
                     generation = state.meta.generation
-                    order = refresh_order(Size.REBUILD, plan.name, generation, state.version)
+                    order = refresh_order(RefreshKind.REBUILD, plan.name, generation, state.version)
                     producer.publish([order])
 
     def _at_rest(self, raw: redis.Redis, store: ModelStore, reader: Reader) -> bool:
@@ -379,7 +379,9 @@ class Run:
             state = store.load_model(plan.name)
             if state.meta.rows_live:
                 before[plan.name] = state.meta.generation
-                order = refresh_order(Size.REBUILD, plan.name, before[plan.name], state.version)
+                order = refresh_order(
+                    RefreshKind.REBUILD, plan.name, before[plan.name], state.version
+                )
                 producer.publish([order])
         wait_until(
             lambda: all(

@@ -25,11 +25,11 @@ from lethe.consumers.commits.record import (
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Source
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from lethe.engine.errors import CorruptState, InvalidData
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.keys import PartitionKeys
-from lethe.engine.store.state import Deferred
+from lethe.engine.store.state import DeferredRequest
 from tests.fuzz.contract import SEPARATOR, Harness, joined, parts
 from tests.fuzz.scratch import written
 from tests.fuzz.stored import ERROR, config, meta
@@ -69,7 +69,7 @@ def commits() -> list[Commit]:
     version = releases(2)[-1].version.model_copy(update={"model_id": "m"})
     answer = Answer(receipt(), receipt().value(), _BODY, 3)
     waits = receipt("DEFERRED", code="AWAITING_REBUILD", request_id="r2", detail="it waits")
-    deferred = Deferred(
+    deferred = DeferredRequest(
         request_id="r2",
         body="0" * 32,
         row_ids=("u3",),
@@ -78,7 +78,12 @@ def commits() -> list[Commit]:
         source={"topic": "lethe.deletions", "partition": 1, "offset": 8},
     )
     job = RefreshRequested(
-        job_id="j", model_id="m", generation=1, version=1, reason="error_budget", size=Size.REBUILD
+        job_id="j",
+        model_id="m",
+        generation=1,
+        version=1,
+        reason="error_budget",
+        size=RefreshKind.REBUILD,
     )
     batch = Commit(
         model_id="m",

@@ -24,7 +24,7 @@ from lethe.consumers.contract.signatures import (
 from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.errors import CorruptState, InvalidData, Unauthenticated
-from lethe.engine.store.reading import record
+from lethe.engine.store.reading import parse_model
 from lethe.engine.store.receipt_log import ReceiptLog
 from tests.fuzz.contract import Harness, joined, parts
 from tests.fuzz.scratch import scratch, written
@@ -118,7 +118,7 @@ def checkpoint_seeds() -> list[bytes]:
 
 
 def _receipt_log(data: bytes) -> None:
-    log = record(ReceiptLog, data, "x")
+    log = parse_model(ReceiptLog, data, "x")
     assert len(log.peaks) == log.size.bit_count()
     log.head()
 

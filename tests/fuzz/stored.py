@@ -23,7 +23,7 @@ from lethe.consumers.versions.refresh_schedule import in_turn
 from lethe.engine.error.certified import Ledger, Terms
 from lethe.engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.generation import read_fixed, read_stream
 from lethe.engine.store.head import (
@@ -40,8 +40,8 @@ from lethe.engine.store.head import (
 )
 from lethe.engine.store.jobs import JobResult, parse_result
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.reading import document, integer, names, words
-from lethe.engine.store.state import Deferred, parse_deferred, parse_offsets
+from lethe.engine.store.reading import integer, parse_ids, parse_json_value, parse_text
+from lethe.engine.store.state import DeferredRequest, parse_deferred, parse_offsets
 from tests.fuzz.contract import Harness, joined, parts
 from tests.published import releases
 
@@ -131,7 +131,7 @@ def _small(data: bytes) -> None:
     number = integer(first, "x")
     assert str(number).encode().lstrip(b"-0") == (first or b"").lstrip(b"-0")
     parse_offsets({second or b"": first or b""}, "x")
-    words(second, "x")
+    parse_text(second, "x")
 
 
 def small_seeds() -> list[bytes]:
@@ -222,7 +222,7 @@ def _deferred(data: bytes) -> None:
 
 def deferred_seeds() -> list[bytes]:
     """Return a request that waits."""
-    waiting = Deferred(
+    waiting = DeferredRequest(
         request_id="r1",
         body="0" * 64,
         row_ids=("u1", "u2"),
@@ -235,9 +235,9 @@ def deferred_seeds() -> list[bytes]:
 
 
 def _names(data: bytes) -> None:
-    for name in names(data, "x"):
+    for name in parse_ids(data, "x"):
         assert isinstance(name, str)
-    document(data, "x")
+    parse_json_value(data, "x")
 
 
 # -- jobs, parameters ---------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def job_seeds() -> list[bytes]:
     stream["least_pivot"] = 1.0
     rebuilt = JobResult(
         **common,
-        size=Size.REBUILD,
+        size=RefreshKind.REBUILD,
         staged_key="new",
         generation=2,
         rows=97,
@@ -274,7 +274,7 @@ def job_seeds() -> list[bytes]:
         resolved=("r1",),
         ledger=Ledger(0.1, 1e-12),
     )
-    polished = JobResult(**common, size=Size.POLISH, certified=1e-12, refuted=1e-14)
+    polished = JobResult(**common, size=RefreshKind.POLISH, certified=1e-12, refuted=1e-14)
     return [rebuilt.model_dump_json().encode(), polished.model_dump_json().encode()]
 
 

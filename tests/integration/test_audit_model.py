@@ -17,7 +17,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Message
 from lethe.consumers.service.steps import Step
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.partition import commit_partition
 from tests.support.platform import Platform
 
@@ -50,7 +50,7 @@ def run(platform: Platform) -> None:
         platform.send("m", "stranger")
         platform.drain()
     platform.send_index("m", 50, request_id="request-1")
-    platform.order("m", Size.REBUILD)
+    platform.order("m", RefreshKind.REBUILD)
     platform.drain()
     platform.send_index("m", 9)
     platform.drain()

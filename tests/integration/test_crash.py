@@ -18,7 +18,7 @@ from functools import partial
 import pytest
 
 from lethe.consumers.service.steps import Step
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from tests.servers import KafkaProcess, ValkeyProcess
 from tests.support.crash_lane import finish, many_rows
 from tests.support.invariants import check_model, ledger_of
@@ -218,7 +218,7 @@ def test_a_cold_refresh_process_rebuilds_while_deletions_flow(
             platform.send_index("m", i)
         # It starts with nothing but the store, and finds the job
         ordered = platform.load().meta.generation
-        platform.order("m", Size.REBUILD)
+        platform.order("m", RefreshKind.REBUILD)
         refreshing = WorkerProcess(platform, names, roles="refresh")
         deadline = time.monotonic() + SECONDS
         sent = 10
@@ -232,7 +232,7 @@ def test_a_cold_refresh_process_rebuilds_while_deletions_flow(
             generation = platform.load().meta.generation
             if generation > ordered:
                 ordered = generation
-                platform.order("m", Size.REBUILD)
+                platform.order("m", RefreshKind.REBUILD)
             time.sleep(0.03)
     finally:
         deleting.stop()

@@ -29,7 +29,7 @@ import redis
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.rewrite import ERASURE_SECONDS, read_erasures
 from lethe.engine.store.staging import TIME_TO_LIVE
@@ -222,9 +222,9 @@ def test_the_bytes_of_deleted_rows_are_gone_everywhere_after_t(
     place.run_the_command()
     assert platform.statuses(deferred) == ["DEFERRED", "APPLIED"]
     # and two that refreshes had read before: one refresh is swapped in, the other one's worker died
-    swapped = platform.ordered("m", Size.REBUILD)
+    swapped = platform.ordered("m", RefreshKind.REBUILD)
     platform.compute_refresh(swapped)
-    orphan = platform.ordered("m", Size.COMPACT)
+    orphan = platform.ordered("m", RefreshKind.COMPACT)
     left = platform.compute_refresh(orphan)
     assert left.staged_key is not None
     where = platform.load().keys

@@ -22,7 +22,7 @@ from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import staging
 from lethe.engine.store.keys import shard_of
 from lethe.engine.store.state import ModelState
@@ -225,7 +225,9 @@ def test_walks_of_rollbacks_refreshes_and_replacements(memory: Platform, seed: i
             rows = dice.sample(range(120), dice.choice([1, 2, 5]))
             memory.send_index(model, *rows)
         elif draw < 0.7:
-            memory.order(model, dice.choice([Size.COMPLETE, Size.REBUILD, Size.POLISH]))
+            memory.order(
+                model, dice.choice([RefreshKind.COMPLETE, RefreshKind.REBUILD, RefreshKind.POLISH])
+            )
         elif draw < 0.75:
             worker.recover()
         for _ in range(dice.randrange(4)):
@@ -256,7 +258,7 @@ def test_a_refresh_whose_result_is_lost_stands_and_the_model_waits_for_a_rebuild
     memory.send_index("m", 0, 1)
     memory.drain()
     early = backup(memory, "m")
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     memory.drain()
     memory.send_index("m", 2)
     memory.drain()
@@ -285,7 +287,7 @@ def test_a_refresh_that_the_store_has_only_part_of_is_lost(
     monkeypatch.setattr(staging, "CHUNK", 50)
     monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)
     memory.register("m", budget=10.0)
-    event = memory.ordered("m", Size.REBUILD)
+    event = memory.ordered("m", RefreshKind.REBUILD)
     staged: list[Backup] = []
 
     def at_step(step: str) -> None:

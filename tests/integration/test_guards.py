@@ -15,11 +15,11 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
-from lethe.consumers.service.steps import Step, unwatched
+from lethe.consumers.service.steps import Step, no_hook
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogReset, LogUnavailable
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.apply import Applied, ArraysChange, Change, Place, Swap
 from lethe.engine.store.connection import connect, text
 from lethe.engine.store.head import LimitsRecord
@@ -473,7 +473,7 @@ def test_who_was_overtaken_sends_the_newest_parameters_once_more(
 ) -> None:
     """Compaction keeps the last ones: those that it sent late may be older."""
     memory.register("m", budget=10.0)
-    other = another_owner(memory, monkeypatch, unwatched)
+    other = another_owner(memory, monkeypatch, no_hook)
     memory.drain(other)
     first = memory.deletion_worker()
     memory.drain(first)
@@ -618,7 +618,7 @@ def test_a_result_of_another_generation_is_dropped(memory: Platform) -> None:
     memory.register("m", budget=10.0)
     memory.send_index("m", 1, 2)
     memory.drain()
-    orders = [memory.ordered("m", Size.REBUILD) for _ in range(2)]
+    orders = [memory.ordered("m", RefreshKind.REBUILD) for _ in range(2)]
     for order in orders:
         memory.compute_refresh(order)
     memory.tell_refreshed(orders[0])

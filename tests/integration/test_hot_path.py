@@ -17,8 +17,8 @@ import redis
 from redis.connection import Connection
 
 from lethe.consumers.contract import topics
+from lethe.consumers.log.hooks import HookCall
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.log.moment import Moment
 from lethe.engine.error.estimate import SENTINELS
 from lethe.engine.store.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
@@ -183,7 +183,7 @@ def test_a_warm_poll_takes_three_round_trips_and_two_flushes_whatever_the_number
     monkeypatch.setattr(worker._housekeeper, "look", lambda: None)
     assert isinstance(memory.log, MemoryLog)
 
-    def sent(moment: Moment) -> None:
+    def sent(moment: HookCall) -> None:
         if moment.call == "publish" and moment.stage == "before" and moment.messages:
             calls.flushes += 1
             calls.topics.append({message.topic for message in moment.messages})

@@ -10,7 +10,7 @@ from kafka.partitioner.default import murmur2
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import Disagreement, fold, partition_of
@@ -37,7 +37,7 @@ def _busy(platform: Platform) -> None:
         platform.drain()
     platform.send_index("m", 50, request_id="m-again")
     platform.send_raw(b'{"request_id": "bad", "model_id": "m", "row_ids": []}')
-    platform.order("n", Size.REBUILD)
+    platform.order("n", RefreshKind.REBUILD)
     platform.drain()
 
 

@@ -14,9 +14,9 @@ from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
-from lethe.engine.store.lookup import Asked
+from lethe.engine.store.lookup import LookupRequest
 from lethe.engine.store.row_keys import SEALED, TIME_TO_LIVE
 from tests.servers import ValkeyProcess
 from tests.support.invariants import check_model, ledger_of
@@ -68,11 +68,11 @@ def test_a_models_whole_life_with_encrypted_records(sealed: Platform, kind: str)
     sealed.register("m", "benign", kind, budget=10.0)
     sealed.send_index("m", 0, 1)
     sealed.drain()
-    for size in (Size.COMPACT, Size.REBUILD, Size.POLISH):
+    for size in (RefreshKind.COMPACT, RefreshKind.REBUILD, RefreshKind.POLISH):
         # Given a deletion between a refresh's snapshot and its swap
         event = sealed.ordered("m", size)
         sealed.compute_refresh(event)
-        sealed.send_index("m", 2 + 2 * list(Size).index(size))
+        sealed.send_index("m", 2 + 2 * list(RefreshKind).index(size))
         sealed.drain()
         sealed.tell_refreshed(event)
         sealed.drain()
@@ -115,7 +115,7 @@ def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
         store = store_at(old.url, keys_url=servers[1].url)
         state = store.load_model("m")
         # Then it has the row's record, which nothing opens,
-        [found] = store.look_up([Asked(state, [], [f"row-{PLAIN}", f"row-{LIVE}"])])
+        [found] = store.look_up([LookupRequest(state, [], [f"row-{PLAIN}", f"row-{LIVE}"])])
         assert found.shredded == {f"row-{PLAIN}"}
         assert set(found.records) == {f"row-{LIVE}"}
         assert store.client.hexists(
@@ -145,7 +145,7 @@ def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> Non
     sealed.drain()
     before = backup(sealed, "m")
     former = sealed.load().generation_keys
-    sealed.order("m", Size.REBUILD)
+    sealed.order("m", RefreshKind.REBUILD)
     sealed.drain()
     assert sealed.load().meta.generation == 1
     assert sealed.store.row_keys is not None
@@ -162,7 +162,7 @@ def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> Non
 
 def test_keys_of_a_generation_that_nobody_takes_expire(sealed: Platform) -> None:
     sealed.register("m", "benign", "linear", budget=10.0)
-    result = sealed.compute_refresh(sealed.ordered("m", Size.REBUILD))
+    result = sealed.compute_refresh(sealed.ordered("m", RefreshKind.REBUILD))
     assert result.staged_key is not None
     assert sealed.store.row_keys is not None
     raw, where = sealed.store.row_keys._client, KEYS.generation(result.staged_key)

@@ -19,10 +19,10 @@ from lethe.consumers.refresh.swap import swap
 from lethe.consumers.subscriber.published import published
 from lethe.consumers.versions.transition import Origin
 from lethe.engine.errors import LetheError
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.jobs import read_result
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.lookup import Asked
+from lethe.engine.store.lookup import LookupRequest
 from lethe.engine.store.predecessor import read_members, read_predecessor
 from lethe.engine.store.snapshot import load_factor, take_snapshot
 from lethe.engine.store.state import ModelState
@@ -59,7 +59,9 @@ def _read_everything(platform: Platform, job_id: str) -> None:
 
     origin = Origin("id/0", 99, None)
     reads: list[Callable[[], object]] = [
-        loaded(lambda state: store.look_up([Asked(state, ["r1", "r2"], ["row-1", "row-3"])])),
+        loaded(
+            lambda state: store.look_up([LookupRequest(state, ["r1", "r2"], ["row-1", "row-3"])])
+        ),
         loaded(lambda state: store.subjects([(state, ["subject-0", "subject-1"])])),
         loaded(lambda state: load_factor(store, state)),
         lambda: read_result(client, keys, job_id),
@@ -149,7 +151,7 @@ def test_no_damage_to_a_models_keys_is_more_than_a_clear_error(platform: Platfor
     platform.send_index("m", 1, 2, request_id="r1")
     platform.send_index("m", 4, request_id="r2")
     platform.drain(platform.deletion_worker())
-    event = platform.order("m", Size.REBUILD)
+    event = platform.order("m", RefreshKind.REBUILD)
     platform.compute_refresh(event)
     client: Any = platform.raw()
     cursors = ModelKeys("m").partition.cursors.encode()

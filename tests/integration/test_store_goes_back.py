@@ -12,7 +12,7 @@ from lethe.consumers.commits.publish import newest_parameters
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.steps import Step
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.apply import Applied, Change, Place
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids
@@ -32,7 +32,7 @@ def test_a_fold_over_a_refresh_takes_rows_from_the_generation_that_it_made_live(
     memory.register("m", "wide", "linear", method="influence", budget=0.1)
     memory.send_index("m", 0, 1, 2)
     memory.drain()
-    rebuild = memory.ordered("m", Size.REBUILD)
+    rebuild = memory.ordered("m", RefreshKind.REBUILD)
     memory.compute_refresh(rebuild)
     before = backup(memory)
     memory.tell_refreshed(rebuild)
@@ -154,7 +154,7 @@ def test_a_request_by_subject_waits_while_rows_are_missing(memory: Platform) -> 
         assert memory.statuses(name) == ["DEFERRED"]
     restore(memory, whole)
     settle(memory)
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     memory.drain()
     assert memory.final("known").rows_deleted == 3
     assert memory.final("unknown").code == "UNKNOWN_ROWS"

@@ -20,7 +20,7 @@ from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.health import Health
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.drained import lags
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.waiting import CROWDED, Clock, OnPlatform
@@ -195,7 +195,7 @@ def test_a_refresh_keeps_its_place_in_the_log(memory: Platform, clock: Clock) ->
     worker = patient(memory, clock)
     memory.send_index("m", 1)
     turns(worker)
-    order = memory.ordered("m", Size.COMPACT)
+    order = memory.ordered("m", RefreshKind.COMPACT)
     memory.compute_refresh(order)
     memory.tell_refreshed(order)
     late = [memory.send_index("m", i) for i in (2, 3, 4)]

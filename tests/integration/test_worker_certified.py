@@ -15,7 +15,7 @@ from lethe.consumers.refresh import job as refresh_job
 from lethe.engine.error import certified
 from lethe.engine.error.certified import REFRESH_AT, Terms
 from lethe.engine.errors import InvalidData
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import codec, staging
 from lethe.engine.store.jobs import read_result, write_result
 from tests.families import Data
@@ -88,7 +88,7 @@ def test_a_stream_is_refreshed_before_its_budget_and_every_version_is_certified(
     """A polish makes room first, keeping the noise; a rebuild next, with fresh noise."""
     memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
     first = noise_of(memory)
-    seen: list[tuple[Size, float, float]] = []
+    seen: list[tuple[RefreshKind, float, float]] = []
     for start in range(0, 140, 4):
         memory.send_index("m", *map(int, memory.data["m"].deleted[start : start + 4]))
         before = memory.newest_version()
@@ -101,14 +101,14 @@ def test_a_stream_is_refreshed_before_its_budget_and_every_version_is_certified(
             assert newest.certificate is not None
             assert newest.certificate.spent < 0.01 * TERMS.budget
             same = np.array_equal(noise_of(memory), first)
-            assert same == (newest.refresh.size is Size.POLISH and not seen)
+            assert same == (newest.refresh.size is RefreshKind.POLISH and not seen)
             seen.append((newest.refresh.size, at.spent, newest.certificate.spent))
             assert "certificate's budget" in newest.refresh.reason
             if len({size for size, *_ in seen}) == 2:
                 break
         else:
             assert newest.version == before.version + 1
-    assert [size for size, *_ in seen] == [Size.POLISH, Size.REBUILD]
+    assert [size for size, *_ in seen] == [RefreshKind.POLISH, RefreshKind.REBUILD]
     statuses = {receipt.status for receipt in memory.finals().values()}
     assert statuses == {"APPLIED"}
     assert all(receipt.certificate is not None for receipt in memory.finals().values())
@@ -149,14 +149,16 @@ def test_a_linear_model_spends_rounding_only(memory: Platform) -> None:
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        ("linear", Size.COMPACT),
-        ("linear", Size.REBUILD),
-        ("logistic", Size.POLISH),
-        ("logistic", Size.COMPACT),
-        ("logistic", Size.REBUILD),
+        ("linear", RefreshKind.COMPACT),
+        ("linear", RefreshKind.REBUILD),
+        ("logistic", RefreshKind.POLISH),
+        ("logistic", RefreshKind.COMPACT),
+        ("logistic", RefreshKind.REBUILD),
     ],
 )
-def test_deletions_during_a_refresh_are_charged(memory: Platform, kind: str, size: Size) -> None:
+def test_deletions_during_a_refresh_are_charged(
+    memory: Platform, kind: str, size: RefreshKind
+) -> None:
     memory.register("m", rows_of(kind), method="exact", budget=1.0, certify=TERMS)
     deleted = [int(i) for i in memory.data["m"].deleted]
     memory.send_index("m", *deleted[:10])
@@ -172,7 +174,7 @@ def test_deletions_during_a_refresh_are_charged(memory: Platform, kind: str, siz
     newest = check_certified(memory)
     assert newest.refresh is not None
     assert newest.refresh.size is size
-    assert (size is Size.REBUILD) == (not np.array_equal(before, noise_of(memory)))
+    assert (size is RefreshKind.REBUILD) == (not np.array_equal(before, noise_of(memory)))
     memory.send_index("m", *deleted[16:20])
     memory.drain()
     check_certified(memory)
@@ -192,7 +194,7 @@ def test_a_rebuild_learns_of_many_deletions_and_charges_them(
         memory.turn_until_decided(1)
 
     monkeypatch.setattr(staging, "stage_generation", while_staging)
-    order = memory.ordered("m", Size.REBUILD)
+    order = memory.ordered("m", RefreshKind.REBUILD)
     result = memory.compute_refresh(order)
     monkeypatch.setattr(staging, "stage_generation", staged)
     assert result.ledger is not None
@@ -212,7 +214,7 @@ def test_a_refresh_that_would_be_uncertified_is_dropped(memory: Platform) -> Non
     deleted = [int(i) for i in memory.data["m"].deleted]
     memory.send_index("m", *deleted[:20])
     memory.drain()
-    order = memory.ordered("m", Size.POLISH)
+    order = memory.ordered("m", RefreshKind.POLISH)
     result = memory.compute_refresh(order)
     assert result.reference is not None
     far = replace(result.reference, missed=0.6 * TERMS.budget)
@@ -279,7 +281,7 @@ def test_a_store_that_lost_writes_goes_on_from_the_published_certificate(
     if lost == "a deletion":
         memory.send_index("m", 4, 5)
     else:
-        memory.order("m", Size.REBUILD)
+        memory.order("m", RefreshKind.REBUILD)
     memory.drain()
     published = memory.newest_version()
     restore(memory, whole, "m")
@@ -301,9 +303,9 @@ def test_the_noise_is_in_no_message(memory: Platform) -> None:
     secrets = [noise_of(memory)]
     memory.send_index("m", 1, 2, 3)
     memory.drain()
-    memory.order("m", Size.POLISH)
+    memory.order("m", RefreshKind.POLISH)
     memory.drain()
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     memory.drain()
     secrets.append(noise_of(memory))
     said = b"".join(

@@ -12,14 +12,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutErr
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
+from lethe.consumers.log.hooks import HookCall
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
-from lethe.consumers.log.moment import Moment
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import Step
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogUnavailable, StoreUnavailable
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.store import ModelStore
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, store_at
@@ -71,7 +71,7 @@ def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind:
         platform.send_index("m", 2 * i, 2 * i + 1)
         platform.turn(worker)
         if i % 10 == 9:
-            platform.order("m", list(Size)[i // 10])
+            platform.order("m", list(RefreshKind)[i // 10])
             refresher.run_once(0.0)
     platform.drain(worker, refresher)
     assert lossy.lost["before"] > 1
@@ -282,7 +282,7 @@ def test_a_log_that_fails_around_every_publish(memory: Platform) -> None:
     assert isinstance(memory.log, MemoryLog)
     dice = random.Random(4)
 
-    def fail(moment: Moment) -> None:
+    def fail(moment: HookCall) -> None:
         if moment.call == "publish" and moment.messages and dice.random() < 0.3:  # appends too
             ours = {message.topic for message in moment.messages} - {topics.DELETIONS}
             if ours:

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from lethe.consumers.audit.health.models import check_model as checks_of
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.keys import shard_of
 from tests.families import make
@@ -44,9 +44,9 @@ def drift_line(platform: Platform) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
-@pytest.mark.parametrize("size", [Size.POLISH, Size.COMPACT])
+@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT])
 def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
-    memory: Platform, redis_client: redis.Redis, kind: str, size: Size
+    memory: Platform, redis_client: redis.Redis, kind: str, size: RefreshKind
 ) -> None:
     memory.register("m", "benign", kind, method="exact", budget=10.0)
     memory.send_index("m", 1, 2, 3)
@@ -61,7 +61,7 @@ def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
     memory.drain()
     refresh = memory.newest_version("m").refresh
     assert refresh is not None
-    assert refresh.size == Size.REBUILD
+    assert refresh.size == RefreshKind.REBUILD
     assert refresh.reason.startswith("the drift audit failed: V does not go with the live rows")
     assert drift_line(memory)[0]
     state = memory.load("m")
@@ -74,11 +74,11 @@ def test_a_sound_model_gets_the_size_that_was_ordered(memory: Platform) -> None:
     memory.register("m", "benign", "logistic", budget=10.0)
     memory.send_index("m", 1, 2, 3)
     memory.drain()
-    memory.order("m", Size.POLISH)
+    memory.order("m", RefreshKind.POLISH)
     memory.drain()
     refresh = memory.newest_version("m").refresh
     assert refresh is not None
-    assert refresh.size == Size.POLISH
+    assert refresh.size == RefreshKind.POLISH
     assert refresh.reason.startswith("ordered")
     check_model(memory)
 

@@ -10,7 +10,7 @@ import pytest
 
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.refresh import swap as refresh_swap
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.snapshot import load_factor
 from lethe.engine.store.staged import Staged, catch_up
 from lethe.engine.store.store import ModelStore
@@ -23,7 +23,7 @@ from tests.support.invariants import (
 )
 from tests.support.platform import Platform, row_ids
 
-SIZES = list(Size)
+SIZES = list(RefreshKind)
 BOTH = ["linear", "logistic"]
 
 
@@ -152,7 +152,7 @@ def test_a_generation_that_expires_during_its_swap_does_not_become_live(
     memory.register("m", "benign", "linear", budget=10.0)
     memory.send_index("m", 0, 1)
     memory.drain()
-    event = memory.ordered("m", Size.REBUILD)
+    event = memory.ordered("m", RefreshKind.REBUILD)
     memory.compute_refresh(event)
     # Given a key whose time ends after the staged generation was read
 

@@ -13,7 +13,7 @@ from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.drained import lags
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import NotConverged, RefreshFailed
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.jobs import read_refusal
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
@@ -33,7 +33,7 @@ def turns(platform: Platform, refresher: RefreshWorker, times: int = 6) -> None:
         refresher.run_once(0.0)
 
 
-def sizes(platform: Platform, model: str = "m") -> list[Size]:
+def sizes(platform: Platform, model: str = "m") -> list[RefreshKind]:
     return [v.refresh.size for v in platform.versions(model) if v.refresh is not None]
 
 
@@ -51,12 +51,12 @@ def test_of_orders_beyond_the_limit_one_waits_and_more_are_refused(
     memory.register("m", budget=10.0)
     refresher = limited(memory, clock, burst=2)
     for _ in range(2):
-        memory.order("m", Size.REBUILD)
+        memory.order("m", RefreshKind.REBUILD)
         turns(memory, refresher)
-    assert sizes(memory) == [Size.REBUILD] * 2
-    waits, refused = memory.order("m", Size.REBUILD), memory.order("m", Size.COMPLETE)
+    assert sizes(memory) == [RefreshKind.REBUILD] * 2
+    waits, refused = memory.order("m", RefreshKind.REBUILD), memory.order("m", RefreshKind.COMPLETE)
     turns(memory, refresher)
-    assert sizes(memory) == [Size.REBUILD] * 2
+    assert sizes(memory) == [RefreshKind.REBUILD] * 2
     assert jobs_left(memory) == 2, "the watermark stays below the one that waits"
     reason = read_refusal(memory.store.client, memory.load().keys, refused.job_id) or ""
     assert "LETHE_REFRESH_MIN_INTERVAL" in reason
@@ -66,7 +66,7 @@ def test_of_orders_beyond_the_limit_one_waits_and_more_are_refused(
         _outdated(_Waiting(memory.store, memory.reader, partition, refused))
     clock.ahead = 61
     turns(memory, refresher)
-    assert sizes(memory) == [Size.REBUILD] * 3
+    assert sizes(memory) == [RefreshKind.REBUILD] * 3
     assert jobs_left(memory) == 0
     check_model(memory)
 
@@ -77,19 +77,19 @@ def test_a_model_that_waits_holds_up_no_other_and_a_restart_forgets_nothing(
     memory.register("m", budget=10.0)
     memory.register("other", budget=10.0)
     refresher = limited(memory, clock)
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     turns(memory, refresher)
-    memory.order("m", Size.COMPACT)
-    memory.order("other", Size.REBUILD)
+    memory.order("m", RefreshKind.COMPACT)
+    memory.order("other", RefreshKind.REBUILD)
     turns(memory, refresher)
-    assert (sizes(memory), sizes(memory, "other")) == ([Size.REBUILD], [Size.REBUILD])
+    assert (sizes(memory), sizes(memory, "other")) == ([RefreshKind.REBUILD], [RefreshKind.REBUILD])
     assert jobs_left(memory) == 2
     assert not refresher.idle()
     refresher.close()
     again = limited(memory, clock)
     clock.ahead = 61
     turns(memory, again)
-    assert sizes(memory)[:2] == [Size.REBUILD, Size.COMPACT]
+    assert sizes(memory)[:2] == [RefreshKind.REBUILD, RefreshKind.COMPACT]
     assert jobs_left(memory) == 0
     assert again.idle()
     for model in ("m", "other"):
@@ -104,10 +104,10 @@ def test_requests_that_need_a_rebuild_share_the_next_one(memory: Platform, clock
     assert memory.final(first).status == "APPLIED"
     later = [memory.send_index("m", *range(i, i + 20)) for i in (20, 40, 60)]
     turns(memory, refresher)
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     turns(memory, refresher)
     assert [memory.statuses(request) for request in later] == [["DEFERRED"]] * 3
-    assert sizes(memory) == [Size.REBUILD]
+    assert sizes(memory) == [RefreshKind.REBUILD]
     clock.ahead = 61
     turns(memory, refresher)
     assert {memory.final(request).version for request in later} == {2}
@@ -117,19 +117,19 @@ def test_requests_that_need_a_rebuild_share_the_next_one(memory: Platform, clock
 def test_a_completion_that_a_commit_orders_is_free(memory: Platform, clock: Clock) -> None:
     memory.register("m", "benign", "linear", budget=1e-6)
     refresher = limited(memory, clock)
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     turns(memory, refresher)
     for i in range(3):
         memory.send_index("m", i)
         turns(memory, refresher)
-    assert sizes(memory) == [Size.REBUILD, *[Size.COMPLETE] * 3]
+    assert sizes(memory) == [RefreshKind.REBUILD, *[RefreshKind.COMPLETE] * 3]
     check_model(memory)
 
 
 def test_orders_for_nobody_are_passed(memory: Platform, clock: Clock) -> None:
     memory.register("m", budget=10.0)
     refresher = limited(memory, clock)
-    order = memory.ordered("m", Size.REBUILD).model_copy(update={"model_id": "nobody"})
+    order = memory.ordered("m", RefreshKind.REBUILD).model_copy(update={"model_id": "nobody"})
     memory.producer.publish(
         [
             Message(topics.REFRESH_JOBS, b"nobody", order.value()),

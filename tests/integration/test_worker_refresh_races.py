@@ -8,7 +8,7 @@ import pytest
 
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from tests.support.invariants import (
     check_model,
@@ -16,7 +16,7 @@ from tests.support.invariants import (
 )
 from tests.support.platform import Platform, row_ids
 
-SIZES = list(Size)
+SIZES = list(RefreshKind)
 BOTH = ["linear", "logistic"]
 SEVERAL_OUTPUTS = [("linear", "several_outputs"), ("logistic", "classes")]
 
@@ -26,7 +26,7 @@ SEVERAL_OUTPUTS = [("linear", "several_outputs"), ("logistic", "classes")]
 )
 @pytest.mark.parametrize("size", SIZES)
 def test_deletions_between_a_result_and_its_swap(
-    memory: Platform, kind: str, family: str, size: Size
+    memory: Platform, kind: str, family: str, size: RefreshKind
 ) -> None:
     memory.register("m", family, kind, budget=10.0)
     memory.send_index("m", 0, 1, 2)
@@ -51,16 +51,16 @@ def test_deletions_between_a_result_and_its_swap(
     if counts is not None and len(counts) > 2:
         assert counts == tuple(data.y[9:].sum(axis=0))
     # and a rebuild from the stored rows agrees
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     memory.drain()
     check_model(memory)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("size", [Size.POLISH, Size.COMPACT, Size.REBUILD])
+@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD])
 @pytest.mark.parametrize("when", ["reading", "refitting", "folding", "polishing", "writing"])
 def test_deletions_while_a_job_works(
-    memory: Platform, kind: str, size: Size, when: str, monkeypatch: pytest.MonkeyPatch
+    memory: Platform, kind: str, size: RefreshKind, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)  # so that the job itself catches up
     memory.register("m", "benign", kind, budget=10.0)
@@ -82,7 +82,7 @@ def test_deletions_while_a_job_works(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_an_event_that_comes_twice_changes_nothing(memory: Platform, size: Size) -> None:
+def test_an_event_that_comes_twice_changes_nothing(memory: Platform, size: RefreshKind) -> None:
     memory.register("m", "benign", "logistic", budget=10.0)
     memory.send_index("m", 0, 1)
     memory.drain()
@@ -108,7 +108,7 @@ def test_forged_events_change_nothing(memory: Platform) -> None:
     memory.register("other", "benign", "linear")
     memory.send_index("other", 1)
     memory.drain()
-    theirs = memory.ordered("other", Size.REBUILD)
+    theirs = memory.ordered("other", RefreshKind.REBUILD)
     memory.compute_refresh(theirs)
     before = memory.load()
     for job_id in ("no-such-job", theirs.job_id, "x" * 128, "}:head"):
@@ -122,8 +122,10 @@ def test_forged_events_change_nothing(memory: Platform) -> None:
     check_model(memory)
 
 
-@pytest.mark.parametrize("size", [Size.COMPACT, Size.REBUILD])
-def test_an_attempt_that_was_thought_dead_harms_nothing(memory: Platform, size: Size) -> None:
+@pytest.mark.parametrize("size", [RefreshKind.COMPACT, RefreshKind.REBUILD])
+def test_an_attempt_that_was_thought_dead_harms_nothing(
+    memory: Platform, size: RefreshKind
+) -> None:
     # Given a worker that stalls in a job while another does the same job and it is swapped in
     memory.register("m", "benign", "linear", budget=10.0)
     memory.send_index("m", 0, 1)
@@ -165,7 +167,7 @@ def check_live_state_is_whole(platform: Platform) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", BOTH)
 def test_every_row_deleted_while_a_refresh_is_under_way(
-    memory: Platform, kind: str, size: Size
+    memory: Platform, kind: str, size: RefreshKind
 ) -> None:
     limits = LimitsRecord(far_under=1e-8)  # so that a polish moves
     memory.register("m", "benign", kind, budget=10.0, limits=limits)
@@ -191,7 +193,7 @@ def test_every_row_deleted_while_a_refresh_is_under_way(
 def test_a_snapshot_is_whole_while_deleted_rows_wait_for_their_erasure(memory: Platform) -> None:
     """Publishing lies between commit and erasure: with the log down, that can be long."""
     memory.register("m", "benign", "linear", budget=10.0)
-    event = memory.ordered("m", Size.REBUILD)
+    event = memory.ordered("m", RefreshKind.REBUILD)
     results: list[int] = []
 
     def refresh(step: str) -> None:

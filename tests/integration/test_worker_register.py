@@ -12,13 +12,13 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
+from lethe.consumers.log.hooks import HookCall
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.log.moment import Moment
 from lethe.consumers.registration import candidate
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import staging
 from lethe.engine.store.head import LimitsRecord, ModelConfig
 from lethe.engine.store.keys import ModelKeys
@@ -144,7 +144,7 @@ def test_replacements_race_with_requests(platform_on: Callable[..., Platform], k
     assert live_mask(platform).sum() == len(data.X) - 80 == platform.load().meta.rows_live
     assert sum(v.refresh is None and not v.request_ids for v in platform.versions()) == 6
     check_model(platform)
-    platform.order("m", Size.REBUILD)
+    platform.order("m", RefreshKind.REBUILD)
     platform.drain()
     check_model(platform)
 
@@ -301,7 +301,7 @@ def test_a_replacement_whose_append_lands_late_finds_what_it_staged(memory: Plat
     memory.register("m", budget=10.0)
     kept: list[Message] = []
 
-    def lose(moment: Moment) -> None:
+    def lose(moment: HookCall) -> None:
         ours = [one for one in moment.messages if one.topic == topics.COMMITS]
         if moment.call == "publish" and moment.stage == "before" and ours and not kept:
             kept.extend(ours)
@@ -329,7 +329,7 @@ def test_a_replacement_whose_append_landed_though_nobody_was_told_is_the_model(
     memory.register("m", budget=10.0)
     lost: list[bool] = []
 
-    def lose(moment: Moment) -> None:
+    def lose(moment: HookCall) -> None:
         ours = any(one.topic == topics.COMMITS for one in moment.messages)
         if moment.call == "publish" and moment.stage == "after" and ours and not lost:
             lost.append(True)

@@ -14,7 +14,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.workers import halts, refresh_worker
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from lethe.engine.store.jobs import begin_attempt
 from lethe.engine.store.keys import ModelKeys
@@ -191,7 +191,7 @@ def test_a_job_that_is_read_again_and_again_is_not_taken_for_a_failure(memory: P
     """A log that is read again (the store went back) has orders of generations that are gone."""
     memory.register("m")
     event = memory.ordered("m", None)
-    memory.order("m", Size.REBUILD)
+    memory.order("m", RefreshKind.REBUILD)
     memory.drain()
     assert memory.load("m").meta.generation == 1
     memory.producer.publish([_order(event)] * 5)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from lethe.engine import Size
+from lethe.engine import RefreshKind
 from lethe.engine.deletion.methods import METHODS as ENGINE_METHODS
 from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.refresh.blockwise import factor_of
@@ -126,12 +126,12 @@ class Run:
         assert error.bound is not None or self.case.data.kind == "logistic"
         assert error.bound is None or self.true_error() <= error.bound
 
-    def refresh(self, size: Size) -> None:
+    def refresh(self, size: RefreshKind) -> None:
         """Refresh: a small one publishes the exact answer, a large one the optimum itself."""
         exact, tolerance = self.observer.exact(QR), self.case.tolerance
-        if size in (Size.POLISH, Size.REBUILD):
+        if size in (RefreshKind.POLISH, RefreshKind.REBUILD):
             exact = self.observer.optimum().astype(np.float64)
-        if size is Size.POLISH:
+        if size is RefreshKind.POLISH:
             tolerance = max(tolerance, POLISHED.get(self.case.family, 1e-10))
         self.route.refresh(size)
         self.observer.refreshed(size, self.route)
@@ -253,7 +253,7 @@ def check_bounds_and_estimates(case: Case) -> None:
 
 
 def check_refresh_of_each_size(case: Case) -> None:
-    for size in Size:
+    for size in RefreshKind:
         run = case.run([case.deleted // 3])
         run.refresh(size)
         run.delete(case.deleted // 3)
@@ -271,7 +271,7 @@ def check_any_stream_by_the_library(case: Case) -> None:
         run.delete(int(rng.integers(1, 7)))
         if rng.random() < 0.4:
             run.assert_published_as_the_paper_says()
-            run.refresh(Size(rng.choice(list(Size))))
+            run.refresh(RefreshKind(rng.choice(list(RefreshKind))))
     run.assert_published_as_the_paper_says()
     run.assert_bound_holds()
 

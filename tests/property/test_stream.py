@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy.linalg import solve
 
 from certification.sentinels import ratios
-from lethe.engine import LinearModel, LogisticModel, Size
+from lethe.engine import LinearModel, LogisticModel, RefreshKind
 from tests.families import Array, Data, families, make
 from tests.oracles import (
     Wide,
@@ -90,7 +90,7 @@ class Followed:
         self.model.delete([str(i) for i in batch], method=method)
         self.gone += k
 
-    def refresh(self, size: Size) -> None:
+    def refresh(self, size: RefreshKind) -> None:
         self.model.refresh(size)
         self.anchor, self.since = self.retrained(), self.gone
 
@@ -110,15 +110,22 @@ def _follow(data: Data) -> Followed:
     return followed
 
 
-FORCED = {6: Size.REBUILD, 12: Size.POLISH, 24: Size.COMPACT, 36: Size.COMPLETE}
+FORCED = {
+    6: RefreshKind.REBUILD,
+    12: RefreshKind.POLISH,
+    24: RefreshKind.COMPACT,
+    36: RefreshKind.COMPLETE,
+}
 batches = st.lists(
-    st.tuples(st.integers(1, 4), st.sampled_from([None] * 60 + list(Size))),
+    st.tuples(st.integers(1, 4), st.sampled_from([None] * 60 + list(RefreshKind))),
     min_size=50,
     max_size=60,
 )
 
 
-def _run(followed: Followed, drawn_batches: list[tuple[int, Size | None]], method: str) -> None:
+def _run(
+    followed: Followed, drawn_batches: list[tuple[int, RefreshKind | None]], method: str
+) -> None:
     """Run at least 50 batches; every size of refresh comes at least once, whatever was drawn.
 
     The sizes that measure the loss anew come early: what follows them has to stay accurate.
@@ -137,7 +144,7 @@ def test_pru_is_the_projection_of_retraining_after_any_stream(name: str) -> None
 
     @drawn(12)
     @given(drawn_batches=batches, tail=st.integers(1, 12), seed=st.integers(0, 5))
-    def check(drawn_batches: list[tuple[int, Size | None]], tail: int, seed: int) -> None:
+    def check(drawn_batches: list[tuple[int, RefreshKind | None]], tail: int, seed: int) -> None:
         followed = _follow(_long(name, seed))
         _run(followed, drawn_batches, "pru")
         for _ in range(tail):
@@ -157,7 +164,7 @@ def test_exact_is_retraining_after_any_stream(name: str) -> None:
 
     @drawn(12)
     @given(drawn_batches=batches, seed=st.integers(0, 5))
-    def check(drawn_batches: list[tuple[int, Size | None]], seed: int) -> None:
+    def check(drawn_batches: list[tuple[int, RefreshKind | None]], seed: int) -> None:
         followed = _follow(_long(name, seed))
         _run(followed, drawn_batches, "exact")
         followed.delete(2, "exact")
@@ -237,7 +244,7 @@ def test_a_bound_is_never_below_the_error_and_a_refresh_keeps_the_budget(
         left -= k
         _check_bound(followed)
         if draw.draw(st.booleans()):
-            model.refresh(draw.draw(st.sampled_from(Size)))
+            model.refresh(draw.draw(st.sampled_from(RefreshKind)))
             _check_bound(followed)
         if draw.draw(st.booleans()):
             model.refresh()

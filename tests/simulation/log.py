@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lethe.consumers.log.base import Message, Partition, Record, TopicSpec
+from lethe.consumers.log.hooks import HookCall
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog, MemoryReader
-from lethe.consumers.log.moment import Moment
 
 
 class Watcher(Protocol):
@@ -42,7 +42,7 @@ class SimulatedLog(MemoryLog):
     """A log in memory whose every use is a point, and that forgets nothing for the checks."""
 
     def __init__(self, watcher: Watcher) -> None:
-        def hook(moment: Moment) -> None:
+        def hook(moment: HookCall) -> None:
             try:
                 watcher.point(f"log: {moment.call} {moment.stage}")
             except BaseException:

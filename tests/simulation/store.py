@@ -160,7 +160,7 @@ class SimulatedBarrier(Barrier):
         self._disk = disk
         self._point = point
 
-    def settle(self, client: redis.Redis) -> None:
+    def sync(self, client: redis.Redis) -> None:
         """Return once all is on disk."""
         crashes = self._disk.crashes
         client.set(SETTLED, 1)

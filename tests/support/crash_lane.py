@@ -17,7 +17,7 @@ import numpy as np
 
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.connection import connect, text
 from tests.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows
@@ -60,7 +60,9 @@ def feed(
             other = others[sent // 6 % len(others)]
             platform.send(other, f"row-{sent % 40}", request_id=f"{other}-{sent}")
         if sent % 6 == 3:
-            platform.order("m", [Size.REBUILD, Size.COMPACT, Size.COMPLETE][sent // 6 % 3])
+            platform.order(
+                "m", [RefreshKind.REBUILD, RefreshKind.COMPACT, RefreshKind.COMPLETE][sent // 6 % 3]
+            )
         if garbage and sent % 3 == 0:
             platform.send_raw(b"garbage %d" % sent, b"m")
         sent += 1

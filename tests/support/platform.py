@@ -31,12 +31,12 @@ from lethe.consumers.log.base import Headers, Log, Message, Record
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.steps import AtStep, unwatched
+from lethe.consumers.service.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.certified import Terms
 from lethe.engine.fit.objective import Kind
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.connection import Barrier, NoBarrier, connect
 from lethe.engine.store.head import LimitsRecord, ModelConfig
 from lethe.engine.store.jobs import JobResult
@@ -215,7 +215,7 @@ class Platform:
         keep: Sequence[int] | None = None,
         store: ModelStore | None = None,
         certify: Terms | None = None,
-        at_step: AtStep = unwatched,
+        at_step: AtStep = no_hook,
         **options: Any,
     ) -> Registered:
         """Register a model of a family (or of data) with this process."""
@@ -245,13 +245,13 @@ class Platform:
         """Send any bytes to ``lethe.deletions``."""
         self.producer.publish([Message(topics.DELETIONS, key, value, headers)])
 
-    def order(self, model_id: str, size: Size) -> RefreshRequested:
+    def order(self, model_id: str, size: RefreshKind) -> RefreshRequested:
         """Send a person's order of a refresh."""
         event = self.ordered(model_id, size)
         self.producer.publish([job_message(event, self.load(model_id).meta.refreshed_at)])
         return event
 
-    def ordered(self, model_id: str, size: Size | None) -> RefreshRequested:
+    def ordered(self, model_id: str, size: RefreshKind | None) -> RefreshRequested:
         """Return an order without sending it."""
         state = self.load(model_id)
         return RefreshRequested(

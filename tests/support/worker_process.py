@@ -38,7 +38,7 @@ import stamina
 
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.consumers.service.steps import AtStep, Step, unwatched
+from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import StoreUnavailable
@@ -216,7 +216,7 @@ class Doom:
 
 def live(orders: dict[str, object], doom: Doom | None) -> None:
     """Run the workers, or register, until the process dies; never returns."""
-    at_step = unwatched if doom is None else doom.at_step
+    at_step = no_hook if doom is None else doom.at_step
     use_prefix(str(orders["prefix"]))
     url, bootstrap = str(orders["url"]), str(orders["bootstrap"])
     keys_url = str(orders["keys_url"])

@@ -33,7 +33,7 @@ from redis.sentinel import SentinelConnectionPool
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.errors import CorruptState, InvalidData, LogUnavailable
 from lethe.engine.store.connection import is_wrong_type, refusal
-from lethe.engine.store.reading import integer, words
+from lethe.engine.store.reading import integer, parse_text
 
 # A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
 REPLY_TIMEOUT = 10.0
@@ -99,7 +99,7 @@ def read_topic(client: redis.Redis, name: str) -> Topic | None:
     what = f"the log's topic {name}"
     topic = Topic(
         name,
-        words(topic_id, f"{what}, its id"),
+        parse_text(topic_id, f"{what}, its id"),
         integer(partitions, f"{what}, its partitions"),
         compacted == b"1",
         integer(largest, f"{what}, its largest message"),
@@ -176,7 +176,7 @@ def decode_headers(data: bytes) -> Headers:
         end = at + name_length + value_length
         if end > len(data):
             raise CorruptState("a stream entry's headers are cut short")
-        name = words(data[at : at + name_length], "the name of a stream entry's header")
+        name = parse_text(data[at : at + name_length], "the name of a stream entry's header")
         headers.append((name, data[at + name_length : end]))
         at = end
     return tuple(headers)

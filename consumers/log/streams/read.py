@@ -27,7 +27,7 @@ from lethe.consumers.log.streams.format import (
     topic_key,
 )
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.reading import integer, words
+from lethe.engine.store.reading import integer, parse_text
 
 # A dead worker's partitions stand still for this long. Shorter would take them from a worker
 # that is merely slow: its longest step between two polls is a few hundred milliseconds.
@@ -165,7 +165,7 @@ class StreamsConsumer:
             )
             for at in range(0, len(leases), 4):
                 index, tenure, begin, end = leases[at : at + 4]
-                partition = Partition(topic, words(topic_id, f"topic {topic}, its id"), index)
+                partition = Partition(topic, parse_text(topic_id, f"topic {topic}, its id"), index)
                 held[partition] = tenure
                 self._holes_allowed[partition] = bool(compacted)
                 bounds[partition] = Bounds(begin, end)

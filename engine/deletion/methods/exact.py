@@ -1,4 +1,4 @@
-"""The exact leave-k-out answer from dual rows, at the PRU's cost (design page 1.3)."""
+"""The exact leave-k-out answer from dual rows, at the PRU's cost (docs/algebra.md)."""
 
 from __future__ import annotations
 

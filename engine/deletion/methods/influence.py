@@ -20,5 +20,5 @@ class Influence:
     def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
         """Return the published theta moved by W^T e. Cost O(k d m)."""
         del anchor
-        moved = blocks.pull(step.W_base, step.error_at_reference(), len(published))
+        moved = blocks.weighted_sum(step.W_base, step.error_at_reference(), len(published))
         return Published(published + moved, Q[:0])

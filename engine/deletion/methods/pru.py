@@ -7,7 +7,7 @@ models the step projected is Newton's. One batch after another, span and anchor 
 
 Q an orthonormal basis of the span of all rows deleted since the anchor theta_a. That is the
 one-shot PRU of their union, whatever the batches were, and its distance to theta_exact is known
-(design page 1.4). The paper's formula repeated with a stale hat matrix diverges.
+(docs/algebra.md, A stream). The paper's formula repeated with a stale hat matrix diverges.
 """
 
 from __future__ import annotations

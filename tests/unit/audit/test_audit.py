@@ -27,7 +27,7 @@ from lethe.consumers.contract.events import (
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.merkle import Frontier, leaf_hash
-from lethe.engine.refresh.policy import Size
+from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.receipt_log import LogHead
 from tests.published import Release, release
 
@@ -182,7 +182,7 @@ def test_what_was_said_before_the_model_existed_does_not_count() -> None:
 
 @pytest.mark.parametrize("refreshed", [True, False])
 def test_only_a_rebuild_may_find_that_others_deleted_the_rows(*, refreshed: bool) -> None:
-    refresh = RefreshInfo(job_id="j", size=Size.REBUILD, reason="", seconds=1.0)
+    refresh = RefreshInfo(job_id="j", size=RefreshKind.REBUILD, reason="", seconds=1.0)
     life = Life()
     life.receipts.append(life.receipt("a", "DEFERRED", code="GENERATION_FULL", version=0))
     life.version(life.receipt("a", "ALREADY_APPLIED"), refresh=refresh if refreshed else None)

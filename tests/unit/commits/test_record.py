@@ -22,7 +22,7 @@ from lethe.consumers.contract.events import Receipt, Source
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.engine.errors import FormatTooNew, LetheError
-from lethe.engine.store.state import Deferred
+from lethe.engine.store.state import DeferredRequest
 from tests.families import make
 from tests.states import start
 from tests.unit.deletions.test_decide import state_of
@@ -59,7 +59,7 @@ def commits(draw: st.DrawFn) -> Commit:
     """Draw a commit that changes all kinds of things, without a version."""
     deleted = draw(many)
     waiting = {
-        name: Deferred(
+        name: DeferredRequest(
             request_id=name,
             body="00" * 16,
             row_ids=("a", "b"),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lethe.consumers.deletions import batching
-from lethe.consumers.deletions.batching import Batching, HeldRequests, Rest, waits_since
+from lethe.consumers.deletions.batching import Batching, BatchWindow, Remainder, waits_since
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.log.base import Headers, Partition, Record
 
@@ -43,11 +43,11 @@ def offsets(groups: list[Group]) -> list[list[int]]:
     return [[item.record.offset for item in group.items] for group in groups]
 
 
-def holding(rows: int, *records: Record, deletes: int = 1) -> HeldRequests:
+def holding(rows: int, *records: Record, deletes: int = 1) -> BatchWindow:
     """Return what holds these records, whose first batch would delete so many rows."""
-    held = HeldRequests(Batching(rows, 60.0))
+    held = BatchWindow(Batching(rows, 60.0))
     [group] = held.join(groups_of(records), NOW)
-    held.keep(group, Rest(list(group.items), deletes))
+    held.keep(group, Remainder(list(group.items), deletes))
     return held
 
 
@@ -58,11 +58,11 @@ def holding(rows: int, *records: Record, deletes: int = 1) -> HeldRequests:
 def test_a_batch_waits_if_it_deletes_too_few_rows_and_not_for_ever(
     deleted: int, waited: float, held: bool
 ) -> None:
-    assert Batching(3, 60.0).holds(deleted, NOW, at(waited)) is held
+    assert Batching(3, 60.0).must_wait(deleted, NOW, at(waited)) is held
 
 
 def test_by_default_nothing_waits() -> None:
-    assert not Batching().holds(1, NOW, NOW)
+    assert not Batching().must_wait(1, NOW, NOW)
 
 
 def test_what_is_new_is_looked_at_once_and_then_waits() -> None:
@@ -104,10 +104,10 @@ def test_a_refresh_waits_behind_what_came_before_it() -> None:
 
 
 def test_models_wait_apart_and_partitions_are_dropped_apart() -> None:
-    held = HeldRequests(Batching(2, 60.0))
+    held = BatchWindow(Batching(2, 60.0))
     records = [request(0, "a"), request(1, "a", model="n")]
     for group in held.join(groups_of(records), NOW):
-        held.keep(group, Rest(list(group.items), 1))
+        held.keep(group, Remainder(list(group.items), 1))
     assert offsets(held.join(groups_of([request(2, "b", model="n")]), NOW)) == [[1, 2]]
     held.drop({THERE})
     assert held.first(HERE) == 0
@@ -116,9 +116,9 @@ def test_models_wait_apart_and_partitions_are_dropped_apart() -> None:
 
 
 def test_only_what_was_left_undecided_is_kept() -> None:
-    held = HeldRequests(Batching(2, 60.0))
+    held = BatchWindow(Batching(2, 60.0))
     [group] = held.join(groups_of([request(0, "a"), request(1, "b")]), NOW)
-    held.keep(group, Rest(list(group.items[1:]), 1))
+    held.keep(group, Remainder(list(group.items[1:]), 1))
     assert (held.first(HERE), len(held)) == (1, 1)
 
 

@@ -18,12 +18,12 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.decide import (
     Accepted,
-    Again,
     Conflicting,
     Decision,
-    Deferral,
+    Deferred,
+    Duplicate,
+    DuplicateInBatch,
     Rejected,
-    Repeated,
     compute,
     decide,
     deferred_record,
@@ -203,7 +203,7 @@ def test_requests_of_one_batch_share_rows_once(bench: Bench) -> None:
 def test_one_id_twice_in_a_batch(bench: Bench) -> None:
     bench.ask("a", "row-0", "row-1").ask("a", "row-1", "row-0").ask("a", "row-2")
     kinds = [type(decision) for decision in bench.sort()]
-    assert kinds == [Accepted, Again, Conflicting]
+    assert kinds == [Accepted, DuplicateInBatch, Conflicting]
     first, again, conflict = bench.receipts_after()
     assert first.value() == again.value()
     assert conflict.code == "REQUEST_ID_CONFLICT"
@@ -220,7 +220,7 @@ def test_a_stored_receipt_is_repeated_byte_for_byte(bench: Bench) -> None:
     bench.items = []
     bench.ask("a", "row-0").ask("a", "row-9")
     repeated, conflict = bench.sort()
-    assert isinstance(repeated, Repeated)
+    assert isinstance(repeated, Duplicate)
     assert isinstance(conflict, Conflicting)
     bench.receipts_after()
     assert bench.transition.commit.repeats[0] == first.value
@@ -262,7 +262,7 @@ def test_only_the_offender_waits_and_who_shares_its_rows() -> None:
     bench.state, bench.items, bench.ledger = after, [], {"row-5": 1, "row-6": 1}
     bench.ask("late", "row-1", "row-7").ask("fresh", "row-7")
     late, fresh = bench.sort()
-    assert isinstance(late, Deferral)
+    assert isinstance(late, Deferred)
     assert deferred_record(late).row_ids == ("row-1", "row-7")
     assert isinstance(fresh, Accepted)
 
@@ -273,8 +273,8 @@ def test_a_model_whose_rows_are_missing_defers_whatever_may_name_one(bench: Benc
     bench.ask("may be one", "nobody knows").ask("there", "row-0").ask("done", "row-1")
     decisions = decide(bench.state, bench.items, bench.lookup({}), {}, lost=True)
     one, there, done = decisions
-    assert isinstance(one, Deferral)
-    assert isinstance(there, Deferral)
+    assert isinstance(one, Deferred)
+    assert isinstance(there, Deferred)
     assert (one.code, there.code) == ("DATA_LOST", "DATA_LOST")
     assert isinstance(done, Accepted)
 
@@ -283,7 +283,7 @@ def test_a_model_without_its_arrays_defers_what_deletes_rows(bench: Bench) -> No
     bench.state = replace(bench.state, arrays="")
     bench.ledger = {"row-1": 4}
     waits, done = bench.ask("waits", "row-0").ask("done", "row-1").sort()
-    assert isinstance(waits, Deferral)
+    assert isinstance(waits, Deferred)
     assert waits.code == "AWAITING_REBUILD"
     assert isinstance(done, Accepted)
 
@@ -353,7 +353,7 @@ def test_a_model_that_was_unregistered_refuses(bench: Bench) -> None:
     first, again = bench.ask("a", "row-0").ask("a", "row-0").sort()
     assert isinstance(first, Rejected)
     assert first.code == "MODEL_UNREGISTERED"
-    assert isinstance(again, Again)
+    assert isinstance(again, DuplicateInBatch)
 
 
 def test_the_answer_of_a_model_that_was_never_registered_follows_from_the_record() -> None:

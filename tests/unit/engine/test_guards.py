@@ -1,4 +1,4 @@
-"""Guards of design page 1.7 that have no module of their own (docs/guards.md has the table)."""
+"""Guards that have no module of their own (docs/guards.md has the table)."""
 
 from __future__ import annotations
 

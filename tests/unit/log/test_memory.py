@@ -9,9 +9,9 @@ from threading import Thread
 import pytest
 
 from lethe.consumers.log.base import Message, Partition, TopicSpec
+from lethe.consumers.log.hooks import HookCall
 from lethe.consumers.log.membership import Membership
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.log.moment import Moment
 from lethe.consumers.log.partitioner import murmur2, partition_index
 from lethe.engine.errors import LogUnavailable
 
@@ -35,7 +35,7 @@ def _filled(log: MemoryLog) -> list[Message]:
 
 @pytest.mark.parametrize(("stage", "left"), [("before", 0), ("between", 1), ("after", 3)])
 def test_a_publish_can_fail_before_between_and_after(stage: str, left: int) -> None:
-    def fail(moment: Moment) -> None:
+    def fail(moment: HookCall) -> None:
         if (moment.call, moment.stage) == ("publish", stage):
             raise LogUnavailable("made to fail")
 
@@ -56,7 +56,7 @@ def test_a_poll_that_fails_moves_nothing() -> None:
     consumer.seek(partition, 0)
     for stage in ("before", "after"):
 
-        def fail(moment: Moment, stage: str = stage) -> None:
+        def fail(moment: HookCall, stage: str = stage) -> None:
             if (moment.call, moment.stage) == ("poll", stage):
                 raise LogUnavailable("made to fail")
 
@@ -74,7 +74,7 @@ def test_records_of_a_partition_that_moves_during_a_poll_are_not_delivered() -> 
     [partition] = consumer.take_assigned()
     consumer.seek(partition, 0)
 
-    def evict(moment: Moment) -> None:
+    def evict(moment: HookCall) -> None:
         if (moment.call, moment.stage) == ("poll", "after"):
             assert len(moment.records) == 3
             log.evict(consumer)

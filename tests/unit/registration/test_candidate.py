@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.registration.candidate import TrainingData, _precompute
-from lethe.consumers.registration.error_budget import check_fit
+from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.head import ModelConfig
@@ -48,6 +48,6 @@ def test_a_fit_of_unknown_error_is_over_its_budget() -> None:
         target_names=("y",),
         error_budget=0.01,
     )
-    check_fit(config, state.generation, state.stream)
+    check_error_budget(config, state.generation, state.stream)
     with pytest.raises(InvalidData, match="more than the error budget"):
-        check_fit(config, state.generation, replace(state.stream, residual=np.nan))
+        check_error_budget(config, state.generation, replace(state.stream, residual=np.nan))

@@ -10,7 +10,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.log.reset import PartitionReset
 from lethe.consumers.service.health import Health
-from lethe.consumers.service.keepalive import Attendance
+from lethe.consumers.service.keepalive import Keepalive
 
 
 def test_what_the_consumer_finds_out_is_no_fault_of_what_is_read(
@@ -20,7 +20,7 @@ def test_what_the_consumer_finds_out_is_no_fault_of_what_is_read(
     log = MemoryLog()
     log.ensure_topics(topics.specs(1))
     consumer = log.consumer("deletions", [topics.DELETIONS])
-    attendance = Attendance(consumer, Health())
+    attendance = Keepalive(consumer, Health())
     [requests] = log.reader().partitions(topics.DELETIONS)
     attendance.check()
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 from lethe.consumers.contract.events import Source
 from lethe.consumers.versions.refresh_schedule import in_turn
-from lethe.engine.store.state import Deferred
+from lethe.engine.store.state import DeferredRequest
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def waiting(partition: int, offset: int) -> Deferred:
+def waiting(partition: int, offset: int) -> DeferredRequest:
     """Return a request that waits."""
     source = Source(topic="lethe.deletions", partition=partition, offset=offset)
-    return Deferred(
+    return DeferredRequest(
         request_id=f"{partition}/{offset}",
         body="",
         row_ids=("row",),

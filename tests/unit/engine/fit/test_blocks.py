@@ -34,8 +34,8 @@ def test_products_are_taken_block_by_block() -> None:
     e, g = rng.standard_normal((5, 2)), rng.standard_normal((3, 2))
     pulled = np.column_stack([first.T @ e[:, 0], second.T @ e[:, 1]])
     pushed = np.column_stack([first @ g[:, 0], second @ g[:, 1]])
-    np.testing.assert_allclose(blocks.pull(wide, e, 3), pulled, rtol=1e-14)
-    np.testing.assert_allclose(blocks.push(wide, g), pushed, rtol=1e-14)
+    np.testing.assert_allclose(blocks.weighted_sum(wide, e, 3), pulled, rtol=1e-14)
+    np.testing.assert_allclose(blocks.row_products(wide, g), pushed, rtol=1e-14)
 
 
 def test_a_stacked_factor_gives_its_blocks_back_and_bounds_all_of_them() -> None:

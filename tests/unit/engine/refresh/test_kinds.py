@@ -26,7 +26,7 @@ from lethe.engine.refresh.kinds import (
     polish_snapshot,
     rebuild,
 )
-from lethe.engine.refresh.policy import Facts, Limits, Size, choose, facts_of
+from lethe.engine.refresh.policy import Facts, Limits, RefreshKind, choose, facts_of
 from tests.families import families
 from tests.oracles import distance
 from tests.states import Started, started
@@ -54,84 +54,119 @@ MANY = LIMITS.rows(2000) + 1
     ("facts", "ordered", "size", "reason"),
     [
         # The smallest size that brings the error far under the budget.
-        (LINEAR, None, Size.COMPLETE, "far under"),
-        (LOGISTIC, None, Size.COMPLETE, "far under"),
-        (replace(LOGISTIC, remaining=0.0025), None, Size.COMPLETE, "far under"),
-        (replace(LOGISTIC, remaining=0.0026), None, Size.POLISH, "quadratic model"),
-        (replace(LINEAR, remaining=0.0026), None, Size.POLISH, "rounding"),
-        (replace(LINEAR, remaining=0.0026, audited=True), None, Size.REBUILD, "rounding"),
+        (LINEAR, None, RefreshKind.COMPLETE, "far under"),
+        (LOGISTIC, None, RefreshKind.COMPLETE, "far under"),
+        (replace(LOGISTIC, remaining=0.0025), None, RefreshKind.COMPLETE, "far under"),
+        (replace(LOGISTIC, remaining=0.0026), None, RefreshKind.POLISH, "quadratic model"),
+        (replace(LINEAR, remaining=0.0026), None, RefreshKind.POLISH, "rounding"),
+        (replace(LINEAR, remaining=0.0026, audited=True), None, RefreshKind.REBUILD, "rounding"),
         # What is unknown counts as over every budget. The cheaper of polish and rebuild.
-        (replace(LOGISTIC, remaining=None), None, Size.POLISH, "the error is unknown"),
-        (replace(LOGISTIC, remaining=None, stale=True), None, Size.REBUILD, "again after a polish"),
-        (replace(LOGISTIC, remaining=0.1, stale=True), None, Size.POLISH, "quadratic model"),
-        (replace(LOGISTIC, remaining=np.nan), None, Size.POLISH, "quadratic model"),
+        (replace(LOGISTIC, remaining=None), None, RefreshKind.POLISH, "the error is unknown"),
+        (
+            replace(LOGISTIC, remaining=None, stale=True),
+            None,
+            RefreshKind.REBUILD,
+            "again after a polish",
+        ),
+        (replace(LOGISTIC, remaining=0.1, stale=True), None, RefreshKind.POLISH, "quadratic model"),
+        (replace(LOGISTIC, remaining=np.nan), None, RefreshKind.POLISH, "quadratic model"),
         (
             replace(LOGISTIC, remaining=None, d=20, rows_live=2000),
             None,
-            Size.REBUILD,
+            RefreshKind.REBUILD,
             "the error is unknown, and a rebuild costs less",
         ),
-        (replace(LOGISTIC, remaining=0.1, d=20, rows_live=2000), None, Size.POLISH, "quadratic"),
+        (
+            replace(LOGISTIC, remaining=0.1, d=20, rows_live=2000),
+            None,
+            RefreshKind.POLISH,
+            "quadratic",
+        ),
         (
             replace(LOGISTIC, remaining=None, d=100, rows_live=10_000),
             None,
-            Size.REBUILD,
+            RefreshKind.REBUILD,
             "costs less",
         ),
         (
             replace(LOGISTIC, remaining=None, d=100, rows_live=10_000, stored=True),
             None,
-            Size.POLISH,
+            RefreshKind.POLISH,
             "the error is unknown",
         ),
         (
             replace(LOGISTIC, remaining=None, deleted_in_generation=MANY),
             None,
-            Size.POLISH,
+            RefreshKind.POLISH,
             "2049 rows",
         ),
         # A generation that is used up.
-        (replace(LINEAR, deleted_in_generation=MANY - 1), None, Size.COMPLETE, "far under"),
-        (replace(LINEAR, deleted_in_generation=MANY), None, Size.COMPACT, "2049 rows deleted"),
-        (replace(LOGISTIC, deleted_in_generation=MANY), None, Size.COMPACT, "2049 rows deleted"),
+        (replace(LINEAR, deleted_in_generation=MANY - 1), None, RefreshKind.COMPLETE, "far under"),
+        (
+            replace(LINEAR, deleted_in_generation=MANY),
+            None,
+            RefreshKind.COMPACT,
+            "2049 rows deleted",
+        ),
+        (
+            replace(LOGISTIC, deleted_in_generation=MANY),
+            None,
+            RefreshKind.COMPACT,
+            "2049 rows deleted",
+        ),
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
             None,
-            Size.POLISH,
+            RefreshKind.POLISH,
             "2049 rows",
         ),
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01, audited=True),
             None,
-            Size.REBUILD,
+            RefreshKind.REBUILD,
             "2049 rows",
         ),
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
-            Size.COMPACT,
-            Size.COMPACT,
+            RefreshKind.COMPACT,
+            RefreshKind.COMPACT,
             "ordered",
         ),
-        (replace(LINEAR, completions=64), None, Size.REBUILD, "64 completions"),
-        (replace(LINEAR, completions=63), None, Size.COMPLETE, "far under"),
-        (replace(LINEAR, condition=1.1e12), None, Size.REBUILD, "condition 1e+12"),
+        (replace(LINEAR, completions=64), None, RefreshKind.REBUILD, "64 completions"),
+        (replace(LINEAR, completions=63), None, RefreshKind.COMPLETE, "far under"),
+        (replace(LINEAR, condition=1.1e12), None, RefreshKind.REBUILD, "condition 1e+12"),
         # What the data themselves are like, no rebuild betters.
-        (replace(LINEAR, condition=9e12, fresh_condition=5e12), None, Size.COMPLETE, "far under"),
-        (replace(LINEAR, condition=1.1e13, fresh_condition=5e12), None, Size.REBUILD, "condition"),
-        (replace(LINEAR, v_age_seconds=31 * 86400.0), None, Size.REBUILD, "age limit"),
-        (replace(LINEAR, deferred=2), None, Size.REBUILD, "2 deferred"),
+        (
+            replace(LINEAR, condition=9e12, fresh_condition=5e12),
+            None,
+            RefreshKind.COMPLETE,
+            "far under",
+        ),
+        (
+            replace(LINEAR, condition=1.1e13, fresh_condition=5e12),
+            None,
+            RefreshKind.REBUILD,
+            "condition",
+        ),
+        (replace(LINEAR, v_age_seconds=31 * 86400.0), None, RefreshKind.REBUILD, "age limit"),
+        (replace(LINEAR, deferred=2), None, RefreshKind.REBUILD, "2 deferred"),
         # An order is done at the least.
-        (LINEAR, Size.COMPACT, Size.COMPACT, "ordered"),
-        (LOGISTIC, Size.POLISH, Size.POLISH, "ordered"),
-        (LINEAR, Size.REBUILD, Size.REBUILD, "ordered"),
-        (replace(LINEAR, deleted_in_generation=MANY), Size.COMPLETE, Size.COMPACT, "2049"),
-        (replace(LINEAR, completions=64), Size.COMPLETE, Size.REBUILD, "completions"),
-        (replace(LINEAR, completions=64), Size.REBUILD, Size.REBUILD, "ordered"),
-        (replace(LINEAR, deferred=1), Size.COMPLETE, Size.REBUILD, "deferred"),
+        (LINEAR, RefreshKind.COMPACT, RefreshKind.COMPACT, "ordered"),
+        (LOGISTIC, RefreshKind.POLISH, RefreshKind.POLISH, "ordered"),
+        (LINEAR, RefreshKind.REBUILD, RefreshKind.REBUILD, "ordered"),
+        (
+            replace(LINEAR, deleted_in_generation=MANY),
+            RefreshKind.COMPLETE,
+            RefreshKind.COMPACT,
+            "2049",
+        ),
+        (replace(LINEAR, completions=64), RefreshKind.COMPLETE, RefreshKind.REBUILD, "completions"),
+        (replace(LINEAR, completions=64), RefreshKind.REBUILD, RefreshKind.REBUILD, "ordered"),
+        (replace(LINEAR, deferred=1), RefreshKind.COMPLETE, RefreshKind.REBUILD, "deferred"),
     ],
 )
 def test_the_policy_chooses_the_smallest_size_that_does(
-    facts: Facts, ordered: Size | None, size: Size, reason: str
+    facts: Facts, ordered: RefreshKind | None, size: RefreshKind, reason: str
 ) -> None:
     choice = choose(facts, LIMITS, ordered)
     assert choice.size is size
@@ -149,13 +184,16 @@ def test_v_is_folded_away_once_it_has_cost_as_much_as_that_would() -> None:
     price = folding_seconds(LINEAR.rows_live, LINEAR.d, LINEAR.deleted_in_generation)
     waits = choose(replace(LINEAR, v_seconds=0.999 * price), LIMITS)
     folds = choose(replace(LINEAR, v_seconds=price), LIMITS)
-    assert waits.size is Size.COMPLETE
-    assert folds.size is Size.COMPACT
+    assert waits.size is RefreshKind.COMPLETE
+    assert folds.size is RefreshKind.COMPACT
     assert (
         folds.reason == "10 rows deleted in this generation have cost as much as folding them away"
     )
     # The more rows live, the dearer a compact.
-    assert choose(replace(LINEAR, v_seconds=price, rows_live=40_000), LIMITS).size is Size.COMPLETE
+    assert (
+        choose(replace(LINEAR, v_seconds=price, rows_live=40_000), LIMITS).size
+        is RefreshKind.COMPLETE
+    )
 
 
 @pytest.mark.parametrize(("kind", "many"), [(Kind.LINEAR, 1600), (Kind.LOGISTIC, 2048)])
@@ -163,8 +201,8 @@ def test_where_a_rebuild_costs_less_than_a_compact_it_is_a_rebuild(kind: Kind, m
     facts = replace(LINEAR, kind=kind, d=250, v_seconds=1e9)
     few = choose(replace(facts, deleted_in_generation=many // 8), LIMITS)
     lots = choose(replace(facts, deleted_in_generation=many), LIMITS)
-    assert few.size is Size.COMPACT
-    assert lots.size is Size.REBUILD
+    assert few.size is RefreshKind.COMPACT
+    assert lots.size is RefreshKind.REBUILD
     assert lots.reason.endswith("and a rebuild costs less than a compact")
 
 

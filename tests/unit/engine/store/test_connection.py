@@ -26,7 +26,7 @@ def test_always_needs_no_waiting(redis_url: str) -> None:
         before = client.info("commandstats")
         client.set("x", 1)
         barrier.wait(client)
-        barrier.settle(client)
+        barrier.sync(client)
         calls = client.info("commandstats").keys() - before.keys()
         assert "cmdstat_waitaof" not in calls
 
@@ -43,7 +43,7 @@ def test_everysec_waits_on_the_connection_that_wrote(
         # A successor's first act: it wrote nothing itself and yet waits
         other: redis.Redis = client.client()
         waits = client.info("commandstats")["cmdstat_waitaof"]["calls"]
-        barrier.settle(other)
+        barrier.sync(other)
         assert client.info("commandstats")["cmdstat_waitaof"]["calls"] == waits + 1
         assert client.get("lethe:settled") == b"1"
         one.close()
@@ -86,9 +86,9 @@ def test_without_a_log_of_its_own_the_store_is_refused_or_relaxed(
             Barrier(client, required=True)
         relaxed = NoBarrier()
         relaxed.wait(client)
-        relaxed.settle(client)
+        relaxed.sync(client)
         view = Barrier(client, required=False)  # of a log that keeps what this may lose
-        view.settle(client)
+        view.sync(client)
         assert not view.waits
 
 

@@ -20,7 +20,7 @@ from lethe.consumers.subscriber.parameters import ParametersReader
 from lethe.engine.errors import BrokenChain, CorruptState, InvalidRequest
 from lethe.engine.store import codec
 from lethe.engine.store.head import meta_json, parse_config, parse_meta
-from lethe.engine.store.reading import document, integer, names, parse_json, words
+from lethe.engine.store.reading import integer, parse_ids, parse_json, parse_json_value, parse_text
 from tests.fuzz.stored import meta
 from tests.published import release
 
@@ -46,25 +46,25 @@ def test_what_is_no_whole_number_is_corrupt(stored: bytes | None) -> None:
 )
 def test_what_is_no_json_of_ours_is_corrupt(stored: bytes | None) -> None:
     with pytest.raises(CorruptState, match="x: ") as caught:
-        document(stored, "x")
+        parse_json_value(stored, "x")
     assert "\n" not in str(caught.value)
 
 
 def test_a_pair_of_surrogates_is_one_character_and_not_a_lone_one() -> None:
     assert parse_json(b'["\\ud83d\\ude00"]', ours=True) == ["\U0001f600"]
-    assert names(b'["\\ud83d\\ude00"]', "x") == ("\U0001f600",)
+    assert parse_ids(b'["\\ud83d\\ude00"]', "x") == ("\U0001f600",)
 
 
 @pytest.mark.parametrize("stored", [b'"abc"', b"[1]", b'{"a":1}', b"[null]"])
 def test_what_is_no_list_of_ids_is_corrupt(stored: bytes) -> None:
     """Not ``str`` of whatever is there: the rows of another subject would be deleted."""
     with pytest.raises(CorruptState, match="no list of ids"):
-        names(stored, "x")
+        parse_ids(stored, "x")
 
 
 def test_text_that_is_no_utf8_is_corrupt() -> None:
     with pytest.raises(CorruptState, match="no UTF-8"):
-        words(b"\xff", "x")
+        parse_text(b"\xff", "x")
 
 
 def test_a_row_may_not_borrow_bytes_from_the_next_one() -> None:

@@ -10,7 +10,7 @@ from lethe.consumers.log.base import Message, Record
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class HookCall:
     """Where a hook is called.
 
     A hook that raises *before* a publish leaves nothing in the log; *between*, the messages up to
@@ -25,4 +25,4 @@ class Moment:
     records: Sequence[Record] = ()
 
 
-Hook = Callable[[Moment], None]
+Hook = Callable[[HookCall], None]
