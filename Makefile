@@ -31,7 +31,7 @@ test: setup ## Run all tests (real Kafka needs Java 17 and Maven, or Docker)
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that need no server but the bundled Valkey
-	$(BIN)/python -m pytest -n 2 tests/unit tests/property
+	$(BIN)/python -m pytest -n 2 tests/unit tests/proof/properties
 
 .PHONY: lint
 lint: setup ## Check format, lint and types (strict)
@@ -68,7 +68,7 @@ kernels: setup ## Measure the kernels against their floors: slopes, GEMM rate, p
 
 .PHONY: simulate
 simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
+	$(BIN)/python -m tests.proof.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
 .PHONY: model
 model: setup ## Check the commit protocol state by state, docs/model.md (QUICK=1, ONLY="commit")
@@ -76,19 +76,19 @@ model: setup ## Check the commit protocol state by state, docs/model.md (QUICK=1
 
 .PHONY: chaos
 chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 DURABILITY=mixed JSON=file)
-	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(DURABILITY),--durability $(DURABILITY)) $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m tests.proof.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(DURABILITY),--durability $(DURABILITY)) $(if $(JSON),--json $(JSON))
 
 .PHONY: crash
 crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka
-	LETHE_TEST_EVERY_WAY=1 $(BIN)/python -m pytest -q -n 2 tests/integration/test_crash.py
+	LETHE_TEST_EVERY_WAY=1 $(BIN)/python -m pytest -q -n 2 tests/integration/commits/test_crash.py
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, coverage-guided, SECONDS=60 each (ONLY=name for one), docs/fuzzing.md
-	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m tests.proof.fuzz --seconds $(or $(SECONDS),60) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: bounds
 bounds: setup ## Judge published bounds and estimates against an 80-bit oracle (SEEDS=n)
-	$(BIN)/python -m tests.property.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(TUNING),--tuning-only) $(if $(JSON),--json $(JSON))
+	$(BIN)/python -m tests.proof.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(TUNING),--tuning-only) $(if $(JSON),--json $(JSON))
 
 .PHONY: sbom
 sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cdx.json
@@ -100,7 +100,7 @@ audit-dependencies: setup ## Look for pinned packages in a directory of OSV advi
 
 .PHONY: mutants
 mutants: setup ## Take out one guard at a time and see each caught: a table (ONLY="words of names")
-	$(BIN)/python -m tests.mutants $(ONLY)
+	$(BIN)/python -m tests.proof.mutants $(ONLY)
 
 .PHONY: lock
 lock: setup ## Pin the dependencies again, with hashes and without index addresses

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
 from certification import page, polishes, sentinels  # noqa: E402
-from tests.certified import State, many  # noqa: E402
+from tests.support.certified import State, many  # noqa: E402
 
 PARTS = ("certificates", "sentinels", "polish")
 Item = TypeVar("Item")

@@ -1,1 +1,1 @@
-"""Tests; real servers come from tests/servers.py."""
+"""Tests: unit (no server), integration, acceptance, studies, proof; support has their helpers."""

@@ -15,7 +15,7 @@ import redis
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
+from tests.support.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
 
 
 def pytest_configure(config: pytest.Config) -> None:

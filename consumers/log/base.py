@@ -2,7 +2,7 @@
 
 The workers know this page only. `consumers.log.kafka.log` speaks to Kafka,
 `consumers.log.streams.log` to Redis Streams (single-node mode) and `consumers.log.memory` serves
-fast tests; all three pass the same battery of tests (`tests/integration/test_log_battery.py`).
+fast tests; all three pass the same battery of tests (`tests/integration/log/test_battery.py`).
 
 Five rules that the workers lean on:
 

@@ -1,8 +1,8 @@
 """The named steps of a request, of a refresh and of a registration: where a crash is tried.
 
 The workers call ``at_step`` with a name as they reach it; in production nothing listens. The crash
-tests end the process there in every way (tests/integration/test_crash.py, which also checks that
-it reaches every name in this list), and the simulation interleaves actors and faults there.
+tests end the process there in every way (tests/integration/commits/test_crash.py, which also checks
+that it reaches every name in this list), and the simulation interleaves actors and faults there.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from lethe.engine.fit.objective import Array, Kind, Objective, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
-all families of tests/families.py and up to n = 200,000 sorted rows: 0.45."""
+all families of tests/support/families.py and up to n = 200,000 sorted rows: 0.45."""
 
 _MARGIN_LIMIT = 30.0  # e^30: beyond it the stale bound is of no use, and exp stays finite
 

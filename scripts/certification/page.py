@@ -10,7 +10,7 @@ import numpy as np
 
 from certification.polishes import BEYOND, RELATIVE, Polished
 from certification.sentinels import FAMILIES, Estimated
-from tests.certified import State
+from tests.support.certified import State
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -19,7 +19,7 @@ HEAD = """# How tight the certificates are
 
 Written by `python scripts/certificates.py`; every figure here is in `results/certificates.json`.
 What the three kinds of error are, and why each bound holds, is in [error.md](error.md). The test
-that no certificate was below the true error is `tests/property/test_certificates.py`.
+that no certificate was below the true error is `tests/proof/properties/test_certificates.py`.
 
 """
 

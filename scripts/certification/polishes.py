@@ -15,7 +15,7 @@ from lethe.engine.deletion.stream import begin, delete
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import precompute
 from lethe.engine.refresh.polish import PASS_LIMIT, polish
-from tests.families import Array
+from tests.support.families import Array
 
 RELATIVE = 1e-6
 """Certificate to reach, relative to |theta|."""

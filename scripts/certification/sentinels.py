@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.error.estimate import remainder_estimate, sample_sentinels
-from tests.families import Array, Data
-from tests.oracles import retrain
-from tests.states import start
+from tests.support.families import Array, Data
+from tests.support.oracles import retrain
+from tests.support.states import start
 
 N, P = 1200, 20
 MANY = 8000

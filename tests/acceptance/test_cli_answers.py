@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from tests.acceptance.lethe import PROGRAM, Answer, Lethe
-from tests.acceptance.training import write
+from tests.support.command import PROGRAM, Answer, Lethe
+from tests.support.training import write
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_answers")]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.audited import GONE, NEWEST, Made, real_run
-from tests.acceptance.lethe import Lethe, Within
+from tests.support.audited import GONE, NEWEST, Made, real_run
 from tests.support.bundles import Bundle, Forgery
+from tests.support.command import Lethe, Within
 from tests.support.forgeries import SEEN, SIGNED, SIGNED_OR_NOT, UNREADABLE
 
 # One worker runs the file: its tests share servers and files.

@@ -11,11 +11,11 @@ from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from lethe.engine.store.partition import commit_partition
-from tests.acceptance.audited import FIT
-from tests.acceptance.lethe import Within
-from tests.acceptance.training import write
-from tests.servers import KafkaProcess
+from tests.support.audited import FIT
 from tests.support.bundles import Bundle
+from tests.support.command import Within
+from tests.support.servers import KafkaProcess
+from tests.support.training import write
 
 pytestmark = [
     pytest.mark.kafka,

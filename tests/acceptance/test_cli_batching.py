@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from tests.acceptance.lethe import Lethe
-from tests.acceptance.training import write
+from tests.support.command import Lethe
+from tests.support.training import write
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_batching")]
 

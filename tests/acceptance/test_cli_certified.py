@@ -11,7 +11,7 @@ import pyarrow.csv as pacsv
 import pytest
 
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from tests.acceptance.lethe import Lethe
+from tests.support.command import Lethe
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_certified")]
 

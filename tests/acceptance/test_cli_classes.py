@@ -17,7 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 
 from lethe.consumers import ModelSubscriber
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from tests.acceptance.lethe import Lethe
+from tests.support.command import Lethe
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_classes")]

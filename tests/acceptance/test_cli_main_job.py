@@ -19,8 +19,8 @@ from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.subscriber.history import history
 from lethe.engine.store.connection import connect
 from lethe.engine.store.keys import ModelKeys
-from tests.acceptance.lethe import Lethe
-from tests.acceptance.training import FEATURES, ROWS, table, write
+from tests.support.command import Lethe
+from tests.support.training import FEATURES, ROWS, table, write
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_main_job")]

@@ -14,8 +14,8 @@ import redis
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.merkle import leaf_hash, root_of, verify_inclusion
 from lethe.engine.store.keys import ModelKeys, shard_of
-from tests.acceptance.lethe import Within
-from tests.acceptance.training import write
+from tests.support.command import Within
+from tests.support.training import write
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_receipt")]

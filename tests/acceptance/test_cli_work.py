@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from tests.acceptance.lethe import Lethe
-from tests.acceptance.training import write
-from tests.servers import free_port
+from tests.support.command import Lethe
+from tests.support.servers import free_port
+from tests.support.training import write
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_work")]

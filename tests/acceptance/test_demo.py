@@ -35,7 +35,7 @@ from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.head import ErrorRecord
-from tests.published import parameters_message, publish, releases, version_message
+from tests.support.published import parameters_message, publish, releases, version_message
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_demo")]

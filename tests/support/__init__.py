@@ -1,1 +1,1 @@
-"""What tests of the whole way share: a platform on real servers, and what must hold of it."""
+"""What tests share: servers, data families, oracles, a platform, and what must hold of it."""

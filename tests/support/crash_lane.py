@@ -19,7 +19,7 @@ from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.connection import connect, text
-from tests.families import Data, make
+from tests.support.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows
 from tests.support.kafka_clients import kafka_log
 from tests.support.names import use_prefix

@@ -1,7 +1,7 @@
 """What must hold of a model at rest, by routes that do not trust the workers.
 
-The oracle retrains (`tests.oracles`); the ledger, the receipts, the versions and the stored rows
-are compared with each other and with what was asked.
+The oracle retrains (`tests.support.oracles`); the ledger, the receipts, the versions and the stored
+rows are compared with each other and with what was asked.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lethe.engine.store import staging
 from lethe.engine.store.connection import text
 from lethe.engine.store.keys import SHARDS, ModelKeys
 from lethe.engine.store.partition import commit_partition
-from tests.oracles import Wide, distance, relative, retrain_wide
 from tests.support.evidence import check_receipt_log
+from tests.support.oracles import Wide, distance, relative, retrain_wide
 from tests.support.platform import Platform, row_ids
 
 Mask: TypeAlias = NDArray[np.bool_]

@@ -43,7 +43,7 @@ from lethe.engine.store.jobs import JobResult
 from lethe.engine.store.row_keys import RowKeys
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
-from tests.families import Data, make
+from tests.support.families import Data, make
 
 DRAIN_SECONDS = 120.0
 SECRET = bytes(range(32))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import KAFKA_SCRIPT
+from tests.support.servers import KAFKA_SCRIPT
 
 JAR = b"not really a jar"
 ENSURE = """

@@ -29,7 +29,7 @@ from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.merkle import Frontier, leaf_hash
 from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store.receipt_log import LogHead
-from tests.published import Release, release
+from tests.support.published import Release, release
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 KEYS = TrustedKeys.of([SIGNER.public])

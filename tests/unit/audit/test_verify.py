@@ -9,7 +9,7 @@ from lethe.consumers.audit.verify import refit
 from lethe.engine.errors import NotConverged
 from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
-from tests.oracles import retrain, retrain_linear_wide, retrain_logistic
+from tests.support.oracles import retrain, retrain_linear_wide, retrain_logistic
 
 
 def rows(kind: Kind, *, scales: Array, n: int, m: int = 1, seed: int = 3) -> tuple[Rows, Array]:

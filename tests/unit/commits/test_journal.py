@@ -25,8 +25,8 @@ from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import LogReset
 from lethe.engine.store.partition import commit_partition
 from lethe.engine.store.state import Head
-from tests.families import make
-from tests.states import start
+from tests.support.families import make
+from tests.support.states import start
 from tests.support.stores import neighbour_of
 from tests.unit.deletions.test_decide import state_of
 

@@ -23,8 +23,8 @@ from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.engine.errors import FormatTooNew, LetheError
 from lethe.engine.store.state import DeferredRequest
-from tests.families import make
-from tests.states import start
+from tests.support.families import make
+from tests.support.states import start
 from tests.unit.deletions.test_decide import state_of
 
 STATE = state_of(start(make("benign", "linear")))

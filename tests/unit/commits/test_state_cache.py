@@ -8,8 +8,8 @@ from lethe.consumers.commits.state_cache import StateCache, size_of
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.state import ModelState
-from tests.families import make
-from tests.states import start
+from tests.support.families import make
+from tests.support.states import start
 from tests.unit.deletions.test_decide import state_of
 
 BASE = state_of(start(make("benign", "linear")))

@@ -19,7 +19,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.subscriber.history import HistoryReader, history
 from lethe.engine.errors import BrokenChain
-from tests.published import Release, altered, publish, release, releases, version_message
+from tests.support.published import Release, altered, publish, release, releases, version_message
 
 DOC = Path(__file__).parents[3] / "docs" / "chain.md"
 

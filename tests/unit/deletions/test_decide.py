@@ -39,9 +39,9 @@ from lethe.engine.store.head import ErrorRecord, LimitsRecord, Meta
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.state import Head, ModelState
 from lethe.engine.store.store import Lookup
-from tests.families import Data, make
-from tests.states import Started, start
+from tests.support.families import Data, make
 from tests.support.platform import config_of, row_ids
+from tests.support.states import Started, start
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 HERE = Partition("lethe.deletions", "id", 0)

@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from lethe.engine import LinearModel, LogisticModel
 from lethe.engine.errors import IllConditioned
-from tests.battery import Model, RawStream
-from tests.families import make
-from tests.oracles import relative, retrain
+from tests.support.battery import Model, RawStream
+from tests.support.families import make
+from tests.support.oracles import relative, retrain
 
 
 @pytest.mark.parametrize("method", ["pru", "exact", "influence"])

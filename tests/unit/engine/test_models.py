@@ -19,8 +19,8 @@ from lethe.engine import (
 from lethe.engine.errors import IllConditioned, InvalidData, UnknownRows
 from lethe.engine.fit.objective import Array
 from lethe.engine.refresh import policy
-from tests.families import Data, families, make
-from tests.oracles import distance, retrain_wide
+from tests.support.families import Data, families, make
+from tests.support.oracles import distance, retrain_wide
 
 Model = LinearModel | LogisticModel
 

@@ -10,7 +10,7 @@ import pytest
 from lethe.engine import ErrorKind, LogisticModel, PublishedError, RefreshKind
 from lethe.engine.error.estimate import over_budget
 from lethe.engine.fit.objective import Array
-from tests.oracles import distance, retrain_logistic_wide
+from tests.support.oracles import distance, retrain_logistic_wide
 
 
 def mislabelled(seed: int = 0, n: int = 300, d: int = 6) -> tuple[Array, Array, list[str]]:

@@ -12,7 +12,7 @@ from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.head import ModelConfig
-from tests.states import started
+from tests.support.states import started
 
 
 @pytest.mark.parametrize("kind", list(Kind))

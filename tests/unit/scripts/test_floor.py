@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.servers import ROOT
+from tests.support.servers import ROOT
 
 _LOADED = """
 import sys

@@ -7,7 +7,7 @@ import pytest
 
 from reproduction import data
 from reproduction.retraining import retrain
-from tests.oracles import retrain_linear
+from tests.support.oracles import retrain_linear
 
 
 def rng(seed: int = 0) -> np.random.Generator:

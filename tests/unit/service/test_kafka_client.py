@@ -13,7 +13,7 @@ from lethe.consumers.service.settings import load_settings
 from lethe.engine.errors import InvalidData
 from make_certificates import make
 from tests.conftest import need_confluent
-from tests.servers import ROOT
+from tests.support.servers import ROOT
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from lethe.consumers.service.signing_keys import (
 )
 from lethe.consumers.subscriber.history import history
 from lethe.engine.errors import BrokenChain, InvalidData
-from tests.published import (
+from tests.support.published import (
     Release,
     altered,
     parameters_message,

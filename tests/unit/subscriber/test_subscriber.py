@@ -33,7 +33,7 @@ from lethe.engine.errors import (
     Unavailable,
     UnknownModel,
 )
-from tests.published import (
+from tests.support.published import (
     Release,
     altered,
     by_uri,

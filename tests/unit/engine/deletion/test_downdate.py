@@ -8,9 +8,9 @@ from lethe.engine.deletion.downdate import SMALLEST_PIVOT, leave_out
 from lethe.engine.deletion.stream import rounding
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array
-from tests.families import Data
-from tests.oracles import distance, retrain_linear_wide
-from tests.states import start
+from tests.support.families import Data
+from tests.support.oracles import distance, retrain_linear_wide
+from tests.support.states import start
 
 
 def _solved(A: Array, B: Array) -> Array:

@@ -26,9 +26,9 @@ from lethe.engine.deletion.stream import Deletion, delete
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.refresh.kinds import adopt_polish, complete, polish_snapshot
-from tests.families import families
-from tests.oracles import relative
-from tests.states import Started, started
+from tests.support.families import families
+from tests.support.oracles import relative
+from tests.support.states import Started, started
 
 CASES = [(kind, name) for kind in ("linear", "logistic") for name in families(kind)]
 

@@ -5,7 +5,7 @@ import pytest
 
 from lethe.engine.deletion.span import extend_basis, project
 from lethe.engine.fit.objective import Array
-from tests.oracles import projection
+from tests.support.oracles import projection
 
 RNG = np.random.default_rng(0)
 NONE = np.empty((0, 8))

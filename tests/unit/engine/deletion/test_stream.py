@@ -17,9 +17,9 @@ from lethe.engine.deletion.stream import (
 )
 from lethe.engine.error.estimate import Sentinels, published_error
 from lethe.engine.errors import IllConditioned
-from tests.families import Data, families
-from tests.oracles import distance
-from tests.states import singles, start, started
+from tests.support.families import Data, families
+from tests.support.oracles import distance
+from tests.support.states import singles, start, started
 
 LOG = logging.getLogger(__name__)
 KINDS = ("linear", "logistic")

@@ -18,8 +18,8 @@ from lethe.engine.fit.factor import factorise
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fit.precompute import certify_afresh, dual_rows
 from lethe.engine.refresh.polish import polish
-from tests.certified import near
-from tests.oracles import Wide, distance, retrain_logistic_wide
+from tests.support.certified import near
+from tests.support.oracles import Wide, distance, retrain_logistic_wide
 
 LOG = logging.getLogger(__name__)
 

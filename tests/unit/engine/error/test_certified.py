@@ -28,7 +28,7 @@ from lethe.engine.fit.objective import Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.kinds import adopt_polish, compact, polish_snapshot
-from tests.families import Data, Index, families, make
+from tests.support.families import Data, Index, families, make
 
 KINDS = ("linear", "logistic")
 

@@ -12,8 +12,8 @@ from lethe.engine import RefreshKind
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.error.drift import RESIDUAL, Drift, audit
 from lethe.engine.fit.objective import Rows
-from tests.battery import Model, RawStream
-from tests.families import Array, extremes, families
+from tests.support.battery import Model, RawStream
+from tests.support.families import Array, extremes, families
 
 TOLERATED = 0.25 * 0.01
 """Of |theta|: what a worker tolerates of a logistic model with the default budget."""

@@ -19,9 +19,9 @@ from lethe.engine.error.estimate import (
     scale,
 )
 from lethe.engine.fit.objective import Rows, norm
-from tests.families import CLASSES, families
-from tests.oracles import distance
-from tests.states import Started, started
+from tests.support.families import CLASSES, families
+from tests.support.oracles import distance
+from tests.support.states import Started, started
 
 
 def _all_rows_as_sentinels(state: Started, gone: int) -> Sentinels:

@@ -16,7 +16,7 @@ from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.refresh.blockwise import audit_blocks, factor_of, stacked, together
-from tests.states import started
+from tests.support.states import started
 
 
 def test_one_block_is_the_whole_array() -> None:

@@ -7,7 +7,7 @@ from scipy.linalg import cho_factor, cho_solve
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.factor import factorise
 from lethe.engine.fit.objective import Array
-from tests.families import families, make
+from tests.support.families import families, make
 
 
 def _with_condition(rng: np.random.Generator, d: int, decades: float) -> tuple[Array, float]:

@@ -9,9 +9,9 @@ import lethe.engine.fit.fit
 from lethe.engine.errors import InvalidData, NotConverged
 from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Kind, Objective, Rows
-from tests.families import Data, families, make
-from tests.oracles import distance, relative, retrain
-from tests.states import as_double, started
+from tests.support.families import Data, families, make
+from tests.support.oracles import distance, relative, retrain
+from tests.support.states import as_double, started
 
 
 def _parts(data: Data) -> tuple[Objective, Rows]:

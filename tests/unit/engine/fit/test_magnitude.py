@@ -17,8 +17,8 @@ from lethe.engine.fit.factor import factorise
 from lethe.engine.fit.magnitude import check_data
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
 from lethe.engine.refresh.policy import Limits, choose, facts_of
-from tests.oracles import Wide
-from tests.states import started
+from tests.support.oracles import Wide
+from tests.support.states import started
 
 Model = LinearModel | LogisticModel
 

@@ -5,9 +5,9 @@ import pytest
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
-from tests.families import families, make
-from tests.oracles import distance
-from tests.states import started
+from tests.support.families import families, make
+from tests.support.oracles import distance
+from tests.support.states import started
 
 KINDS = ("linear", "logistic")
 

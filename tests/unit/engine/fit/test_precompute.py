@@ -7,8 +7,8 @@ from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import precompute
 from lethe.engine.fit.factor import Factor, lower_triangle
 from lethe.engine.fit.precompute import check_inverse, dual_error, dual_rows, leverages
-from tests.families import families
-from tests.states import started
+from tests.support.families import families
+from tests.support.states import started
 
 KINDS = ("linear", "logistic")
 

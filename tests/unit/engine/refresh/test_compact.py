@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
-from tests.families import families
-from tests.states import started
+from tests.support.families import families
+from tests.support.states import started
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])

@@ -27,9 +27,9 @@ from lethe.engine.refresh.kinds import (
     rebuild,
 )
 from lethe.engine.refresh.policy import Facts, Limits, RefreshKind, choose, facts_of
-from tests.families import families
-from tests.oracles import distance
-from tests.states import Started, started
+from tests.support.families import families
+from tests.support.oracles import distance
+from tests.support.states import Started, started
 
 KINDS = ("linear", "logistic")
 

@@ -8,8 +8,8 @@ from lethe.engine.fit.precompute import precompute
 from lethe.engine.refresh.live import Live, Point, blocks_of, survey
 from lethe.engine.refresh.polish import stale_inverse
 from lethe.engine.refresh.proving import audit
-from tests.families import families
-from tests.states import Started, started
+from tests.support.families import families
+from tests.support.states import Started, started
 
 GONE = 12
 

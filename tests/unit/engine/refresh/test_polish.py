@@ -7,9 +7,9 @@ import pytest
 
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.refresh.polish import PASS_LIMIT, Polish, polish, stale_inverse
-from tests.families import families
-from tests.oracles import distance
-from tests.states import Started, started
+from tests.support.families import families
+from tests.support.oracles import distance
+from tests.support.states import Started, started
 
 LOG = logging.getLogger(__name__)
 

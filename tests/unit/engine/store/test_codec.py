@@ -8,7 +8,7 @@ import pytest
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.store import codec
 from lethe.engine.store.head import FORMAT, LimitsRecord, check_format, parse_config, parse_meta
-from tests.families import make
+from tests.support.families import make
 from tests.support.platform import config_of
 
 D, M = 5, 2

@@ -10,7 +10,7 @@ import redis
 from lethe.engine.errors import NotDurable, StoreUnavailable
 from lethe.engine.store.connection import Barrier, NoBarrier, connect, without_secrets
 from lethe.engine.store.store import ModelStore
-from tests.servers import ValkeyProcess
+from tests.support.servers import ValkeyProcess
 
 
 def test_a_store_that_goes_away_while_it_is_opened_is_unavailable() -> None:

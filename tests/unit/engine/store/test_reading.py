@@ -21,8 +21,8 @@ from lethe.engine.errors import BrokenChain, CorruptState, InvalidRequest
 from lethe.engine.store import codec
 from lethe.engine.store.head import meta_json, parse_config, parse_meta
 from lethe.engine.store.reading import integer, parse_ids, parse_json, parse_json_value, parse_text
-from tests.fuzz.stored import meta
-from tests.published import release
+from tests.proof.fuzz.stored import meta
+from tests.support.published import release
 
 HERE = Partition("lethe.deletions", "id", 0)
 

@@ -15,8 +15,8 @@ from lethe.engine.error.estimate import SENTINELS, remainder_estimate
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.resample import with_enough_sentinels
 from lethe.engine.store.state import ModelState
-from tests.families import Data
-from tests.oracles import retrain
+from tests.support.families import Data
+from tests.support.oracles import retrain
 from tests.support.platform import Platform, row_ids
 
 N = 3000

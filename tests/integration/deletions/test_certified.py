@@ -1,0 +1,342 @@
+"""Certified models through the workers: nothing is published that the noise does not hide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lethe.consumers.audit.verify import verify
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Version
+from lethe.consumers.refresh import job as refresh_job
+from lethe.engine.error import certified
+from lethe.engine.error.certified import REFRESH_AT, Terms
+from lethe.engine.errors import InvalidData
+from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.store import codec, staging
+from lethe.engine.store.jobs import read_result, write_result
+from tests.support.families import Data
+from tests.support.invariants import check_receipts, check_rows, check_versions, live_mask
+from tests.support.platform import Platform
+from tests.support.stores import backup, restore
+
+TERMS = Terms(1.0, 1e-4, 5.0)
+N, P = 300, 5
+
+
+def rows_of(kind: str, seed: int = 0, n: int = N) -> Data:
+    """Rows of length about 1, as certified removal wants them."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, P)) / np.sqrt(P)
+    signal = 2 * X.sum(axis=1, keepdims=True)
+    y = signal + 0.3 * rng.standard_normal((n, 1))
+    if kind == "logistic":
+        y = (rng.random((n, 1)) < 1 / (1 + np.exp(-signal))).astype(np.float64)
+    return Data("certified", kind, X, y, np.ones(n), 1.0, True, rng.permutation(n)[: n // 2])
+
+
+def gradient(platform: Platform, theta: np.ndarray, noise: np.ndarray) -> float:
+    """Return |gradient| of the perturbed objective over the live rows, in extended precision."""
+    data, live = platform.data["m"], live_mask(platform)
+    X = data.design[live].astype(np.longdouble)
+    margin = X @ theta
+    mean = margin if data.kind == "linear" else 1 / (1 + np.exp(-margin))
+    total = X.T @ (mean - data.y[live]) + data.ridge * theta + noise
+    return float(np.linalg.norm(total.astype(np.float64)))
+
+
+def noise_of(platform: Platform) -> np.ndarray:
+    """Return the stored noise of the live generation."""
+    state = platform.load()
+    stored = platform.raw().hget(state.generation_keys.fixed, "noise")
+    assert isinstance(stored, bytes)
+    return codec.unpack(stored, (state.meta.config.d, state.meta.config.m), "noise")
+
+
+def check_certified(platform: Platform) -> Version:
+    """Check the invariants that hold of any model, and the certificate of every version."""
+    check_versions(platform, "m")
+    check_receipts(platform, "m")
+    check_rows(platform, "m")
+    for version in platform.versions():
+        assert version.certificate is not None
+        assert version.certificate.spent <= version.certificate.budget
+    newest = platform.newest_version()
+    state = platform.load()
+    if state.meta.rows_live:
+        true = gradient(platform, state.stream.published, noise_of(platform))
+        assert newest.certificate is not None
+        assert true <= newest.certificate.spent
+    return newest
+
+
+@pytest.fixture(autouse=True)
+def seeded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise that is another at each draw and the same in each run."""
+    rng = np.random.default_rng(11)
+    monkeypatch.setattr(
+        certified, "draw_noise", lambda shape, sigma: sigma * rng.standard_normal(shape)
+    )
+
+
+def test_a_stream_is_refreshed_before_its_budget_and_every_version_is_certified(
+    memory: Platform,
+) -> None:
+    """A polish makes room first, keeping the noise; a rebuild next, with fresh noise."""
+    memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
+    first = noise_of(memory)
+    seen: list[tuple[RefreshKind, float, float]] = []
+    for start in range(0, 140, 4):
+        memory.send_index("m", *map(int, memory.data["m"].deleted[start : start + 4]))
+        before = memory.newest_version()
+        memory.drain()
+        newest = check_certified(memory)
+        if newest.refresh is not None:
+            at = memory.versions()[-2].certificate
+            assert at is not None
+            assert at.spent > REFRESH_AT * TERMS.budget
+            assert newest.certificate is not None
+            assert newest.certificate.spent < 0.01 * TERMS.budget
+            same = np.array_equal(noise_of(memory), first)
+            assert same == (newest.refresh.size is RefreshKind.POLISH and not seen)
+            seen.append((newest.refresh.size, at.spent, newest.certificate.spent))
+            assert "certificate's budget" in newest.refresh.reason
+            if len({size for size, *_ in seen}) == 2:
+                break
+        else:
+            assert newest.version == before.version + 1
+    assert [size for size, *_ in seen] == [RefreshKind.POLISH, RefreshKind.REBUILD]
+    statuses = {receipt.status for receipt in memory.finals().values()}
+    assert statuses == {"APPLIED"}
+    assert all(receipt.certificate is not None for receipt in memory.finals().values())
+    found = verify(memory.store, "m")
+    assert found.holds
+    assert found.certified
+
+
+def test_a_request_that_would_pass_the_budget_waits_for_a_rebuild(memory: Platform) -> None:
+    memory.register("m", rows_of("logistic"), method="exact", budget=10.0, certify=TERMS)
+    X = memory.data["m"].X
+    pulling = [int(i) for i in np.argsort(-X.sum(axis=1))[:90]]
+    large = memory.send_index("m", *pulling)
+    small = memory.send_index("m", *(i for i in range(6) if i not in pulling))
+    memory.drain()
+    deferred = next(r for r in memory.receipts() if r.request_id == large)
+    assert (deferred.status, deferred.code) == ("DEFERRED", "CERTIFICATE_SPENT")
+    assert memory.statuses(large) == ["DEFERRED", "APPLIED"]
+    assert memory.statuses(small) == ["APPLIED"]
+    assert memory.load().meta.generation == 1
+    check_certified(memory)
+
+
+def test_a_linear_model_spends_rounding_only(memory: Platform) -> None:
+    memory.register("m", rows_of("linear"), method="exact", certify=TERMS)
+    for start in range(0, 120, 8):
+        memory.send_index("m", *map(int, memory.data["m"].deleted[start : start + 8]))
+    memory.drain()
+    newest = check_certified(memory)
+    assert newest.generation == 0
+    assert newest.certificate is not None
+    assert 0 < newest.certificate.spent < 1e-9 * newest.certificate.budget
+    found = verify(memory.store, "m")
+    assert found.holds
+    assert found.certified
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("linear", RefreshKind.COMPACT),
+        ("linear", RefreshKind.REBUILD),
+        ("logistic", RefreshKind.POLISH),
+        ("logistic", RefreshKind.COMPACT),
+        ("logistic", RefreshKind.REBUILD),
+    ],
+)
+def test_deletions_during_a_refresh_are_charged(
+    memory: Platform, kind: str, size: RefreshKind
+) -> None:
+    memory.register("m", rows_of(kind), method="exact", budget=1.0, certify=TERMS)
+    deleted = [int(i) for i in memory.data["m"].deleted]
+    memory.send_index("m", *deleted[:10])
+    memory.drain()
+    before = noise_of(memory)
+    order = memory.ordered("m", size)
+    memory.compute_refresh(order)
+    for start in (10, 13):
+        memory.send_index("m", *deleted[start : start + 3])
+        memory.drain()
+    memory.tell_refreshed(order)
+    memory.drain()
+    newest = check_certified(memory)
+    assert newest.refresh is not None
+    assert newest.refresh.size is size
+    assert (size is RefreshKind.REBUILD) == (not np.array_equal(before, noise_of(memory)))
+    memory.send_index("m", *deleted[16:20])
+    memory.drain()
+    check_certified(memory)
+
+
+def test_a_rebuild_learns_of_many_deletions_and_charges_them(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)
+    memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
+    deleted = [int(i) for i in memory.data["m"].deleted]
+    staged = staging.stage_generation
+
+    def while_staging(*given: Any, **named: Any) -> None:
+        staged(*given, **named)
+        memory.send_index("m", *deleted[:9])
+        memory.turn_until_decided(1)
+
+    monkeypatch.setattr(staging, "stage_generation", while_staging)
+    order = memory.ordered("m", RefreshKind.REBUILD)
+    result = memory.compute_refresh(order)
+    monkeypatch.setattr(staging, "stage_generation", staged)
+    assert result.ledger is not None
+    assert result.ledger.energy > 0  # the nine rows were charged by the job itself
+    memory.send_index("m", *deleted[9:11])
+    memory.drain()
+    memory.tell_refreshed(order)
+    memory.drain()
+    newest = check_certified(memory)
+    assert newest.generation == 1
+    assert newest.rows_deleted == 11
+
+
+def test_a_refresh_that_would_be_uncertified_is_dropped(memory: Platform) -> None:
+    """Deletions during a polish are charged by what they can have left at most; here, a lot."""
+    memory.register("m", rows_of("logistic"), method="exact", budget=10.0, certify=TERMS)
+    deleted = [int(i) for i in memory.data["m"].deleted]
+    memory.send_index("m", *deleted[:20])
+    memory.drain()
+    order = memory.ordered("m", RefreshKind.POLISH)
+    result = memory.compute_refresh(order)
+    assert result.reference is not None
+    far = replace(result.reference, missed=0.6 * TERMS.budget)
+    state = memory.load()
+    found = read_result(memory.store.client, state.keys, order.job_id)
+    assert isinstance(found, tuple)
+    shape = state.stream.theta_exact.shape
+    arrays = {n: codec.unpack(found[1][n.encode()], shape, n) for n in ("theta", "theta_snapshot")}
+    changed = result.model_copy(update={"reference": far})
+    write_result(memory.store.client, changed, arrays)
+    memory.send_index("m", *deleted[20:22])
+    memory.drain()
+    memory.tell_refreshed(order)
+    memory.drain()
+    newest = check_certified(memory)
+    assert newest.refresh is None
+    assert newest.rows_deleted == 22
+    write_result(memory.store.client, result, arrays)  # as it was, it fits
+    memory.tell_refreshed(order)
+    memory.drain()
+    check_certified(memory)
+    refreshes = [version.refresh for version in memory.versions() if version.refresh]
+    assert refreshes[0].job_id == order.job_id
+
+
+def test_a_replacement_begins_a_certificate_of_its_own(memory: Platform) -> None:
+    data = rows_of("logistic")
+    memory.register("m", data, method="exact", certify=TERMS)
+    first = noise_of(memory)
+    memory.send_index("m", 1, 2, 3)
+    memory.drain()
+    other = Terms(0.5, 1e-5, 4.0)
+    memory.register("m", data, method="exact", certify=other, replace_model=True)
+    memory.drain()
+    newest = check_certified(memory)
+    assert newest.certificate is not None
+    assert newest.certificate.budget == pytest.approx(other.budget)
+    assert not np.array_equal(noise_of(memory), first)
+    memory.register("m", data, method="pru", replace_model=True)
+    assert memory.newest_version().certificate is None
+    assert memory.load().meta.ledger is None
+
+
+def test_an_empty_model_has_spent_nothing(memory: Platform) -> None:
+    memory.register("m", rows_of("logistic", n=40), method="exact", budget=10.0, certify=TERMS)
+    memory.send_index("m", *range(40))
+    memory.drain()
+    newest = memory.newest_version()
+    assert newest.status == "EMPTY"
+    assert newest.certificate is not None
+    assert newest.certificate.spent == 0.0
+    assert memory.load().generation.objective.linear is None
+
+
+@pytest.mark.parametrize("lost", ["a deletion", "a rebuild"])
+def test_a_store_that_lost_writes_goes_on_from_the_published_certificate(
+    memory: Platform, lost: str
+) -> None:
+    """A deletion is computed again; of a rebuild the noise is lost: the next request waits."""
+    memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
+    memory.send_index("m", 1, 2, 3)
+    memory.drain()
+    whole = backup(memory, "m")
+    if lost == "a deletion":
+        memory.send_index("m", 4, 5)
+    else:
+        memory.order("m", RefreshKind.REBUILD)
+    memory.drain()
+    published = memory.newest_version()
+    restore(memory, whole, "m")
+    memory.pair[0].recover()
+    memory.drain()
+    state = memory.load()
+    found = [version for version in memory.versions() if version.version == published.version]
+    assert found == [published]
+    assert (state.version, state.awaiting_rebuild) == (published.version, lost == "a rebuild")
+    request = memory.send_index("m", 6, 7)
+    memory.drain()
+    waits = ["DEFERRED"] if lost == "a rebuild" else []
+    assert memory.statuses(request) == [*waits, "APPLIED"]
+    check_certified(memory)
+
+
+def test_the_noise_is_in_no_message(memory: Platform) -> None:
+    memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
+    secrets = [noise_of(memory)]
+    memory.send_index("m", 1, 2, 3)
+    memory.drain()
+    memory.order("m", RefreshKind.POLISH)
+    memory.drain()
+    memory.order("m", RefreshKind.REBUILD)
+    memory.drain()
+    secrets.append(noise_of(memory))
+    said = b"".join(
+        record.value or b""
+        for topic in (topics.MODELS, topics.VERSIONS, topics.RECEIPTS, topics.REFRESH_JOBS)
+        for record in memory.records(topic)
+    )
+    assert b"certificate" in said
+    for noise in secrets:
+        for value in noise.ravel():
+            assert repr(float(value))[:12].encode() not in said
+
+
+@pytest.mark.parametrize("method", ["pru", "influence"])
+def test_refused_with_another_method(memory: Platform, method: str) -> None:
+    with pytest.raises(InvalidData, match="--certify needs --method exact, not"):
+        memory.register("m", rows_of("linear"), method=method, certify=TERMS)
+    assert memory.versions() == []
+
+
+def test_refused_when_the_fit_alone_takes_the_room(memory: Platform) -> None:
+    with pytest.raises(InvalidData, match="the fit alone leaves a gradient residual"):
+        memory.register("m", rows_of("linear"), method="exact", certify=Terms(1.0, 1e-4, 1e-14))
+    assert memory.versions() == []
+
+
+def test_a_model_without_a_certificate_does_not_know_the_word(memory: Platform) -> None:
+    memory.register("m", rows_of("linear"), method="exact")
+    memory.send_index("m", 1)
+    memory.drain()
+    for topic in (topics.MODELS, topics.VERSIONS, topics.RECEIPTS):
+        assert all(b'"certificate":' not in (r.value or b"") for r in memory.records(topic))
+    memory.register("n", rows_of("linear"), method="exact", certify=TERMS)
+    assert any(b'"certificate":' in (r.value or b"") for r in memory.records(topics.VERSIONS))

@@ -1,0 +1,1 @@
+"""The logs: memory, Redis Streams and Kafka do the same."""

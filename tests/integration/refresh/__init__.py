@@ -1,0 +1,1 @@
+"""Refresh jobs, from the order to the swap."""

@@ -1,0 +1,1 @@
+"""Registration, --replace and recovery."""

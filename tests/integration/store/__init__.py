@@ -1,0 +1,1 @@
+"""The store: damage, erasure, row keys."""

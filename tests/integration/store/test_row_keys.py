@@ -1,0 +1,228 @@
+"""Row records encrypted at rest: what is erased stays erased, also where an old copy comes back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.settings import Settings
+from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
+from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.lookup import LookupRequest
+from lethe.engine.store.row_keys import SEALED, TIME_TO_LIVE
+from tests.integration.store.test_erasure import (
+    LIVE,
+    MARKED,
+    PLAIN,
+    files_of,
+    marked_data,
+    memory_of,
+    rows_in,
+)
+from tests.support.invariants import check_model, ledger_of
+from tests.support.platform import Platform, store_at
+from tests.support.servers import ValkeyProcess
+from tests.support.stores import backup, restore
+
+KEYS = ModelKeys.of_model("m")
+
+
+@pytest.fixture
+def servers(private_valkey: Callable[..., ValkeyProcess]) -> tuple[ValkeyProcess, ValkeyProcess]:
+    """The store, and the store of keys."""
+    return private_valkey(rdbcompression="no"), private_valkey()
+
+
+@pytest.fixture
+def sealed(servers: tuple[ValkeyProcess, ValkeyProcess], quick_refresh: None) -> Iterator[Platform]:
+    """A platform whose row records are encrypted."""
+    del quick_refresh
+    platform = Platform(MemoryLog(), servers[0].url, keys_url=servers[1].url)
+    yield platform
+    platform.close()
+
+
+def records(platform: Platform, where: GenerationKeys) -> dict[bytes, bytes]:
+    """Return the stored records of a generation."""
+    found: dict[Any, Any] = {}
+    for shard in range(SHARDS):
+        found |= platform.raw().hgetall(where.rows(shard))
+    return found
+
+
+def keys_held(platform: Platform) -> set[str]:
+    """Return ``<generation>/<row>`` of every key that is held and does not expire."""
+    assert platform.store.row_keys is not None
+    raw: Any = platform.store.row_keys._client
+    return {
+        f"{key.decode().split(':')[4]}/{row.decode()}"
+        for key in raw.scan_iter(match="*:row-keys:*")
+        if raw.ttl(key) < 0
+        for row in raw.hkeys(key)
+    }
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_a_models_whole_life_with_encrypted_records(sealed: Platform, kind: str) -> None:
+    sealed.register("m", "benign", kind, budget=10.0)
+    sealed.send_index("m", 0, 1)
+    sealed.drain()
+    for size in (RefreshKind.COMPACT, RefreshKind.REBUILD, RefreshKind.POLISH):
+        # Given a deletion between a refresh's snapshot and its swap
+        event = sealed.ordered("m", size)
+        sealed.compute_refresh(event)
+        sealed.send_index("m", 2 + 2 * list(RefreshKind).index(size))
+        sealed.drain()
+        sealed.tell_refreshed(event)
+        sealed.drain()
+        check_model(sealed)
+    sealed.register("m", "benign", kind, budget=10.0, replace_model=True)
+    sealed.send_index("m", 20)
+    sealed.drain()
+    check_model(sealed)
+    # Then every record is encrypted, and there is a key for each live row and no other
+    live = sealed.load().generation_keys
+    stored = records(sealed, live)
+    assert {record[0] for record in stored.values()} == {SEALED}
+    assert keys_held(sealed) == {f"{live.name}/{row.decode()}" for row in stored}
+
+
+def test_nothing_that_is_stored_can_be_read_without_the_keys(
+    sealed: Platform, servers: tuple[ValkeyProcess, ValkeyProcess]
+) -> None:
+    sealed.register("m", marked_data(), method="exact", budget=10.0)
+    sealed.drain()
+    assert rows_in(memory_of(sealed.raw())) == set()
+    assert rows_in(files_of(servers[0].data)) == set()
+    with pytest.raises(CorruptState, match="LETHE_ROW_KEYS_URL"):
+        store_at(sealed.url).row_records(sealed.load().generation_keys, ["row-1"])
+
+
+def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
+    sealed: Platform, servers: tuple[ValkeyProcess, ValkeyProcess], tmp_path: Path
+) -> None:
+    sealed.register("m", marked_data(), method="exact", budget=10.0)
+    sealed.drain()
+    # Given a copy of all files from before the deletion
+    shutil.copytree(servers[0].data, tmp_path / "copy")
+    before = backup(sealed, "m")
+    sealed.send_index("m", PLAIN)
+    sealed.drain()
+    old = ValkeyProcess(tmp_path / "copy")
+    old.start()
+    try:
+        store = store_at(old.url, keys_url=servers[1].url)
+        state = store.load_model("m")
+        # Then it has the row's record, which nothing opens,
+        [found] = store.look_up([LookupRequest(state, [], [f"row-{PLAIN}", f"row-{LIVE}"])])
+        assert found.shredded == {f"row-{PLAIN}"}
+        assert set(found.records) == {f"row-{LIVE}"}
+        assert store.client.hexists(
+            state.generation_keys.rows(shard_of(f"row-{PLAIN}")), f"row-{PLAIN}"
+        )
+        assert rows_in(files_of(tmp_path / "copy")) == set()
+        with pytest.raises(CorruptState, match="1 live rows have an encrypted record"):
+            store.row_records(state.generation_keys, [f"row-{PLAIN}"])
+        store.close()
+    finally:
+        old.close()
+    # and a store that is restored from it learns of the deletion from the log
+    restore(sealed, before, "m")
+    sealed.pair[0].recover()
+    sealed.drain()
+    assert f"row-{PLAIN}" in ledger_of(sealed)
+    later = sealed.send_index("m", LIVE)
+    sealed.drain()
+    assert sealed.final(later).status == "APPLIED"
+    check_model(sealed)
+
+
+def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> None:
+    """Given a failover that loses a rebuild's swap and its result, it can be rebuilt again."""
+    sealed.register("m", "benign", "linear", budget=10.0)
+    sealed.send_index("m", 0)
+    sealed.drain()
+    before = backup(sealed, "m")
+    former = sealed.load().generation_keys
+    sealed.order("m", RefreshKind.REBUILD)
+    sealed.drain()
+    assert sealed.load().meta.generation == 1
+    assert sealed.store.row_keys is not None
+    raw = sealed.store.row_keys._client
+    left = [raw.ttl(former.row_keys(shard)) for shard in range(SHARDS)]
+    assert all(seconds == -2 or 0 < seconds <= TIME_TO_LIVE for seconds in left)
+    restore(sealed, before, "m")
+    sealed.pair[0].recover()
+    later = sealed.send_index("m", 5)
+    sealed.drain()
+    assert sealed.final(later).status == "APPLIED"
+    check_model(sealed)
+
+
+def test_keys_of_a_generation_that_nobody_takes_expire(sealed: Platform) -> None:
+    sealed.register("m", "benign", "linear", budget=10.0)
+    result = sealed.compute_refresh(sealed.ordered("m", RefreshKind.REBUILD))
+    assert result.staged_key is not None
+    assert sealed.store.row_keys is not None
+    raw, where = sealed.store.row_keys._client, KEYS.generation(result.staged_key)
+    assert all(0 < raw.ttl(where.row_keys(shard)) <= TIME_TO_LIVE for shard in range(SHARDS))
+    live = sealed.load().generation_keys
+    assert all(raw.ttl(live.row_keys(shard)) == -1 for shard in range(SHARDS))
+
+
+def test_a_lost_key_or_an_exchanged_record_halts_the_model_and_says_why(sealed: Platform) -> None:
+    sealed.register("m", "benign", "linear", budget=10.0)
+    where = sealed.load().generation_keys
+    stored = records(sealed, where)
+    assert sealed.store.row_keys is not None
+    sealed.store.row_keys.drop(where, ["row-1"])
+    with pytest.raises(CorruptState, match="1 live rows have an encrypted record and no key"):
+        sealed.store.row_records(where, ["row-1", "row-2"])
+    sealed.raw().hset(where.rows(shard_of("row-2")), "row-2", stored[b"row-3"])
+    with pytest.raises(CorruptState, match="a row's record does not go with its key"):
+        sealed.store.row_records(where, ["row-2"])
+    request = sealed.send_index("m", 1)
+    worker = sealed.pair[0]
+    worker.run_once(0.0)
+    assert "m" in worker._halts
+    assert not sealed.statuses(request)
+
+
+def test_a_store_of_keys_that_is_away_is_waited_for(
+    sealed: Platform, servers: tuple[ValkeyProcess, ValkeyProcess]
+) -> None:
+    sealed.register("m", "benign", "linear", budget=10.0)
+    sealed.send_index("m", 1)
+    sealed.drain()
+    servers[1].kill()
+    request = sealed.send_index("m", 2)
+    with pytest.raises(StoreUnavailable, match=r"store of row keys at .*LETHE_ROW_KEYS_URL"):
+        sealed.pair[0].run_once(0.0)
+    servers[1].start()
+    sealed.pair[0].recover()
+    sealed.drain()
+    assert sealed.final(request).status == "APPLIED"
+    sealed.store.close()
+    sealed.store = sealed.new_store()
+    check_model(sealed)
+
+
+def test_the_store_itself_is_no_store_of_keys(redis_url: str, tmp_path: Path) -> None:
+    url = SecretStr(redis_url)
+    settings = Settings(redis_url=url, row_keys_url=url, data_dir=tmp_path)
+    with open_runtime(settings) as runtime, pytest.raises(InvalidData, match="the store itself"):
+        runtime.store()
+
+
+def test_marked_rows_are_those_that_the_search_knows() -> None:
+    """Paired with the tests that find nothing: the same search finds the rows unencrypted."""
+    data = marked_data()
+    assert rows_in([data.X[row].tobytes() for row in MARKED]) == set(MARKED)

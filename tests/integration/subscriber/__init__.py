@@ -1,0 +1,1 @@
+"""The subscriber, on a real Kafka."""

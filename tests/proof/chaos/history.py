@@ -1,0 +1,141 @@
+"""What a run left behind, as plain values: all that the checker sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.support.families import Data
+
+Json = dict[str, Any]
+Source = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as a producer sent it.
+
+    Attributes
+    ----------
+    rows, subject
+        What it names: the one or the other.
+    acknowledged
+        Whether some sending of it was acknowledged by the log.
+    """
+
+    model: str
+    request_id: str
+    rows: tuple[str, ...] | None
+    subject: str | None
+    acknowledged: bool
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What makes two requests the same: the rows in any order, or the subject."""
+        return (None if self.rows is None else tuple(sorted(set(self.rows))), self.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as it lies on a topic; JSON is parsed where it is an object."""
+
+    source: Source
+    key: bytes
+    value: bytes
+    data: Json | None = None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """What the store holds of a model in the end."""
+
+    commit: int
+    commit_digest: str
+    version: int
+    digest: str
+    offsets: Mapping[int, int]
+    ledger: Mapping[str, int]
+    deletions_from: int  # how many were deleted before the first that is listed
+    deletions: Sequence[str]
+    receipts: Mapping[str, tuple[str, str]]  # request id: "F" or "P", and the receipt's JSON
+    rows: frozenset[str]
+    leftovers: Mapping[str, int]  # deferred requests, old generations, rows that are missing
+    published: NDArray[np.float64]
+    theta_exact: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One look of a reader at a model while everything was going on.
+
+    Attributes
+    ----------
+    who
+        ``state`` (one consistent load), ``snapshot`` (state and rows), ``subscriber``.
+    parameters_digest
+        Of the theta that was read, with the names of the model.
+    mismatch
+        How far rows, dual rows, factor and theta are from belonging together, relative.
+    """
+
+    who: str
+    model: str
+    version: int
+    digest: str
+    parameters_digest: str
+    mismatch: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A version as somebody saw it while everything was going on."""
+
+    who: str
+    model: str
+    version: int
+    digest: str
+
+
+@dataclass
+class History:
+    """Everything of one run.
+
+    Attributes
+    ----------
+    data
+        By model: what it was registered with.
+    asked
+        Every request that producers sent, once for each content.
+    garbage
+        Values that are no requests, as sent; whether some sending was acknowledged.
+    topics
+        By topic: all records, by partition and offset.
+    finals
+        By model: what the store holds in the end.
+    live, reads
+        What others saw meanwhile.
+    diaries
+        What the workers wrote down (`tests.proof.chaos.recording`).
+    remains
+        Bytes of rows found in the end: ``live`` ones prove that the search finds, ``deleted`` ones
+        must not be there.
+    """
+
+    data: dict[str, Data] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    garbage: dict[bytes, bool] = field(default_factory=dict)
+    topics: dict[str, list[Record]] = field(default_factory=dict)
+    finals: dict[str, Final] = field(default_factory=dict)
+    live: list[Live] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    diaries: list[Json] = field(default_factory=list)
+    remains: dict[str, dict[str, int]] = field(default_factory=dict)
+    staged: int = 0  # numbers of deleted rows in keys that expire
+    deserters: list[str] = field(default_factory=list)

@@ -1,0 +1,450 @@
+"""One run: set up, let things go wrong for a while, heal, wait, read back."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import redis
+
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Producer, Reader
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.settings import load_settings
+from lethe.consumers.versions.refresh_schedule import is_stuck
+from lethe.engine.errors import LetheError, Unavailable
+from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.keys import ModelKeys, PartitionKeys
+from lethe.engine.store.store import ModelStore
+from tests.proof.chaos.collect import Search, files_of, read_final, read_topics, values_of
+from tests.proof.chaos.crew import SESSION_SECONDS, Crew, wait_until
+from tests.proof.chaos.faults import Faults
+from tests.proof.chaos.history import History
+from tests.proof.chaos.load import Plan, Producers, plans, refresh_order
+from tests.proof.chaos.proxy import Proxies
+from tests.proof.chaos.readers import Sight, Watcher, look, receipts_to, subscribe
+from tests.proof.chaos.recording import read_diaries
+from tests.proof.chaos.store_pair import DURABILITIES, Durability, StorePair
+from tests.support.platform import config_of, seals, training_data
+from tests.support.servers import KafkaProcess, free_port
+
+_WORKERS = 3
+_REFRESHERS = 2
+_PARTITIONS = 4
+_HEAL_SECONDS = 300.0
+_TIMER_SECONDS = 15.0
+
+
+@dataclass
+class Settings:
+    """What a run is told.
+
+    Attributes
+    ----------
+    seconds
+        How long things go wrong.
+    seed
+        Draws models, requests and faults. What comes of them depends on the machine as well.
+    pause
+        Seconds between the beginnings of faults, on average.
+    rate
+        Requests a second, while the workers keep up.
+    durability
+        What the store promises: one of `DURABILITIES`, or ``mixed`` for a third of the run each.
+    """
+
+    seconds: float
+    seed: int
+    pause: float = 2.0
+    rate: float = 100.0
+    durability: Durability | Literal["mixed"] = "mixed"
+
+    @property
+    def phases(self) -> tuple[Durability, ...]:
+        """What the store promises, one after the other."""
+        return DURABILITIES if self.durability == "mixed" else (self.durability,)
+
+    @property
+    def kills(self) -> int:
+        """Workers killed while nothing else goes wrong."""
+        return int(min(20, max(1, self.seconds // 60)))
+
+    @property
+    def rows(self) -> int:
+        """Rows of a model: enough to last."""
+        return int(min(6000, max(1200, 3.5 * self.seconds)))
+
+
+@dataclass
+class Outcome:
+    """What a run came to, beside its history."""
+
+    faults: Faults
+    store: StorePair
+    producers: Producers
+    sight: Sight
+    liveness: float | None = None
+    halts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Run:
+    """Everything of one run. Use it as a context manager: what it started ends with it."""
+
+    def __init__(self, settings: Settings, directory: Path, say: Callable[[str], None]) -> None:
+        self.settings = settings
+        self._directory = directory
+        self._say = say
+        self._rng = random.Random(settings.seed)
+        self._stop_load = threading.Event()
+        self._stop_watch = threading.Event()
+        self._load: list[threading.Thread] = []
+        self._watch: list[threading.Thread] = []
+        self._closing: list[Callable[[], None]] = []
+        self._live: dict[str, str] = {}
+        self._behind: list[str] = []  # what was not at rest when it was last looked at
+        self.sight = Sight()
+        self.history = History()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_load.set()
+        self._stop_watch.set()
+        for close in reversed(self._closing):
+            close()
+
+    # -- the run --------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run, and return what came of it; `history` is filled then."""
+        self._set_up()
+        outcome = Outcome(self.faults, self.store, self.producers, self.sight)
+        self._say(f"{len(self._plans)} models are registered; faults begin")
+        begin = time.monotonic()
+        self._start_load()
+        self._be_chaotic()
+        self._say("healing")
+        self._heal()
+        self._kill_in_peace()
+        self._stop_loading()
+        healed = time.monotonic()
+        try:
+            self._wait_until_decided()
+            outcome.liveness = time.monotonic() - healed
+            self._say(f"everything is decided {outcome.liveness:.1f} s after the last fault")
+            self._last_rebuilds()
+            self._say("the last rebuilds are done")
+        except TimeoutError as error:
+            outcome.failures.append(f"liveness: {error}; {self._missing()}")
+            self._say(outcome.failures[-1])
+        self._read_back(outcome)
+        outcome.seconds["all"] = time.monotonic() - begin
+        return outcome
+
+    def _set_up(self) -> None:
+        self.proxies = Proxies()
+        self._closing.append(self.proxies.close)
+        advertised = free_port()
+        self.broker = KafkaProcess(self._directory / "kafka", advertise=advertised)
+        self._closing.append(self.broker.close)
+        self.store = StorePair(self._directory, self.proxies)
+        self._closing.append(self.store.close)
+        self.proxies.tell("listen", "kafka", port=advertised, target=0)  # before others take it
+        self.store.start()
+        self.broker.start()
+        target = int(self.broker.bootstrap.rpartition(":")[2])
+        self.proxies.tell("open", "kafka", target=target)
+        # LETHE_KAFKA_CLIENT says which client, here and in the workers.
+        self.log = kafka_log(load_settings({}), "chaos", bootstrap=f"127.0.0.1:{advertised}")
+        self.log.ensure_topics(topics.specs(_PARTITIONS))
+        self._plans = plans(self._rng, self.settings.rows)
+        self.history.data = {plan.name: plan.data for plan in self._plans}
+        with self.store.undisturbed():
+            for plan in self._plans:
+                self._register(plan)
+        planned = self.settings.rate * self.settings.seconds
+        self.producers = Producers(self.log, self._plans, self.settings.rate, planned)
+        self.producers.stop = self._stop_load
+        orders = {
+            "bootstrap": f"127.0.0.1:{advertised}",
+            "redis": self.store.url,
+            "records": 256,
+        }
+        self.crew = Crew(self._directory, orders)
+        self._closing.append(self.crew.close)
+        for _ in range(_WORKERS):
+            self.crew.start("deletions")
+        for _ in range(_REFRESHERS):
+            self.crew.start("refresh")
+        self.faults = Faults(
+            random.Random(self._rng.random()), self.crew, self.store, self.broker, self.proxies
+        )
+        self.faults.decided = lambda: len(self.producers.answered)
+
+    def _register(self, plan: Plan) -> None:
+        store, producer, reader = self._model_store(), self.log.producer(), self.log.reader()
+        config = config_of(plan.data, plan.name, plan.method, plan.budget, plan.limits)
+        try:
+            registrar = Registrar(store, producer, reader, seals())
+            registrar.register(config, training_data(plan.data))
+        finally:
+            for one in (store, producer, reader):
+                one.close()
+
+    def _model_store(self) -> ModelStore:
+        client = connect(self.store.url)
+        return ModelStore(client, Barrier(client, required=False))
+
+    # -- load and watchers ----------------------------------------------------------------------
+
+    def _start_load(self) -> None:
+        names = [plan.name for plan in self._plans]
+        seeds = [self._rng.randrange(1 << 32) for _ in range(3)]
+        for seed in seeds:
+            self._thread(self._load, self.producers.run, seed, 1 / len(seeds))
+        self._thread(self._load, self._order_refreshes, self._rng.randrange(1 << 32))
+        watcher = Watcher(
+            self.log,
+            [topics.RECEIPTS, topics.VERSIONS],
+            receipts_to(self.producers.answered, self.sight),
+        )
+        self._thread(self._watch, watcher.run, self._stop_watch)
+        for name in names[:1] + names[2:3]:
+            self._thread(self._watch, subscribe, self.log, name, self.sight, self._stop_watch)
+        self._thread(self._watch, look, self.store.url, names, self.sight, self._stop_watch)
+
+    def _thread(self, kept: list[threading.Thread], run: Callable[..., None], *what: Any) -> None:
+        thread = threading.Thread(target=run, args=what, name=run.__name__, daemon=True)
+        thread.start()
+        kept.append(thread)
+
+    def _order_refreshes(self, seed: int) -> None:
+        rng = random.Random(seed)
+        producer, store = self.log.producer(), None
+        while not self._stop_load.wait(rng.uniform(1.0, 4.0)):
+            try:
+                store = store or self._model_store()
+                self._order_one(store, producer, rng)
+            except Unavailable:
+                store = None
+        producer.close()
+
+    def _order_one(self, store: ModelStore, producer: Any, rng: random.Random) -> None:
+        state = store.load_model(rng.choice(self._plans).name)
+        size = rng.choice([None, *RefreshKind])
+        generation = state.meta.generation
+        producer.publish([refresh_order(size, state.model_id, generation, state.version)])
+
+    def _be_chaotic(self) -> None:
+        stop = threading.Event()
+        faults = threading.Thread(target=self.faults.run, args=(stop, self.settings.pause))
+        faults.start()
+        told = time.monotonic()
+        for phase in self.settings.phases:
+            self._promise(phase)
+            deadline = time.monotonic() + self.settings.seconds / len(self.settings.phases)
+            while time.monotonic() < deadline:
+                time.sleep(0.5)
+                self._snapshot_new_generations()
+                if time.monotonic() - told > 30:
+                    told = time.monotonic()
+                    self._say(self._progress())
+        stop.set()
+        faults.join()
+
+    def _promise(self, durability: Durability) -> None:
+        """Let the store promise more or less, and start workers that know of it."""
+        if durability != self.store.durability:
+            self._say(f"from now on the store syncs: {durability}")
+            self.store.promise(durability)
+            self.crew.kill_all()
+
+    def _snapshot_new_generations(self) -> None:
+        """Take a snapshot once some model has another generation: whoever keeps no file does so."""
+        with self.store.busy:
+            live = self.store.generations()
+            if live != self._live:
+                self.store.snapshot()
+                self._live = live
+
+    def _progress(self) -> str:
+        return (
+            f"{len(self.faults.happened)} faults, {self.producers.sent} requests sent, "
+            f"{len(self.producers.waiting())} wait, {len(self.store.losses)} losses, "
+            f"{len(self.faults.errors)} faults failed"
+        )
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """Everybody runs, everything is connected; what must not stay unsure is sent again."""
+        for route in ("redis", "kafka"):
+            self.proxies.tell("slow", route, seconds=0.0)
+            self.proxies.tell("go", route)
+            self.proxies.tell("open", route)
+        for member in list(self.crew.members):
+            if member.stopped:
+                self.crew.go_on(member)
+        self.crew.replace_deserters()
+
+    def _kill_in_peace(self) -> None:
+        """Kill one worker after another while nothing else goes wrong: how long it takes."""
+        for _ in range(self.settings.kills):
+            time.sleep(SESSION_SECONDS)  # those that were stopped find out
+            self.faults.kill_one()
+
+    def _stop_loading(self) -> None:
+        self._stop_load.set()
+        for thread in self._load:
+            thread.join(_HEAL_SECONDS)
+
+    def _wait_until_decided(self) -> None:
+        raw, store, reader = connect(self.store.url), self._model_store(), self.log.reader()
+        producer, deadline = self.log.producer(), time.monotonic() + _HEAL_SECONDS
+        due = time.monotonic() + _TIMER_SECONDS
+        try:
+            while not self._at_rest(raw, store, reader) or self.producers.waiting():
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not everything is decided within {_HEAL_SECONDS:g} s")
+                if time.monotonic() > due:
+                    due = time.monotonic() + _TIMER_SECONDS
+                    self._order_what_is_stuck(store, producer)
+        finally:
+            for one in (raw, store, reader, producer):
+                one.close()
+
+    def _order_what_is_stuck(self, store: ModelStore, producer: Producer) -> None:
+        """Do what the timer of `lethe refresh --due` does (docs/operations.md).
+
+        A refresh whose worker was killed three times has failed, and no commit comes any more that
+        orders another one.
+        """
+        with contextlib.suppress(Unavailable):
+            for plan in self._plans:
+                state = store.load_model(plan.name)
+                if is_stuck(state):
+                    generation = state.meta.generation
+                    order = refresh_order(RefreshKind.REBUILD, plan.name, generation, state.version)
+                    producer.publish([order])
+
+    def _at_rest(self, raw: redis.Redis, store: ModelStore, reader: Reader) -> bool:
+        """Return whether every record is passed and nothing waits in the store."""
+        time.sleep(0.2)
+        with contextlib.suppress(Unavailable, redis.ConnectionError, redis.TimeoutError):
+            self._behind = [
+                *(
+                    f"{partition} at {passed} of {end}"
+                    for topic in (topics.REFRESH_JOBS, topics.DELETIONS)
+                    for partition, end in reader.ends(reader.partitions(topic)).items()
+                    if end > (passed := store.cursors.watermark(str(partition)) or 0)
+                ),
+                *(
+                    f"{partition} at {cursors} of {end}"
+                    for partition, end in reader.ends(reader.partitions(topics.COMMITS)).items()
+                    if end > (cursors := store.cursors.read(PartitionKeys(partition.index))).lowest
+                ),
+                *(
+                    f"deferred requests of {plan.name}"
+                    for plan in self._plans
+                    if raw.hlen(ModelKeys(plan.name).deferred)
+                ),
+            ]
+            return not self._behind
+        return False
+
+    def _missing(self) -> str:
+        waiting = sorted(self.producers.waiting())
+        return (
+            f"{len(waiting)} requests without a final receipt, such as {waiting[:3]}; "
+            f"{self._behind}"
+        )
+
+    def _last_rebuilds(self) -> None:
+        """Rebuild every model, so that nothing derived from deleted rows is left."""
+        store, producer = self._model_store(), self.log.producer()
+        before = {}
+        for plan in self._plans:
+            state = store.load_model(plan.name)
+            if state.meta.rows_live:
+                before[plan.name] = state.meta.generation
+                order = refresh_order(
+                    RefreshKind.REBUILD, plan.name, before[plan.name], state.version
+                )
+                producer.publish([order])
+        wait_until(
+            lambda: all(
+                store.load_model(name).meta.generation > old for name, old in before.items()
+            ),
+            _HEAL_SECONDS,
+            "the last rebuilds",
+        )
+        store.close()
+        producer.close()
+        self._wait_until_decided()
+
+    def _read_back(self, outcome: Outcome) -> None:
+        self._stop_watch.set()
+        for thread in self._watch:
+            thread.join(20)
+        self.crew.replace_deserters()
+        self._say("reading back")
+        store, raw = self._model_store(), connect(self.store.url)
+        self.history.topics = read_topics(self.log)
+        for plan in self._plans:
+            try:
+                self.history.finals[plan.name] = read_final(store, raw, plan.name)
+            except LetheError as error:
+                outcome.failures.append(f"{plan.name}: {type(error).__name__}: {error}")
+        self.history.asked = self.producers.asked()
+        self.history.garbage = dict(self.producers.garbage)
+        self.history.live = self.sight.live
+        self.history.reads = self.sight.reads
+        self.history.broken = self.sight.broken
+        self.history.deserters = list(self.crew.deserters)
+        if not outcome.failures:
+            self._say("looking for bytes of deleted rows")
+            self._search(raw)
+        store.close()
+        self.crew.close()
+        outcome.halts = self.crew.halts()
+        self.history.diaries = read_diaries(self.crew.diaries)
+
+    def _search(self, raw: redis.Redis) -> None:
+        """Look for bytes of deleted rows in memory and files.
+
+        What a refresh that was lost or killed had staged expires within six hours (docs/state.md);
+        it is counted apart, and then made to expire.
+        """
+        search = Search(self.history)
+        self.history.remains["memory of the store"] = search.count(values_of(raw, staged=False))
+        staged = search.count(values_of(raw, staged=True))
+        self.history.staged = staged["deleted"]
+        for key in raw.scan_iter(count=1000):
+            if raw.ttl(key) >= 0:
+                raw.unlink(key)
+        self.store.promise("always")
+        self.store.settle()
+        for server in (self.store.primary, self.store.replica):
+            self.store.rewrite(server)
+        self.store.snapshot()
+        files = [self.store.primary.data, self.store.replica.data]
+        for name, path in zip(("primary", "replica"), files, strict=True):
+            self.history.remains[f"files of the {name}"] = search.count(files_of([path]))
+        kept = [
+            self._directory / "kafka" / "log",
+            self._directory / "diaries",
+            self._directory / "logs",
+        ]
+        self.history.remains["kafka"] = search.count(files_of(kept))

@@ -1,0 +1,92 @@
+"""A minute of real faults on real servers; the proxy that makes some of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.conftest import give_up
+from tests.proof.chaos.proxy import Proxies
+from tests.support.servers import ROOT, Missing, free_port
+
+SECONDS, SEED = 40, 1
+NEVER = Retry(NoBackoff(), 0)
+MISSING = 2
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.timeout(1800)
+def test_a_minute_of_faults_breaks_no_promise() -> None:
+    """Given real servers and every kind of fault, when it is over, then every promise holds."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.proof.chaos",
+        "--seconds",
+        str(SECONDS),
+        "--seed",
+        str(SEED),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == MISSING:
+        give_up(Missing(done.stderr.strip().splitlines()[-1]))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def proxies() -> Iterator[Proxies]:
+    """Proxies that end with the test."""
+    made = Proxies()
+    yield made
+    made.close()
+
+
+@pytest.mark.redis
+def test_the_proxy_cuts_holds_slows_and_redirects(proxies: Proxies, redis_url: str) -> None:
+    """Given a server behind the proxy, each thing that it is told happens to its connections."""
+    port, there = free_port(), urlsplit(redis_url).port or 6379
+    proxies.tell("listen", "redis", port=port, target=there)
+    with redis.Redis(port=port, retry=NEVER, single_connection_client=True) as client:
+        assert client.ping()
+
+        proxies.tell("reset", "redis")
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+        assert client.ping()
+
+        proxies.tell("close", "redis")
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+
+        proxies.tell("open", "redis", target=there)
+        assert client.ping()
+        proxies.tell("slow", "redis", seconds=0.1)
+        begin = time.monotonic()
+        assert client.ping()
+        assert time.monotonic() - begin >= 0.2, "there and back"
+        proxies.tell("slow", "redis", seconds=0.0)
+
+        proxies.tell("hold", "redis")
+        with (
+            redis.Redis(port=port, retry=NEVER, socket_timeout=0.3) as held,
+            pytest.raises(redis.TimeoutError),
+        ):
+            held.ping()
+        proxies.tell("go", "redis")
+        assert client.ping()
+
+
+def test_a_command_that_the_proxy_cannot_do_is_an_error(proxies: Proxies) -> None:
+    """Given a route that is not there, a fault that would not happen does not go unseen."""
+    with pytest.raises(RuntimeError, match="nowhere"):
+        proxies.tell("reset", "nowhere")

@@ -1,0 +1,12 @@
+"""All harnesses by name."""
+
+from __future__ import annotations
+
+from tests.proof.fuzz import commits, evidence, given_files, messages, stored
+from tests.proof.fuzz.contract import Harness
+
+HARNESSES: dict[str, Harness] = {
+    harness.name: harness
+    for module in (messages, stored, commits, given_files, evidence)
+    for harness in module.HARNESSES
+}

@@ -1,0 +1,370 @@
+"""The mutants: which lines are changed, and what must notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SIMULATION = "simulation"
+_GUARDS = "tests/integration/commits/test_guards.py"
+_FOLD = "tests/integration/commits/test_fold.py"
+_SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One exact piece of text in place of another; the first must be there once."""
+
+    path: str
+    old: str
+    new: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """The product without one of its guards.
+
+    Attributes
+    ----------
+    name
+        What is missing.
+    edits
+        How it is taken out.
+    caught_by
+        `SIMULATION`, or the test that must fail: for guards that others stand before, so that no
+        run of workers reaches them, or few do.
+    """
+
+    name: str
+    edits: tuple[Edit, ...]
+    caught_by: str = SIMULATION
+
+
+_SCRIPT = "engine/store/apply.lua"
+_CURSORS = "engine/store/cursors.py"
+_WORKER = "consumers/workers/deletion_worker.py"
+_PROCESSOR = "consumers/deletions/batch_processor.py"
+_JOURNAL = "consumers/commits/journal.py"
+_FOLDER = "consumers/commits/fold.py"
+_FOLLOWER = "consumers/commits/follower.py"
+_PUBLISHER = "consumers/commits/publisher.py"
+
+MUTANTS = (
+    # -- appending: the log is the compare-and-set
+    Mutant(
+        "the gap read: the journal believes every acknowledgement",
+        (
+            Edit(
+                _JOURNAL,
+                "if not (same_leader and same_topic and set(offsets) == set(expected)):",
+                "if not offsets:",
+            ),
+        ),
+        f"{_GUARDS}::test_who_comes_second_reads_the_gap",
+    ),
+    Mutant(
+        "the epoch of an acknowledgement",
+        (Edit(_JOURNAL, "if not (same_leader and same_topic and", "if not (same_topic and"),),
+        f"{_GUARDS}::test_an_append_under_another_leader_is_read_again",
+    ),
+    Mutant(
+        "the digest of the record below the tail",
+        (
+            Edit(
+                _JOURNAL,
+                "if framed is None or framed.digest != tail.below:",
+                "if framed is None:",
+            ),
+        ),
+        f"{_GUARDS}::test_another_record_at_the_tail_is_a_log_that_was_reset",
+    ),
+    Mutant(
+        "the prev check of a record",
+        (Edit(_JOURNAL, "if follows and opened.prev == head.digest else", "if follows else"),),
+        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+    ),
+    Mutant(
+        "the number check of a record",
+        (Edit(_JOURNAL, "or opened.number <= head.commit:", "or opened.number < 0:"),),
+        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+    ),
+    Mutant(
+        "the partition check of a record",
+        (
+            Edit(
+                _JOURNAL,
+                "if commit_partition(opened.model_id) != index or opened",
+                "if opened",
+            ),
+        ),
+        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+    ),
+    Mutant(
+        "the random wait of a winner",
+        (Edit(_JOURNAL, "            self._contested.add(model_id)\n", "            pass\n"),),
+        f"{_GUARDS}::test_the_winner_who_saw_a_void_record_waits_before_its_next_append",
+    ),
+    Mutant(
+        "the halt on a wrong key",
+        (
+            Edit(
+                _FOLDER,
+                "            self._halt(model, error)\n"
+                "            return None\n"
+                "        self._configs",
+                "            return None\n        self._configs",
+            ),
+        ),
+        f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
+    ),
+    Mutant(
+        "the id of the topic that cursors are of",
+        (Edit(_FOLDER, "if cursors.topic_id != partition.topic_id:", "if False:"),),
+        f"{_GUARDS}::test_a_commits_topic_that_was_made_again_is_a_log_that_was_reset",
+    ),
+    Mutant(
+        "the key that opened the head, before anything is appended with another",
+        (
+            Edit(
+                _PROCESSOR,
+                "                self._seals.check(group.model_id, state.seal)\n",
+                "                pass\n",
+            ),
+        ),
+        f"{_GUARDS}::test_nobody_appends_who_could_not_open_the_head",
+    ),
+    # -- applying
+    Mutant(
+        "the comparison with what a commit continues",
+        (
+            Edit(
+                _SCRIPT,
+                "  if at < manifest.commit - 1 then return {'BEHIND', tostring(at)} end\n"
+                "  if (held[2] or '') ~= manifest.prev then return {'FORK', held[2] or ''} end\n",
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the digest of a commit that the head has already",
+        (
+            Edit(
+                _SCRIPT,
+                "  if at == manifest.commit and held[2] ~= manifest.digest then "
+                "return {'FORK', held[2]} end\n",
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the id of the arrays",
+        (Edit(_SCRIPT, "if manifest.arrays and (held[3]", "if false and (held[3]"),),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the generation whose rows are erased",
+        (Edit(_SCRIPT, "if manifest.rows and (held[4]", "if false and (held[4]"),),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the ledger check of the apply script",
+        (
+            Edit(
+                _SCRIPT,
+                "if redis.call('HEXISTS', LEDGER, row) == 1 then "
+                "return {'CORRUPT', 'a row in the ledger'} end",
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the cursor's condition: only from behind the record before",
+        (Edit(_SCRIPT, "if low <= cursor and cursor <= offset then", "if cursor <= offset then"),),
+        f"{_GUARDS}::test_the_cursor_passes_a_record_only_from_behind_the_one_before",
+    ),
+    Mutant(
+        "a final receipt that never changes",
+        (
+            Edit(
+                _SCRIPT,
+                "if not kept or (waits and string.sub(receipt, 1, 1) == 'F') then",
+                "if true then",
+            ),
+        ),
+        f"{_GUARDS}::test_a_final_receipt_in_the_index_never_changes",
+    ),
+    Mutant(
+        "the look whether what becomes live is there",
+        (
+            Edit(
+                _SCRIPT, "if redis.call('EXISTS', KEYS[i]) == 0 then return {'STAGED', KEYS[i]} end"
+            ),
+        ),
+        _SCRIPT_TEST,
+    ),
+    # -- folding
+    Mutant(
+        "publishing what a fold reads",
+        (
+            Edit(
+                _FOLDER,
+                "        self._producer.publish(messages_of([one.commit for one in told]))\n",
+            ),
+        ),
+        f"{_FOLD}::test_what_a_dead_worker_appended_is_finished_although_the_requests_are_gone",
+    ),
+    Mutant(
+        "the refold of records that heads have already",
+        (
+            Edit(
+                _FOLDER,
+                "            if sealed.place.offset >= behind.apply:\n",
+                "            known = heads.get(sealed.commit.model_id, Head()).commit\n"
+                "            if sealed.place.offset >= behind.apply and "
+                "sealed.commit.number > known:\n",
+            ),
+        ),
+        f"{_GUARDS}::test_what_heads_have_is_folded_again",
+    ),
+    Mutant(
+        "cursors of its own for a model that halts",
+        (
+            Edit(_FOLDER, "            self._store.cursors.note_behind(self._keys, model_id)\n"),
+            Edit(
+                "engine/store/cursors.lua",
+                "    redis.call('HSETNX', CURSORS, 'behind:' .. ARGV[i], "
+                "text({apply, published}))\n  end\n  redis.call('HSET', CURSORS, which,",
+                "  end\n  redis.call('HSET', CURSORS, which,",
+            ),
+        ),
+        f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
+    ),
+    Mutant(
+        "the keys of rows that a dead worker erased",
+        (
+            Edit(_FOLDER, "        self._shred(sealed.commit, change.live.name)\n"),
+            Edit(_FOLDER, '            self._shred(one.commit, "")\n', "            pass\n"),
+        ),
+        f"{_GUARDS}::test_a_fold_drops_the_keys_that_a_dead_worker_did_not",
+    ),
+    Mutant(
+        "the look of an idle worker at its store",
+        (Edit(_FOLLOWER, "if found.cursors.apply < tail.offset:", "if False:"),),
+        f"{_FOLD}::test_a_worker_that_is_idle_notices_that_its_store_went_back",
+    ),
+    # -- deciding
+    Mutant(
+        "the opening: requests from before the registration are the model's",
+        (
+            Edit(
+                _PROCESSOR,
+                "return state.opening.get(str(group.partition), 0)",
+                "return 0",
+            ),
+        ),
+        f"{_GUARDS}::test_a_request_from_before_the_opening_is_of_no_model",
+    ),
+    Mutant(
+        "reading on before a model is said to be unknown",
+        (Edit(_PROCESSOR, "                self._follower.read_on(group.model_id)\n"),),
+        f"{_GUARDS}::test_a_model_is_unknown_only_by_an_end_asked_for_after_the_poll",
+    ),
+    Mutant(
+        "the head that was looked up beside what a batch names",
+        (Edit(_PROCESSOR, "if not lookup.is_of(one.state):", "if False:"),),
+        f"{_GUARDS}::test_nothing_is_decided_on_what_another_state_says",
+    ),
+    Mutant(
+        "next offsets: records are read again as if nobody had decided them",
+        (
+            Edit(
+                _PROCESSOR,
+                "if i.record.offset >= max(opening, decided)]",
+                "if i.record.offset >= opening]",
+            ),
+        ),
+        f"{_GUARDS}::test_what_is_decided_is_not_decided_again",
+    ),
+    Mutant(
+        "the ledger check of a decision",
+        (
+            Edit(
+                "consumers/deletions/decide.py",
+                "elif row in self.lookup.ledger:",
+                "elif row == '':",
+            ),
+        ),
+        f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
+    ),
+    Mutant(
+        "the final-receipt check of a decision",
+        (Edit("consumers/deletions/decide.py", "if stored is not None:", "if stored == '':"),),
+        f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
+    ),
+    # -- publishing
+    Mutant(
+        "the watermark behind publication",
+        (Edit(_PUBLISHER, "        flush.wait(_SECONDS)\n"),),
+        f"{_GUARDS}::test_no_watermark_passes_what_is_not_acknowledged",
+    ),
+    Mutant(
+        "the watermark below what a halted model has not decided",
+        (Edit(_WORKER, "            self._halts.first(partition),\n", "            None,\n"),),
+        f"{_GUARDS}::test_no_watermark_passes_what_a_halted_model_has_not_decided",
+    ),
+    Mutant(
+        "the watermark that never goes back",
+        (
+            Edit(
+                _CURSORS,
+                "if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then",
+                "if true then",
+            ),
+        ),
+        "tests/integration/log/test_retention.py::test_a_watermark_never_goes_back",
+    ),
+    Mutant(
+        "the newest parameters, once more, by who was overtaken",
+        (Edit(_PUBLISHER, "if Cursors.noted(answer).published > high\n", "if False\n"),),
+        f"{_GUARDS}::test_who_was_overtaken_sends_the_newest_parameters_once_more",
+    ),
+    # -- registrations and refreshes
+    Mutant(
+        "the mark that all of a generation was staged",
+        (
+            Edit(
+                "consumers/commits/apply.py",
+                "if not staging.is_complete(store.client, live, commit.staged.mark):",
+                "if not live:",
+            ),
+            Edit("consumers/commits/catch_up.py", " or len(stream.V) != commit.meta.K", ""),
+        ),
+        "tests/integration/commits/test_fold.py::test_a_refresh_that_the_store_has_only_part_of_is_lost",
+    ),
+    Mutant(
+        "the wait until a registration is on disk",
+        (Edit("consumers/registration/register.py", "            store.wait_durable()\n"),),
+        f"{_GUARDS}::test_a_registration_is_durable_before_it_is_appended",
+    ),
+    Mutant(
+        "the ledger that a registration reads again when its commit was void",
+        (
+            Edit(
+                "consumers/registration/register.py",
+                "        later = sorted(self._gone(before, candidate.data))\n",
+                "        later: list[str] = []\n",
+            ),
+        ),
+        f"{_GUARDS}::test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back",
+    ),
+    Mutant(
+        "the check that a refresh's result still fits",
+        (
+            Edit(
+                "consumers/refresh/transition.py",
+                "if result.generation_key != state.meta.generation_key:",
+                "if False:",
+            ),
+        ),
+        f"{_GUARDS}::test_a_result_of_another_generation_is_dropped",
+    ),
+)

@@ -1,0 +1,227 @@
+"""The promises, checked at the end of a run against what the log ever had."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lethe.consumers.commits.packed import unpack
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt, Version
+from lethe.consumers.deletions.batching import Batching
+from lethe.consumers.log.base import Log, Record
+from lethe.engine.store import codec
+from lethe.engine.store.connection import text
+from lethe.engine.store.keys import SHARDS, ModelKeys
+from tests.proof.agreement import check_store
+from tests.proof.independent_fold import ModelFold
+from tests.proof.simulation.log import SimulatedLog
+from tests.proof.simulation.requests import Producers
+from tests.proof.simulation.truth import Truth
+from tests.support.invariants import check_theta, keys_of, live_mask
+from tests.support.platform import Platform, row_ids
+
+Bodies = Callable[[Receipt], dict[str, Any]]
+"""Returns the request that a receipt answers: the record that it names."""
+
+CERTIFIED = "certified"
+"""Name of the family whose models are certified."""
+
+
+class SimulatedPlatform(Platform):
+    """A platform that also sees what retention removed, and partitions that were added."""
+
+    log: Log
+
+    def records(self, topic: str) -> list[Record]:
+        """Return everything that a topic ever had."""
+        assert isinstance(self.log, SimulatedLog)
+        return self.log.everything(topic)
+
+    def versions(self, model_id: str = "m") -> list[Version]:
+        """Return the published versions by number, without byte-identical repeats."""
+        return sorted(super().versions(model_id), key=lambda version: version.version)
+
+
+def undecided(platform: Platform, producers: Producers, truth: Truth) -> list[str]:
+    """Return the requests that the log took and that have no final outcome.
+
+    One that came before its model has an answer for each time that it was sent; any other one has
+    exactly one receipt (that no commit gives it another is seen when the commit lands).
+    """
+    published = defaultdict(set)
+    for receipt, value in _receipts(platform):
+        published[receipt.model_id, receipt.request_id].add(value)
+    missing = []
+    for record in platform.records(topics.DELETIONS):
+        named = producers.of_record(record)
+        if named is None:
+            continue
+        model = truth.models.get(named[0], ModelFold())
+        where = f"{named[0]}/{named[1]} at {record.partition.index}/{record.offset}"
+        if _is_of_model(platform, model, record):
+            final = model.finals.get(named[1])
+            if final is None or final not in published[named]:
+                missing.append(where)
+        elif not any(_answers(value, record) for value in published[named]):
+            missing.append(f"{where}, which came before its model")
+    return missing
+
+
+def answers_of_commits(platform: Platform) -> set[bytes]:
+    """Return all receipts but those of requests that came before their models.
+
+    These are judged as they become visible (`Truth.check_visible`), and missed where they lack.
+    """
+    return {value for receipt, value in _receipts(platform) if receipt.code != "UNKNOWN_MODEL"}
+
+
+def _receipts(platform: Platform) -> list[tuple[Receipt, bytes]]:
+    values = dict.fromkeys(r.value or b"" for r in platform.records(topics.RECEIPTS))
+    return [(Receipt.model_validate_json(value), value) for value in values]
+
+
+def _is_of_model(platform: Platform, model: ModelFold, record: Record) -> bool:
+    """Return whether a record came behind the opening, in the topic of then or a later one."""
+    assert isinstance(platform.log, SimulatedLog)
+    if model.opening is None:
+        return False
+    opened = max(platform.log.life(place.rpartition("/")[0]) for place in model.opening)
+    if platform.log.life(record.partition.topic_id) < opened:
+        return False
+    return record.offset >= model.opening.get(str(record.partition), 0)
+
+
+def _answers(value: bytes, record: Record) -> bool:
+    receipt = json.loads(value)
+    place = (receipt["source"]["partition"], receipt["source"]["offset"])
+    return receipt["code"] == "UNKNOWN_MODEL" and place == (record.partition.index, record.offset)
+
+
+def check_stored(platform: Platform, model_id: str, fold: ModelFold) -> None:
+    """Check that the store is what the log says."""
+    raw, keys = platform.raw(), ModelKeys(model_id)
+    head: dict[bytes, bytes] = raw.hgetall(keys.head)  # type: ignore[assignment]  # redis-py's types
+    stored: dict[bytes, bytes] = raw.hgetall(keys.requests)  # type: ignore[assignment]  # as above
+    kept = {text(name): value for name, value in stored.items()}
+    indexed = {name: unpack(value, model_id, name) for name, value in kept.items()}
+    check_store(
+        fold,
+        head=(int(head[b"commit"]), text(head[b"digest"])),
+        version=int(head[b"version"]),
+        ledger={text(row): int(at) for row, at in raw.hgetall(keys.ledger).items()},
+        offsets={text(place): int(at) for place, at in raw.hgetall(keys.offsets).items()},
+        finals={name: one.receipt.value() for name, one in indexed.items() if one.final},
+        deferred=[text(name) for name in raw.hkeys(keys.deferred)],
+    )
+    published = head[b"published"] or head[b"theta_exact"]
+    assert published == fold.thetas["published"], f"{model_id}: other parameters are stored"
+    retired = {text(row) for row in raw.smembers(keys.retired)}
+    assert retired == fold.retired, f"{model_id}: other rows are retired"
+
+
+def check_rows(platform: Platform, model_id: str, fold: ModelFold) -> None:
+    """Live rows have records, no others have; what is neither live nor about to be expires."""
+    raw, keys = platform.raw(), ModelKeys(model_id)
+    rows = text(raw.hget(keys.head, "rows") or b"")
+    held = {text(row) for s in range(SHARDS) for row in raw.hkeys(keys.generation(rows).rows(s))}
+    registered = fold.meta["status"] != "UNREGISTERED"
+    names = set(row_ids(platform.data[model_id])) if registered else set[str]()
+    live = names - fold.ledger.keys()
+    assert held == live, f"{model_id}: records of {sorted(held ^ live)}"
+    assert fold.meta["rows_live"] == len(live), f"{model_id}: counts {fold.meta['rows_live']}"
+    deletions = [text(row) for row in raw.lrange(keys.deletions, 0, -1)]
+    first = int(raw.hget(keys.head, "deletions_from") or b"0")
+    assert len(deletions) == len(set(deletions))
+    assert fold.ledger.keys() >= set(deletions)
+    assert first + len(deletions) == fold.meta["deletions_logged"] == len(fold.ledger)
+    staged = [text(name) for name in raw.hkeys(keys.stagings)]  # housekeeping sweeps it
+    stays = [f":gen:{rows}:", f":data:{fold.meta['dataset_key']}:"] if registered else []
+    stays += [f":{kind}:{name}:" for name in staged for kind in ("gen", "data")]
+    for name in keys_of(platform, model_id):
+        if any(one in name for one in stays):
+            assert raw.ttl(name) == -1, f"{name} would expire"
+        elif any(one in name for one in (":gen:", ":data:", ":job:")):
+            assert raw.ttl(name) > 0, f"{name} stays for ever"
+
+
+def check_outcomes(platform: Platform, model_id: str, fold: ModelFold, bodies: Bodies) -> None:
+    """Check that each outcome is true: what was answered as deleted is, and unknown rows are."""
+    members = set(row_ids(platform.data[model_id]))
+    applied = 0
+    for name, value in fold.finals.items():
+        final = Receipt.model_validate_json(value)
+        applied += final.rows_deleted
+        rows = set(_rows_named(platform, model_id, bodies(final)))
+        if final.status == "REJECTED":
+            unknown = final.code == "UNKNOWN_ROWS" and members & rows
+            assert not unknown, f"{model_id}/{name}: rows are unknown, and were registered"
+        else:
+            left = (members & rows) - fold.ledger.keys()
+            assert not left, f"{model_id}/{name}: {final.status}, and {sorted(left)} are left"
+    ledgered = members & fold.ledger.keys()
+    assert applied == len(ledgered), f"{model_id}: {applied} rows deleted, {len(ledgered)} gone"
+
+
+def _rows_named(platform: Platform, model: str, body: dict[str, Any]) -> tuple[str, ...]:
+    if "row_ids" in body:
+        return tuple(body["row_ids"])
+    number = int(body["subject_id"].removeprefix("subject-"))
+    rows = range(3 * number, min(3 * number + 3, len(platform.data[model].X)))
+    return tuple(f"row-{row}" for row in rows)
+
+
+def check_answer(platform: Platform, model_id: str) -> None:
+    """Check that what is published is retraining, within what it says of itself."""
+    if platform.data[model_id].name == CERTIFIED:
+        _check_certificates(platform, model_id)
+    else:
+        check_theta(platform, model_id, 1e-8)
+
+
+def check_newest(platform: Platform, model_id: str, fold: ModelFold) -> None:
+    """Check that compaction keeps the newest parameters."""
+    newest = json.loads(fold.versions[-1])["digest"]
+    kept = platform.parameters(model_id).digest
+    assert kept == newest, f"{model_id}: compaction keeps parameters of an older version"
+
+
+def _check_certificates(platform: Platform, model: str) -> None:
+    """No version spends more than it may; the newest spends at least its true gradient."""
+    versions = platform.versions(model)
+    for version in versions:
+        if version.certificate is not None:
+            assert version.certificate.spent <= version.certificate.budget
+    state = platform.load(model)
+    if state.meta.rows_live == 0 or state.awaiting_rebuild:
+        return  # the noise of a generation that was lost went with it
+    stored = platform.raw().hget(state.generation_keys.fixed, "noise")
+    assert isinstance(stored, bytes)
+    noise = codec.unpack(stored, (state.meta.config.d, state.meta.config.m), "noise")
+    data, live = platform.data[model], live_mask(platform, model)
+    X, theta = data.design[live].astype(np.longdouble), state.stream.published
+    margin = X @ theta
+    mean = margin if data.kind == "linear" else 1 / (1 + np.exp(-margin))
+    gradient = X.T @ (mean - data.y[live]) + data.ridge * theta + noise
+    certificate = versions[-1].certificate
+    assert certificate is not None
+    assert float(np.linalg.norm(gradient.astype(np.float64))) <= certificate.spent
+
+
+def check_company(platform: Platform, model: str, batching: Batching) -> None:
+    """Check that no version leaves out a few rows whose requests could have waited longer."""
+    sent: dict[tuple[int, int], float] = {}
+    for record in platform.records(topics.DELETIONS):
+        sent.setdefault((record.partition.index, record.offset), record.timestamp_ms / 1000)
+    deleted = 0
+    for version in platform.versions(model):
+        gone, deleted = version.rows_deleted - deleted, version.rows_deleted
+        if version.refresh is None and version.source is not None:
+            since = sent[version.source.partition, version.source.first_offset]
+            waited = version.created_at.timestamp() - since
+            enough = gone >= batching.rows or waited > batching.seconds - 0.01
+            assert enough, f"{model}: version {version.version} leaves out {gone} rows"

@@ -1,0 +1,250 @@
+"""What people do to a platform that runs: register, replace, unregister, add partitions, mend."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.loop import TRANSIENT
+from lethe.engine.error.certified import Terms
+from lethe.engine.errors import LetheError
+from lethe.engine.store.head import LimitsRecord, ModelConfig
+from lethe.engine.store.partition import commit_partition
+from tests.proof.simulation.checks import CERTIFIED
+from tests.proof.simulation.store import Image
+from tests.proof.simulation.turns import Actor
+from tests.support.families import Data, make
+from tests.support.platform import config_of, training_data
+
+if TYPE_CHECKING:
+    from tests.proof.simulation.world import World
+
+_FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", CERTIFIED)
+_PARTITIONS = 6  # of a topic, at most
+_IMAGES = 8  # earlier states of the store that could come back, at most
+
+
+def secret_of(name: str) -> bytes:
+    """Return a secret that commits are sealed with."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+@cache
+def data_of(family: str, kind: str) -> Data:
+    """Return a family's data; runs share it."""
+    if family != CERTIFIED:
+        return make(family, kind)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3)) / np.sqrt(3)
+    signal = 2 * X.sum(axis=1, keepdims=True)
+    y = signal + 0.3 * rng.standard_normal((60, 1))
+    if kind == "logistic":
+        y = (rng.random((60, 1)) < 1 / (1 + np.exp(-signal))).astype(np.float64)
+    return Data(CERTIFIED, kind, X, y, np.ones(60), 1.0, True, np.arange(30))
+
+
+class People:
+    """Operators and administrators of a run; the director lets them act."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = world.rng
+        self._configs: dict[str, ModelConfig] = {}
+        self._registering: dict[str, list[Actor]] = {}
+        self.images: list[Image] = []
+        self.excused: set[str] = set()  # models that may have lost rows
+        self.secrets = [secret_of("first")]
+
+    @property
+    def seals(self) -> SealKeys:
+        """The secrets that a process gets which starts now."""
+        return SealKeys(self.secrets)
+
+    # -- models -------------------------------------------------------------------------------
+
+    def plan(self, model: str) -> None:
+        """Decide what a model is, before it is registered."""
+        rng = self._rng
+        family = rng.choice(_FAMILIES)
+        kind = "logistic" if family == "classes" else rng.choice(["linear", "logistic"])
+        certified = family == CERTIFIED
+        method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
+        limits = LimitsRecord(
+            floor_rows=rng.choice([1, 3, 8, 256]),
+            fraction_of_d=1e-9,
+            completions=rng.choice([2, 64]),
+        )
+        budget = 1.0 if certified else rng.choice([0.02, 0.1, 0.5])
+        data = data_of(family, kind)
+        terms = Terms(1.0, 1e-4, 5.0) if certified else None
+        self._configs[model] = config_of(data, model, method, budget, limits, terms)
+        self._world.platform.data[model] = data
+        where = commit_partition(model)
+        self._world.note(f"plan {model} in {where}: {kind} {family} {method} {budget}")
+
+    def register(self, model: str, *, replace_model: bool = False) -> None:
+        """Register a model at once, by the director's own hand."""
+        world = self._world
+        registrar = world.platform.registrar(now=world.now)
+        registrar.register(
+            self._configs[model],
+            training_data(world.platform.data[model]),
+            replace_model=replace_model,
+        )
+
+    def start_registrar(self) -> Actor:
+        """Return a process that registers a model, registers one again, or unregisters one."""
+        world = self._world
+        model = self._rng.choice(list(self._configs))
+        there = world.truth.registered(model)
+        leaves = there and self._rng.random() < 0.2
+        what = "unregistered" if leaves else "replaced" if there else "registered"
+        world.count(f"model {what} during the run")
+        actor = Actor(world.name("registrar"), lambda: self._register(model, what))
+        world.note(f"{actor.name}: {model} is {what}")
+        self._registering.setdefault(model, []).append(actor)
+        return actor
+
+    def _register(self, model: str, what: str) -> None:
+        world = self._world
+        registrar = Registrar(
+            world.disk.store(world.point, world.cut),
+            world.log.producer(),
+            world.log.reader(),
+            self.seals,
+            now=world.now,
+            at_step=lambda step: world.point(f"step: {step}"),
+        )
+        try:
+            if what == "unregistered":
+                registrar.unregister(model)
+            else:
+                registrar.register(
+                    self._configs[model],
+                    training_data(world.platform.data[model]),
+                    replace_model=what == "replaced",
+                )
+            world.note(f"  {model} is {what}")
+        except (*TRANSIENT, LetheError) as error:
+            world.note(f"  {model} is not {what}: {error}")
+
+    def release(self) -> None:
+        """Do for models that have lost rows what docs/operations.md says: register again."""
+        world = self._world
+        for model in sorted(self._configs):
+            if not world.truth.registered(model):
+                continue
+            index = commit_partition(model)
+            lost = world.platform.store.without_all_rows(world.partition_keys(index))
+            if model not in lost:
+                continue
+            assert model in self.excused, f"{model} has lost rows, and nothing explains it"
+            self.register(model, replace_model=True)
+            world.count_event("release by registering again")
+            world.note(f"register {model} again: it has lost rows")
+
+    # -- the store's past ---------------------------------------------------------------------
+
+    def keep_image(self) -> None:
+        """Keep the store as it is: a replica that catches up, or a backup."""
+        self.images.append(self._world.disk.image())
+        if len(self.images) > _IMAGES:
+            self.images.pop(self._rng.randrange(len(self.images)))
+
+    def go_back(self, image: Image, what: str, tag: str | None = None) -> None:
+        """Make an earlier state the store's; of the keys of one hash tag only, if it is named."""
+        world = self._world
+        if tag is not None:
+            image = world.disk.image().with_part(image, tag)
+        for model in self._configs:
+            found = world.truth.generation(model)
+            alive = [one for one in self._registering.get(model, ()) if not one.done]
+            if alive or world.in_flight:
+                self.excused.add(model)  # what is staged may be gone
+            if found is None:
+                continue
+            number, generation = found
+            fixed = world.keys(model).generation(generation).fixed
+            if image.commit(model) < number and not image.marks.get(fixed):
+                self.excused.add(model)
+        world.count(what)
+        world.note(what + ("" if tag is None else f" ({tag or 'keys without a tag'})"))
+        if world.disk.go_back(image):
+            world.count_event("commits lost by the store")
+
+    def drop_results(self) -> None:
+        """Let the store forget the results of refreshes, as when they have expired."""
+        world = self._world
+        raw = world.platform.raw()
+        names = list(raw.scan_iter("lethe:*:job:*"))
+        if names:
+            raw.delete(*names)
+            world.count("results of refreshes gone")
+            world.note(f"drop {len(names)} results")
+
+    # -- keys ---------------------------------------------------------------------------------
+
+    def rotate(self) -> None:
+        """Begin to seal with another secret; processes that run keep those that they have."""
+        world = self._world
+        if len(self.secrets) == 1:
+            self.secrets.insert(0, secret_of("second"))
+            world.truth.add_secret(self.secrets[0])
+            world.count("seal secret rotated")
+            world.note("rotate the secret")
+
+    # -- topics -------------------------------------------------------------------------------
+
+    def add_partitions(self) -> None:
+        """Add a partition to a topic."""
+        log = self._world.log
+        names = [topics.DELETIONS, topics.RECEIPTS, topics.VERSIONS, topics.COMMITS]
+        topic = self._rng.choice(names)
+        now = len(log.partitions(topic))
+        if now < _PARTITIONS or topic == topics.COMMITS:
+            log.add_partitions(topic, now + 1)
+            self._world.count("partitions added")
+            self._world.note(f"add a partition to {topic}")
+
+    def make_again(self) -> None:
+        """Make the topic of requests again: drained, and all processes stopped.
+
+        The newest requests are sent again, as one does who is not sure.
+        """
+        world = self._world
+        world.stop_everybody()
+        world.drain()
+        if world.undecided():
+            return  # a model that has lost rows has requests in it that wait
+        newest = [held.records[-3:] for held in world.log.partitions(topics.DELETIONS)]
+        world.log.delete_topic(topics.DELETIONS)
+        world.log.ensure_topics(topics.specs(self._rng.choice([1, 2, 3])))
+        for records in newest:
+            world.producers.resend(records)
+        world.count("topic made again")
+        world.note("make the topic again")
+
+    def retain(self) -> None:
+        """Let retention remove requests and commits that no state of the store needs any more."""
+        world = self._world
+        del self.images[:-2]  # retention is longer than backups are kept
+        images = (world.disk.image(), *self.images)
+        for held in world.log.partitions(topics.DELETIONS):
+            mark = min(image.watermark(str(held.identity)) for image in images)
+            if mark > held.begin:
+                world.log.trim(held.identity, mark)
+                world.count("retention removes old deletions")
+        if world.busy():
+            return  # not under the eyes of who reads: retention takes days
+        for held in world.log.partitions(topics.COMMITS):
+            mark = min(image.lowest(held.identity.index) for image in images)
+            if mark > held.begin:
+                world.log.trim(held.identity, mark)
+                world.count("retention removes old commits")
+                world.trimmed = True

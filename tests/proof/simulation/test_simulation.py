@@ -1,0 +1,36 @@
+"""Many seeds of the simulation, in processes whose every order is fixed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.servers import ROOT
+
+SEEDS = 1000
+"""Of each half; two halves, so that two test processes share them."""
+
+JOBS = 3
+"""Processes of each: one alone waits for the server's answers half of the time."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_seed_breaks_a_promise(half: int) -> None:
+    """Given faults of every kind, when a run heals, then every promise holds.
+
+    Every kind of fault and of event (`tests.proof.simulation.tally`) must have happened: none is
+    lost in silence.
+    """
+    command = [f"--first={half * SEEDS}", f"--seeds={SEEDS}", f"--jobs={JOBS}", "--every-kind"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.proof.simulation", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

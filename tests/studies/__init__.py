@@ -1,0 +1,1 @@
+"""The studies of scripts/, at small sizes."""
