@@ -6,11 +6,18 @@ that may be from retraining, `engine.refresh` makes it exact again, and `engine.
 in Redis.
 """
 
-from lethe.engine.error.estimate import ErrorKind, PublishedError
-from lethe.engine.errors import LetheError
-from lethe.engine.models import LinearModel, LogisticModel
-from lethe.engine.refresh.policy import Limits, RefreshKind
-from lethe.engine.result import DeletionResult
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lethe.engine.error.estimate import ErrorKind, PublishedError
+    from lethe.engine.errors import LetheError
+    from lethe.engine.models import LinearModel, LogisticModel
+    from lethe.engine.refresh.kind import RefreshKind
+    from lethe.engine.refresh.policy import Limits
+    from lethe.engine.result import DeletionResult
 
 __all__ = [
     "DeletionResult",
@@ -22,3 +29,26 @@ __all__ = [
     "PublishedError",
     "RefreshKind",
 ]
+
+_MODULES = {
+    "DeletionResult": "result",
+    "ErrorKind": "error.estimate",
+    "LetheError": "errors",
+    "Limits": "refresh.policy",
+    "LinearModel": "models",
+    "LogisticModel": "models",
+    "PublishedError": "error.estimate",
+    "RefreshKind": "refresh.kind",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class when it is first asked for: a command line must not wait for SciPy."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"lethe.engine.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that there are, those that are not imported yet included."""
+    return sorted({*globals(), *__all__})

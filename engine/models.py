@@ -20,8 +20,9 @@ from lethe.engine.fit.classes import one_sided, probabilities
 from lethe.engine.fit.objective import Array, Kind, Objective, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
 from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import complete
-from lethe.engine.refresh.policy import Choice, Limits, RefreshKind, choose, facts_of
+from lethe.engine.refresh.policy import Choice, Limits, choose, facts_of
 from lethe.engine.result import DeletionResult
 from lethe.engine.rows import checked_rows, numbers
 

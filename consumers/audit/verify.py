@@ -26,7 +26,7 @@ from lethe.engine.fit.blocks import outputs
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import certify_afresh
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
-from lethe.engine.store.head import ErrorRecord
+from lethe.engine.store.records import ErrorRecord
 from lethe.engine.store.snapshot import take_snapshot
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore

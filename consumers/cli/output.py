@@ -30,7 +30,7 @@ from lethe.consumers.service.logs import configure_logging, logger
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.settings import Settings, load_settings, unknown_variables
 from lethe.engine.store.connection import connect
-from lethe.engine.store.head import CertificateRecord
+from lethe.engine.store.records import CertificateRecord
 
 _SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
 _SAY_EVERY = 5.0  # seconds between such lines

@@ -21,7 +21,7 @@ from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
 from lethe.consumers.workers.drained import lags
 from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import JobResult, read_refusal, read_result
 from lethe.engine.store.rewrite import rewrite_append_only_file
 from lethe.engine.store.state import ModelState

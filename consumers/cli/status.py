@@ -23,7 +23,7 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.drained import PartitionLag, lags, stuck
-from lethe.engine.store.head import CertificateRecord
+from lethe.engine.store.records import CertificateRecord
 from lethe.engine.store.state import ModelState
 
 _COLUMNS = (

@@ -10,7 +10,7 @@ from lethe.consumers.contract.events import Receipt, Version
 from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
 from lethe.consumers.demo.outcome import Observed, Outcome
 from lethe.engine.errors import BrokenChain
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 
 WANTED_SIZES = (RefreshKind.COMPLETE, RefreshKind.POLISH, RefreshKind.REBUILD)
 

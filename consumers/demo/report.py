@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lethe.consumers.demo.checks import Check
 from lethe.consumers.demo.outcome import Observed, Outcome
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 
 _FAILURES = 5
 """Failures printed of a check; the JSON document has all."""

@@ -26,13 +26,14 @@ from lethe.engine.errors import CorruptState, IllConditioned, LetheError, Unavai
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.refresh.blockwise import audit_blocks
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
-from lethe.engine.refresh.policy import Choice, RefreshKind
+from lethe.engine.refresh.policy import Choice
 from lethe.engine.store import staging
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.head import Status
 from lethe.engine.store.jobs import JobResult, write_result
 from lethe.engine.store.keys import GenerationKeys
+from lethe.engine.store.records import Status
 from lethe.engine.store.snapshot import Snapshot, load_factor, take_snapshot
 from lethe.engine.store.staged import Staged, catch_up, stream_fields
 from lethe.engine.store.state import ModelState

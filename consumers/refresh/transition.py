@@ -28,11 +28,12 @@ from lethe.consumers.versions.transition import (
 )
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_polish
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
-from lethe.engine.refresh.policy import RefreshKind
 from lethe.engine.store import codec
-from lethe.engine.store.head import CertificateRecord, Meta, with_meta
+from lethe.engine.store.head import Meta, with_meta
 from lethe.engine.store.jobs import JobResult
+from lethe.engine.store.records import CertificateRecord
 from lethe.engine.store.staged import CaughtUp
 from lethe.engine.store.state import STAGED, DeferredRequest, ModelState
 

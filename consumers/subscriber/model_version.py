@@ -13,7 +13,7 @@ from lethe.consumers.contract.events import Version
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.head import ErrorRecord
+from lethe.engine.store.records import ErrorRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,9 +20,11 @@ from lethe.engine.error.certified import (
 from lethe.engine.errors import InvalidData, Uncertified
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration
-from lethe.engine.refresh.policy import Choice, RefreshKind
-from lethe.engine.store.head import CertificateRecord, ModelConfig
+from lethe.engine.refresh.policy import Choice
+from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.records import CertificateRecord
 from lethe.engine.store.state import ModelState
 
 

@@ -15,7 +15,8 @@ from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.versions.certificates import budget_fraction, with_certificate_refresh
 from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.estimate import believed_estimate
-from lethe.engine.refresh.policy import Choice, Facts, RefreshKind, choose, facts_of, used_up
+from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.policy import Choice, Facts, choose, facts_of, used_up
 from lethe.engine.store.head import Failures, Meta, PendingJob
 from lethe.engine.store.staging import TIME_TO_LIVE
 from lethe.engine.store.state import DeferredRequest, ModelState

@@ -26,8 +26,9 @@ from lethe.engine.deletion.stream import Stream, at_rest
 from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.store.generation import empty_generation, thetas_of
-from lethe.engine.store.head import CertificateRecord, ErrorRecord, with_meta
+from lethe.engine.store.head import with_meta
 from lethe.engine.store.receipt_log import ReceiptLog
+from lethe.engine.store.records import CertificateRecord, ErrorRecord
 from lethe.engine.store.state import STAGED, ModelState
 
 

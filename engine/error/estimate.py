@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.deletion.stream import Generation, Stream, distance_to_exact, rounding
+from lethe.engine.error.budget import over_budget
 from lethe.engine.error.stiffness import least_stiffness
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit import blocks
@@ -76,14 +77,6 @@ class PublishedError:
     def over(self, budget: float) -> bool:
         """Return whether it counts as over a relative ``budget``; what is not known does."""
         return over_budget(self.relative, budget)
-
-
-def over_budget(relative: float | None, budget: float) -> bool:
-    """Return whether an error counts as over its budget: the one place where they are compared.
-
-    Neither None nor NaN is within any budget.
-    """
-    return relative is None or not relative <= budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ rebuild takes no longer than a polish, of which an audit is the first pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
@@ -22,17 +21,9 @@ from lethe.engine.deletion.crossover import (
 from lethe.engine.deletion.stream import Generation, Stream, condition, rounding
 from lethe.engine.error.estimate import leverage_limit, scale
 from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.refresh.kind import RefreshKind
 
 _WORSE = 2.0  # times the condition number of the fresh precomputation
-
-
-class RefreshKind(StrEnum):
-    """How much a refresh does, smallest first."""
-
-    COMPLETE = "complete"
-    POLISH = "polish"
-    COMPACT = "compact"
-    REBUILD = "rebuild"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import redis
 
 from lethe.engine.errors import FormatTooOld
 from lethe.engine.store.connection import address, reachable
-from lethe.engine.store.head import FORMAT
+from lethe.engine.store.format import FORMAT
 from lethe.engine.store.keys import FORMER_MODELS
 
 

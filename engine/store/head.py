@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from lethe.engine.error.certified import Ledger, Terms
-from lethe.engine.error.estimate import over_budget
-from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
+from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.store.reading import (
-    MAX_DIGITS,
     Count,
     Counts,
     Texts,
@@ -23,59 +17,13 @@ from lethe.engine.store.reading import (
     parse_model,
 )
 from lethe.engine.store.receipt_log import ReceiptLog
-
-FORMAT = 5
-"""Version of the stored format: layout, script, commits and events together.
-
-A program reads the one that it writes. Nobody had state to migrate when format 5 came (the log
-holds the commits, and the store is a view of it): an older one is refused. Its keys have other
-names, so `engine.store.former` looks for them.
-"""
+from lethe.engine.store.records import SECRET_BYTES, ErrorRecord, Finite, Status, Stored, outputs
 
 MAX_VALUE_BYTES = 512 << 20
 """What one value of Redis holds: no model has a factor, or thetas, that are longer."""
 
-SECRET_BYTES = 32
-"""Of the secret that salts commitments."""
 
-Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED", "UNREGISTERED"]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class ErrorRecord(_Stored):
-    """The ``error`` object of versions and receipts (contract 2.2).
-
-    Of the kind ``unknown``, value, bound and relative are None.
-    """
-
-    value: Finite | None
-    kind: Literal["exact", "estimate", "certificate", "unknown"]
-    bound: Finite | None
-    certified_version: int | None
-    budget: Finite
-    relative: Finite | None
-
-    @property
-    def over(self) -> bool:
-        """Whether it counts as over its budget; what is not known does."""
-        return over_budget(self.relative, self.budget)
-
-
-class CertificateRecord(_Stored):
-    """The ``certificate`` object of versions and receipts: what was promised, and what is spent."""
-
-    epsilon: Finite
-    delta: Finite
-    sigma: Finite
-    spent: Finite
-    budget: Finite
-
-
-class PendingJob(_Stored):
+class PendingJob(Stored):
     """The one refresh job that a model waits for."""
 
     job_id: str
@@ -83,14 +31,14 @@ class PendingJob(_Stored):
     ordered_at: datetime
 
 
-class Failures(_Stored):
+class Failures(Stored):
     """Refreshes that a model waited for and that failed, since the last one that did not."""
 
     times: Count
     newest_at: datetime
 
 
-class LimitsRecord(_Stored):
+class LimitsRecord(Stored):
     """`engine.refresh.policy.Limits` as it is stored; None means the default."""
 
     far_under: float | None = None
@@ -105,7 +53,7 @@ class LimitsRecord(_Stored):
         return Limits(**self.model_dump(exclude_none=True))
 
 
-class ModelConfig(_Stored):
+class ModelConfig(Stored):
     """What registration fixes."""
 
     model_id: str
@@ -137,12 +85,7 @@ class ModelConfig(_Stored):
         return 1 if self.kind is Kind.LINEAR else self.m
 
 
-def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:
-    """Return the number of columns of theta: two classes are told apart by one."""
-    return len(class_names) if len(class_names) > 2 else len(target_names)
-
-
-class Meta(_Stored):
+class Meta(Stored):
     """The part of the head that each commit replaces, as JSON; ``config`` apart from it.
 
     Everything here is said by the commit. What only the store can know (whether V and Q are there,
@@ -234,23 +177,3 @@ def secret_of(stored: bytes | None, what: str) -> bytes | None:
     if stored is not None and len(stored) != SECRET_BYTES:
         raise CorruptState(f"{what}: its secret has not {SECRET_BYTES} bytes; run `lethe check`")
     return stored
-
-
-def check_format(stored: bytes | None, model_id: str) -> None:
-    """Refuse a format that is not this program's.
-
-    Raises
-    ------
-    FormatTooNew, FormatTooOld
-        The state was written by a newer or by an older Lethe.
-    CorruptState
-        It names no format.
-    """
-    if stored is not None and not (stored.isdigit() and len(stored) <= MAX_DIGITS):
-        raise CorruptState(f"model {model_id!r}: {stored[:20]!r} is no format of a stored state")
-    if stored is None or int(stored) == FORMAT:
-        return
-    what = f"model {model_id!r} is stored in format {int(stored)}, this program knows {FORMAT}"
-    if int(stored) > FORMAT:
-        raise FormatTooNew(f"{what}; upgrade it")
-    raise FormatTooOld(f"{what}; register the model again with `lethe register --replace`")

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict
 from lethe.engine.error.certified import Ledger, Reference
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
-from lethe.engine.store.head import Status
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.reading import Count, Counts, Texts, parse_model
+from lethe.engine.store.records import Status
 from lethe.engine.store.staging import TIME_TO_LIVE
 
 _REFUSALS = 64

@@ -15,10 +15,12 @@ import redis
 from lethe.engine.errors import CorruptState, FormatTooNew
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import applied_of, queue_applied
-from lethe.engine.store.head import SECRET_BYTES, Meta, check_format, parse_config, parse_meta
+from lethe.engine.store.format import check_format
+from lethe.engine.store.head import Meta, parse_config, parse_meta
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.lookup import CHUNK
 from lethe.engine.store.reading import integer, parse_ids
+from lethe.engine.store.records import SECRET_BYTES
 from lethe.engine.store.state import DeferredRequest, Head, parse_deferred, parse_offsets
 
 _FIELDS = ("format", "commit", "digest", "version", "version_digest", "meta", "config")

@@ -13,8 +13,9 @@ import redis
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.store import codec
+from lethe.engine.store.format import check_format
 from lethe.engine.store.generation import theta_of
-from lethe.engine.store.head import ModelConfig, check_format, parse_config
+from lethe.engine.store.head import ModelConfig, parse_config
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.lookup import CHUNK
 from lethe.engine.store.scripts import run_pipeline

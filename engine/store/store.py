@@ -24,8 +24,9 @@ from lethe.engine.store.cursors import (
     applied_of,
     queue_applied,
 )
+from lethe.engine.store.format import check_format
 from lethe.engine.store.generation import Sampled, placeholder_stream, read_fixed, read_stream
-from lethe.engine.store.head import Meta, check_format, parse_config, parse_meta, secret_of
+from lethe.engine.store.head import Meta, parse_config, parse_meta, secret_of
 from lethe.engine.store.keys import (
     SHARDS,
     GenerationKeys,

@@ -22,7 +22,7 @@ from benchmarks.worker import Job
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 
 SECTION = "during rebuild"
 _LIMIT_SECONDS = 300.0

@@ -33,8 +33,8 @@ from lethe.consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.fit.objective import Array
-from lethe.engine.refresh.policy import RefreshKind
-from lethe.engine.store.head import ErrorRecord
+from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.records import ErrorRecord
 from tests.support.published import parameters_message, publish, releases, version_message
 
 # One worker runs the file: its tests share servers, and some build on those before.

@@ -17,7 +17,7 @@ import numpy as np
 
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import connect, text
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows

@@ -36,7 +36,7 @@ from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.certified import Terms
 from lethe.engine.fit.objective import Kind
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import Barrier, NoBarrier, connect
 from lethe.engine.store.head import LimitsRecord, ModelConfig
 from lethe.engine.store.jobs import JobResult

@@ -16,8 +16,9 @@ from lethe.consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Par
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.codec import pack
-from lethe.engine.store.head import ErrorRecord, ModelConfig
+from lethe.engine.store.head import ModelConfig
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.records import ErrorRecord
 
 NAMES = ("age", "visits")
 ERROR = ErrorRecord(

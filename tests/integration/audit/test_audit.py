@@ -17,7 +17,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Message
 from lethe.consumers.service.steps import Step
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.partition import commit_partition
 from tests.support.platform import Platform
 

@@ -18,7 +18,7 @@ from functools import partial
 import pytest
 
 from lethe.consumers.service.steps import Step
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from tests.integration.conftest import KAFKA, log_of
 from tests.support.crash_lane import finish, many_rows
 from tests.support.invariants import check_model, ledger_of

@@ -22,7 +22,7 @@ from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import staging
 from lethe.engine.store.keys import shard_of
 from lethe.engine.store.state import ModelState

@@ -19,7 +19,7 @@ from lethe.consumers.service.steps import Step, no_hook
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogReset, LogUnavailable
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, ArraysChange, Change, Place, Swap
 from lethe.engine.store.connection import connect, text
 from lethe.engine.store.head import LimitsRecord

@@ -19,7 +19,7 @@ from lethe.consumers.service.steps import Step
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogUnavailable, StoreUnavailable
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.store import ModelStore
 from tests.integration.conftest import KAFKA
 from tests.support.invariants import check_model, ledger_of

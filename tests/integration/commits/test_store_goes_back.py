@@ -12,7 +12,7 @@ from lethe.consumers.commits.publish import newest_parameters
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.steps import Step
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, Change, Place
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids

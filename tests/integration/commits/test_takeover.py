@@ -14,7 +14,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.workers import halts, refresh_worker
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from lethe.engine.store.jobs import begin_attempt
 from lethe.engine.store.keys import ModelKeys

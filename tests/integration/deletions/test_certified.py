@@ -15,7 +15,7 @@ from lethe.consumers.refresh import job as refresh_job
 from lethe.engine.error import certified
 from lethe.engine.error.certified import REFRESH_AT, Terms
 from lethe.engine.errors import InvalidData
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec, staging
 from lethe.engine.store.jobs import read_result, write_result
 from tests.support.families import Data

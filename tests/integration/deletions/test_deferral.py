@@ -10,7 +10,7 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.refresh import job as refresh_job
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from lethe.engine.store.staging import TIME_TO_LIVE
 from tests.support.families import Data, make

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lethe.engine.deletion.crossover import step_seconds
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

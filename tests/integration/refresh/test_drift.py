@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from lethe.consumers.audit.health.models import check_model as checks_of
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.keys import shard_of
 from tests.support.families import make

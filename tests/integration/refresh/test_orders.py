@@ -10,7 +10,7 @@ import pytest
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.engine.deletion.stream import smallest_eigenvalue
 from lethe.engine.errors import InvalidData
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.head import LimitsRecord, meta_json
 from tests.support.families import Data, make
 from tests.support.invariants import check_model

@@ -8,7 +8,7 @@ import pytest
 
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.head import LimitsRecord
 from tests.support.invariants import (
     check_model,

@@ -13,7 +13,7 @@ from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.drained import lags
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import NotConverged, RefreshFailed
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import read_refusal
 from tests.support.invariants import check_model
 from tests.support.platform import Platform

@@ -33,7 +33,7 @@ from lethe.engine.errors import (
     RefreshFailed,
     StoreUnavailable,
 )
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import write_result
 from lethe.engine.store.keys import ModelKeys
 from tests.support.invariants import check_model

@@ -18,7 +18,7 @@ from lethe.consumers.registration import candidate
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import staging
 from lethe.engine.store.head import LimitsRecord, ModelConfig
 from lethe.engine.store.keys import ModelKeys

@@ -19,7 +19,7 @@ from lethe.consumers.refresh.swap import swap
 from lethe.consumers.subscriber.published import published
 from lethe.consumers.versions.transition import Origin
 from lethe.engine.errors import LetheError
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import read_result
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.lookup import LookupRequest

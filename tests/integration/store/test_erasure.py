@@ -29,7 +29,7 @@ import redis
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.rewrite import ERASURE_SECONDS, read_erasures
 from lethe.engine.store.staging import TIME_TO_LIVE

@@ -14,7 +14,7 @@ from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
 from lethe.engine.store.lookup import LookupRequest
 from lethe.engine.store.row_keys import SEALED, TIME_TO_LIVE

@@ -21,7 +21,7 @@ from lethe.consumers.service.kafka_client import kafka_log
 from lethe.consumers.service.settings import load_settings
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.engine.errors import LetheError, Unavailable
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import Barrier, connect
 from lethe.engine.store.keys import ModelKeys, PartitionKeys
 from lethe.engine.store.store import ModelStore

@@ -32,11 +32,13 @@ import redis
 
 from lethe.engine.store.connection import text
 from lethe.engine.store.keys import ModelKeys, every_partition
+from tests.proof.chaos.append_only_file import cut_at_damage
 from tests.proof.chaos.crew import wait_until
 from tests.proof.chaos.proxy import Proxies
 from tests.support.servers import ValkeyProcess, free_port
 
 _SYNC_SECONDS = 60.0
+_DAMAGED = "Bad file format reading the append only file"
 _PATIENCE_SECONDS = 4.0  # with workers that commit nothing
 _SETTINGS = {
     "repl-diskless-sync": "yes",
@@ -161,9 +163,9 @@ class StorePair:
         with self.busy:
             before, begin = self._commits(self.primary), time.time()
             self.primary.kill()
-            self.primary.start()
-            if self.durability == "none":
-                self._lost("kill without a file", before, begin)
+            cut = self._start(self.primary)
+            if cut or self.durability == "none":
+                self._lost("damaged file cut" if cut else "kill without a file", before, begin)
             self._follow()
 
     def run_out_of_memory(self, seconds: float) -> None:
@@ -177,22 +179,25 @@ class StorePair:
 
     def fill_disk(self, seconds: float, room: int) -> int:
         """Leave ``room`` bytes on the primary's disk for a while; return how often it ended."""
-        ended = 0
+        ended, cut = 0, False
         with self.busy:
+            before, begin = self._commits(self.primary), time.time()
             deadline = time.monotonic() + seconds
             self._limit(self._newest_file(self.primary).stat().st_size + room)
             while time.monotonic() < deadline:
                 if self.primary.pid == 0:
                     ended += 1
                     self.primary.kill()
-                    self.primary.start()
+                    cut |= self._start(self.primary)
                     self._limit(self._newest_file(self.primary).stat().st_size)
                 time.sleep(0.05)
             self._limit(resource.RLIM_INFINITY)
             if not self._answers(self.primary):
                 ended += 1
                 self.primary.kill()
-                self.primary.start()
+                cut |= self._start(self.primary)
+            if cut:
+                self._lost("damaged file cut", before, begin)
             self._follow()
         return ended
 
@@ -225,7 +230,7 @@ class StorePair:
             path = self._newest_file(self.primary) if not path.exists() else path
             with path.open("r+b") as handle:
                 handle.truncate(min(size, path.stat().st_size))
-            self.primary.start()
+            self._start(self.primary)
             self._lost("truncation", before, begin)
             self.proxies.tell("open", "redis", target=self.primary.port)
             self._follow()
@@ -260,8 +265,20 @@ class StorePair:
             self._lost("failover", before, begin)
             self.proxies.tell("open", "redis", target=self.primary.port)
             self.proxies.tell("open", "replication", target=self.primary.port)
-            self.replica.start()
+            self._start(self.replica)
             self._follow()
+
+    def _start(self, server: ValkeyProcess) -> bool:
+        """Start a server; return whether its file had to be cut first, as its log says to."""
+        try:
+            server.start()
+        except RuntimeError as error:
+            if _DAMAGED not in str(error).splitlines()[-1]:
+                raise
+            cut_at_damage(self._newest_file(server))
+            server.start()
+            return True
+        return False
 
     def _commits_made(self, seconds: float) -> dict[str, int]:
         """Wait until something was committed, and ``seconds`` more; return all commits."""

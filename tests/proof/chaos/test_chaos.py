@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,8 +14,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.conftest import give_up
+from tests.proof.chaos.append_only_file import cut_at_damage
 from tests.proof.chaos.proxy import Proxies
-from tests.support.servers import ROOT, Missing, free_port
+from tests.support.servers import ROOT, Missing, ValkeyProcess, free_port
 
 SECONDS, SEED = 40, 1
 NEVER = Retry(NoBackoff(), 0)
@@ -41,6 +42,32 @@ def test_a_minute_of_faults_breaks_no_promise() -> None:
     if done.returncode == MISSING:
         give_up(Missing(done.stderr.strip().splitlines()[-1]))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.redis
+def test_a_damaged_file_is_cut_where_its_damage_begins(
+    private_valkey: Callable[..., ValkeyProcess],
+) -> None:
+    """Given a hole as a full disk leaves it, the server starts after the cut, with what was before.
+
+    A transaction that the hole is in goes as a whole.
+    """
+    server = private_valkey()
+    with redis.Redis.from_url(server.url) as client:
+        client.set("before", 1)
+        client.pipeline(transaction=True).set("in", 1).set("the", 2).set("same", 3).execute()
+        client.set("after", 1)
+    server.kill()
+    [path] = (server.data / "appendonlydir").glob("*.incr.aof")
+    whole = path.read_bytes()
+    place = whole.index(b"*3\r\n$3\r\nSET\r\n$3\r\nthe")
+    path.write_bytes(whole[:place] + bytes(50) + whole[place:])
+    with pytest.raises(RuntimeError, match="Bad file format"):
+        server.start()
+    assert cut_at_damage(path) > len(whole) - place
+    server.start()
+    with redis.Redis.from_url(server.url) as client:
+        assert client.keys() == [b"before"]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from lethe.consumers.commits.record import (
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Source
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from lethe.engine.errors import CorruptState, InvalidData
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.keys import PartitionKeys

@@ -23,17 +23,15 @@ from lethe.consumers.versions.refresh_schedule import in_turn
 from lethe.engine.error.certified import Ledger, Terms
 from lethe.engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
+from lethe.engine.store.format import FORMAT, check_format
 from lethe.engine.store.generation import read_fixed, read_stream
 from lethe.engine.store.head import (
-    FORMAT,
-    ErrorRecord,
     LimitsRecord,
     Meta,
     ModelConfig,
     PendingJob,
-    check_format,
     meta_json,
     parse_config,
     parse_meta,
@@ -41,6 +39,7 @@ from lethe.engine.store.head import (
 from lethe.engine.store.jobs import JobResult, parse_result
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.reading import integer, parse_ids, parse_json_value, parse_text
+from lethe.engine.store.records import ErrorRecord
 from lethe.engine.store.state import DeferredRequest, parse_deferred, parse_offsets
 from tests.proof.fuzz.contract import Harness, joined, parts
 from tests.support.published import releases

@@ -29,7 +29,7 @@ from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error import certified
 from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.keys import ModelKeys, PartitionKeys, every_partition
 from lethe.engine.store.partition import commit_partition
 from tests.proof.agreement import check_published

@@ -27,7 +27,7 @@ from lethe.consumers.contract.events import (
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.merkle import Frontier, leaf_hash
-from lethe.engine.refresh.policy import RefreshKind
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.receipt_log import LogHead
 from tests.support.published import Release, release
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe.engine import ErrorKind, LogisticModel, PublishedError, RefreshKind
-from lethe.engine.error.estimate import over_budget
+from lethe.engine.error.budget import over_budget
 from lethe.engine.fit.objective import Array
 from tests.support.oracles import distance, retrain_logistic_wide
 
