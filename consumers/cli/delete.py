@@ -90,14 +90,14 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
     signer = None if key is None else read_signer(key)
     request = _request(given)
     with open_runtime(settings) as runtime:
-        store = runtime.store()  # refuses a store that is not there before anything is sent
+        models = runtime.models()  # refuses a store that is not there before anything is sent
         reader = runtime.log.reader()
         try:
             partition = _receipts(reader, request.model_id)
             begin = reader.bounds(partition).end
             _send(runtime, request, signer)
             if given["wait"] is None:
-                if request.model_id not in store.model_ids():
+                if request.model_id not in models:
                     click.echo(
                         f"lethe: warning: model {request.model_id!r} is not registered in this "
                         "store: the request will be rejected; `lethe status` lists the models",

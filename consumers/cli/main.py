@@ -6,6 +6,7 @@ NumPy; their one-line summaries stand here, and a test compares them with the co
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 import os
@@ -71,6 +72,16 @@ class LazyGroup(click.Group):
             raise
         return found if isinstance(found, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named; for a misspelt one, say which was meant."""
+        if args[0] not in COMMANDS:
+            meant = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            ask = f"; did you mean {meant[0]!r}?" if meant else ""
+            ctx.fail(f"there is no command {args[0]!r}{ask}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands without importing them."""
         del ctx
@@ -123,6 +134,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given
     try:
         answer = lethe.main(given, prog_name="lethe", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message())
+        return 0
     except click.ClickException as error:
         _say(_one_line(error))
         return _fail(as_json, error.exit_code, "USAGE", error.format_message())

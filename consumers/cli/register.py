@@ -21,7 +21,8 @@ from lethe.consumers.cli.output import (
 from lethe.consumers.cli.registrar import registrar
 from lethe.consumers.contract.events import Id
 from lethe.consumers.registration.error_budget import fit_warnings
-from lethe.consumers.registration.register import Registered
+from lethe.consumers.registration.register import Registered, TrainingData, exists
+from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of, check_terms
@@ -114,6 +115,10 @@ class CertifiedTerms(click.ParamType[Terms]):
     "never come back; the answer says how many were left out.",
 )  # fmt: skip
 @click.option(
+    "--allow-change", is_flag=True,
+    help="With --replace: the model may become one of another kind, or of other columns.",
+)  # fmt: skip
+@click.option(
     "--accept-forgotten", is_flag=True,
     help="With --replace, where neither the store nor the log has the model's commits any more, or "
     "their key is lost: go on all the same. Which rows were deleted is forgotten, so FILE must "
@@ -129,8 +134,9 @@ def register(ctx: click.Context, /, **given: Any) -> None:
       lethe register churn --data rows.parquet --id customer --target left --kind logistic --ridge 1
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    if given["accept_forgotten"] and not given["replace"]:
-        raise click.UsageError("--accept-forgotten goes with --replace")
+    for option in ("accept_forgotten", "allow_change"):
+        if given[option] and not given["replace"]:
+            raise click.UsageError(f"--{option.replace('_', '-')} goes with --replace")
     _check_numbers(given)
     kind = Kind(given["kind"])
     features = given["features"]
@@ -142,35 +148,21 @@ def register(ctx: click.Context, /, **given: Any) -> None:
     )
     _check_name(given["model"])
     limits = _limits(given["limits"])
-    with out.progress() as report:
-        report(f"reading {given['data'].name}", 0, 0)
-        read = read_table(given["data"], columns, kind)
-        config = ModelConfig(
-            model_id=given["model"],
-            kind=kind,
-            method=given["method"],
-            ridge=given["ridge"],
-            fit_intercept=not given["no_intercept"],
-            feature_names=read.data.feature_names,
-            target_names=read.data.target_names,
-            class_names=read.data.class_names,
-            error_budget=given["error_budget"],
-            refresh_every_seconds=given["refresh_every"],
-            limits=limits,
-            certify=given["certify"],
-        )
-        check_terms(config)
-        with (
-            open_runtime(settings) as runtime,
-            registrar(
-                runtime, runtime.store(), report, lost_keys=given["accept_forgotten"]
-            ) as registering,
-        ):
+    check_readable(given["data"])
+    with out.progress() as report, open_runtime(settings) as runtime:
+        if not given["replace"] and given["model"] in runtime.models():
+            raise exists(given["model"])
+        keys = given["accept_forgotten"]
+        with registrar(runtime, runtime.store(), report, lost_keys=keys) as registering:
+            read = read_table(given["data"], columns, kind, report)
+            config = _config(given, kind, limits, read.data)
+            check_terms(config)
             done = registering.register(
                 config,
                 read.data,
                 replace_model=given["replace"],
                 accept_forgotten=given["accept_forgotten"],
+                allow_change=given["allow_change"],
             )
     out.document(_document(done, read))
     for text in _lines(done, read):
@@ -178,6 +170,25 @@ def register(ctx: click.Context, /, **given: Any) -> None:
     state = done.state
     for text in fit_warnings(state.meta.config, state.generation, state.stream):
         click.echo(f"lethe: warning: {text}", err=True)
+
+
+def _config(
+    given: dict[str, Any], kind: Kind, limits: LimitsRecord, data: TrainingData
+) -> ModelConfig:
+    return ModelConfig(
+        model_id=given["model"],
+        kind=kind,
+        method=given["method"],
+        ridge=given["ridge"],
+        fit_intercept=not given["no_intercept"],
+        feature_names=data.feature_names,
+        target_names=data.target_names,
+        class_names=data.class_names,
+        error_budget=given["error_budget"],
+        refresh_every_seconds=given["refresh_every"],
+        limits=limits,
+        certify=given["certify"],
+    )
 
 
 def _check_numbers(given: dict[str, Any]) -> None:
@@ -192,6 +203,11 @@ def _check_name(model: str) -> None:
         TypeAdapter(Id).validate_python(model)
     except ValidationError:
         raise InvalidData("a model's name has 1 to 128 characters") from None
+    if not model.isprintable() or model != model.strip() or model.startswith("-"):
+        raise InvalidData(
+            f"{model!r} is no name for a model: it has no blanks around it, no control characters, "
+            "and does not begin with a hyphen"
+        )
 
 
 def _split(features: str) -> tuple[str, ...]:
@@ -255,7 +271,8 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     if config.refresh_every_seconds is not None:
         lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
     if read.left_out:
-        lines.append(f"left out, because they hold text: {', '.join(read.left_out)}")
+        held = ", ".join(f"{name} ({what})" for name, what in read.left_out.items())
+        lines.append(f"left out: {held}; encode them as numbers to learn from them")
     if done.left_out:
         lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
     if meta.status == "INTERCEPT_PENALISED":

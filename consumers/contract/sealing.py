@@ -13,7 +13,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -25,7 +25,9 @@ from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.store import keys
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.store import ModelStore
+
+if TYPE_CHECKING:
+    from lethe.engine.store.store import ModelStore
 
 SECRET_BYTES = 32
 _NONCE = 12

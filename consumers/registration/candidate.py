@@ -36,6 +36,8 @@ _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
 """Bytes of column names, as JSON: theta may be left out of an event, names may not, and what else
 there is takes less than 16 KiB."""
 
+_SHOWN = 8  # names of columns that a message lists
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
@@ -111,6 +113,43 @@ def check_names(config: ModelConfig) -> None:
             f"{len(targets)} targets and classes take {size:,} bytes, and an event has room for "
             f"{_NAMES_LIMIT:,}; give the columns shorter names"
         )
+
+
+def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
+    """Refuse to make a model one that its subscribers cannot use: of another kind, other columns.
+
+    Raises
+    ------
+    InvalidData
+        It names what would change.
+    """
+    changes = []
+    if before.kind is not after.kind:
+        changes.append(f"kind ({before.kind} to {after.kind})")
+    for what, old, new in (
+        ("targets", before.target_names, after.target_names),
+        ("classes", before.class_names, after.class_names),
+        ("features", before.feature_names, after.feature_names),
+    ):
+        if old != new:
+            changes.append(f"{what} ({_change(old, new)})")
+    if changes:
+        raise InvalidData(
+            f"model {after.model_id!r}: this would change its {' and its '.join(changes)}, which "
+            "programs that read it may not expect; name the columns as before (--target, "
+            "--features), or say --allow-change"
+        )
+
+
+def _change(old: Sequence[str], new: Sequence[str]) -> str:
+    """Return what came and what went, a few names of each; where neither, the order changed."""
+    gone, come = [n for n in old if n not in new], [n for n in new if n not in old]
+    said = []
+    for sign, names in (("without", gone), ("with", come)):
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            said.append(f"{sign} {', '.join(map(repr, names[:_SHOWN]))}{more}")
+    return "; ".join(said) or "in another order"
 
 
 def _precompute(

@@ -30,6 +30,7 @@ from lethe.consumers.registration.candidate import (
     Candidate,
     TrainingData,
     check_names,
+    check_same_shape,
     check_size,
     stage,
 )
@@ -129,6 +130,7 @@ class Registrar:
         *,
         replace_model: bool = False,
         accept_forgotten: bool = False,
+        allow_change: bool = False,
     ) -> Registered:
         """Fit, precompute, store and publish.
 
@@ -137,7 +139,8 @@ class Registrar:
         ModelExists
             The model is registered, and ``replace_model`` is False.
         InvalidData, IllConditioned, NotConverged
-            The data cannot be used; nothing was stored.
+            The data cannot be used; nothing was stored. Or they would make the model one of
+            another kind, or of other columns, unless ``allow_change``.
         CorruptState
             What is stored, or its log, cannot be gone on from; nothing was changed. Of a model
             whose deletions have expired, unless ``accept_forgotten``.
@@ -156,7 +159,9 @@ class Registrar:
         accept = replace_model and accept_forgotten
         before = self._read(keys, replace_model=replace_model, accept=accept)
         if before.registered and not replace_model:
-            raise _exists(before)
+            raise exists(keys.model_id)
+        if before.registered and before.meta is not None and not allow_change:
+            check_same_shape(before.meta.config, config)
         kept = _without(data, self._gone(before, data))
         self._progress("fitting and precomputing", 0, 0)
         candidate = stage(
@@ -269,7 +274,7 @@ class Registrar:
                     return self._finish(candidate, [])
                 if before.registered and not replace_model:
                     self._discard(candidate)
-                    raise _exists(before)
+                    raise exists(keys.model_id)
                 number = before.head.commit + 1
                 staging.note_registration(store.client, keys, candidate.where.name, number)
             if members is None or members.datasets != before.datasets:
@@ -525,10 +530,11 @@ def _unregistered(state: ModelState, request: DeferredRequest, now: datetime) ->
     )
 
 
-def _exists(before: Predecessor) -> ModelExists:
+def exists(model_id: str) -> ModelExists:
+    """Return the error of a name that is taken."""
     return ModelExists(
-        f"model {before.keys.model_id!r} is registered already (version {before.version}); use "
-        "--replace to publish its next version from this file"
+        f"model {model_id!r} is registered already; use --replace to publish its next version from "
+        "this file"
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import redis
 from threadpoolctl import threadpool_limits
@@ -27,8 +28,11 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.store.connection import Barrier, NoBarrier, connect, reachable, text
 from lethe.engine.store.former import refuse_former_state
 from lethe.engine.store.keys import BOUND_LOG
+from lethe.engine.store.model_names import registered
 from lethe.engine.store.row_keys import RowKeys
-from lethe.engine.store.store import ModelStore
+
+if TYPE_CHECKING:
+    from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +59,35 @@ class Runtime:
         InvalidData
             Its models are published to another kind of log.
         """
-        client = connect(self.redis_url, store_access(self.settings))
-        refuse_former_state(client)
+        from lethe.engine.store.store import ModelStore  # noqa: PLC0415 - SciPy takes a while
+
+        # More than one BLAS thread costs 10 to 100 times on the small kernels of a deletion.
+        self._stack.enter_context(threadpool_limits(1))
+        client = self._client()
         # With Kafka, the store is a view of the log, which may lose its last writes.
         barrier = _barrier(self.settings, client, required=self.log.name != "kafka")
         store = ModelStore(client, barrier, self._row_keys(client))
         self._stack.callback(store.close)
-        self._check_log(store)
         return store
+
+    def models(self) -> list[str]:
+        """Return the ids of the registered models, without loading what computes on them.
+
+        Raises
+        ------
+        StoreUnavailable, NotDurable, FormatTooOld, InvalidData
+            As `store`.
+        """
+        client = self._client()
+        self._stack.callback(client.close)
+        _barrier(self.settings, client, required=self.log.name != "kafka")
+        return registered(client)
+
+    def _client(self) -> redis.Redis:
+        client = connect(self.redis_url, store_access(self.settings))
+        refuse_former_state(client)
+        self._check_log(client)
+        return client
 
     def seals(self, store: ModelStore, *, make: bool = True, lost: bool = False) -> SealKeys:
         """Return what commits are sealed with: of a file, or of the store.
@@ -122,13 +147,13 @@ class Runtime:
         with reachable(store.client):
             if store.client.get(BOUND_LOG) is None:  # not every role may write it
                 store.client.set(BOUND_LOG, self.log.name, nx=True)
-        self._check_log(store)
+        self._check_log(store.client)
         self.log.ensure_topics(topics.specs(self.settings.partitions))
 
-    def _check_log(self, store: ModelStore) -> None:
+    def _check_log(self, client: redis.Redis) -> None:
         """Refuse another log: a model's history would begin there in the middle."""
-        with reachable(store.client):
-            bound = store.client.get(BOUND_LOG)
+        with reachable(client):
+            bound = client.get(BOUND_LOG)
         if bound is not None and text(bound) != self.log.name:
             raise InvalidData(
                 f"this store's models are published to {_LOG_NAMES[text(bound)]}, not to "
@@ -155,8 +180,7 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
     StoreUnavailable, LogUnavailable
         A server cannot be reached.
     """
-    # More than one BLAS thread costs 10 to 100 times on the small kernels of a deletion.
-    with ExitStack() as stack, threadpool_limits(1):
+    with ExitStack() as stack:
         if settings.redis_url is not None:
             url = settings.redis_url.get_secret_value()
         else:

@@ -13,7 +13,7 @@ import redis
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable, UnknownModel
 from lethe.engine.fit.objective import Kind, Rows
-from lethe.engine.store import codec
+from lethe.engine.store import codec, model_names
 from lethe.engine.store.apply import APPLY, Applied, Change
 from lethe.engine.store.connection import Barrier, reachable, surface_breaks, text
 from lethe.engine.store.cursors import (
@@ -32,7 +32,6 @@ from lethe.engine.store.keys import (
     GenerationKeys,
     ModelKeys,
     PartitionKeys,
-    every_partition,
 )
 from lethe.engine.store.lookup import CHUNK, Lookup, LookupRequest, look_up, row_records
 from lethe.engine.store.reading import integer, parse_ids, parse_json_value, parse_text
@@ -120,12 +119,7 @@ class ModelStore:
 
     def every_model(self) -> list[str]:
         """Return the ids of all models that were ever registered, sorted."""
-        found = run_pipeline(
-            self._client,
-            (),
-            lambda pipe: [pipe.smembers(partition.models) for partition in every_partition()],
-        )
-        return sorted(text(member) for members in found for member in members)
+        return model_names.every_one(self._client)
 
     def models_in(self, partition: PartitionKeys) -> list[str]:
         """Return the ids of the models of one commits partition, sorted."""
@@ -135,21 +129,7 @@ class ModelStore:
 
     def model_ids(self) -> list[str]:
         """Return the ids of the registered models, sorted."""
-        everyone, registered = self.every_model(), []
-        for start in range(0, len(everyone), CHUNK):
-            chunk = everyone[start : start + CHUNK]
-            with reachable(self._client):
-                pipeline = self._client.pipeline(transaction=False)
-                for name in chunk:
-                    pipeline.hget(ModelKeys(name).head, "status")
-                # One whose head is no hash is there as well: who works on it finds out.
-                answers: list[Any] = pipeline.execute(raise_on_error=False)
-            registered += [
-                name
-                for name, status in zip(chunk, answers, strict=True)
-                if status != b"UNREGISTERED"
-            ]
-        return registered
+        return model_names.registered(self._client)
 
     def load_model(self, model_id: str) -> ModelState:
         """Return the state of a registered model.

@@ -215,6 +215,7 @@ class Platform:
         keep: Sequence[int] | None = None,
         store: ModelStore | None = None,
         certify: Terms | None = None,
+        allow_change: bool = True,
         at_step: AtStep = no_hook,
         **options: Any,
     ) -> Registered:
@@ -224,6 +225,7 @@ class Platform:
             config_of(data, model_id, method, budget, limits or LimitsRecord(), certify),
             training_data(data, keep),
             replace_model=replace_model,
+            allow_change=allow_change,
         )
         self.data[model_id] = data
         return done

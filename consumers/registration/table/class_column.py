@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.values import (
     is_number,
+    is_text,
     names_in,
     not_a_number,
     numbers,
@@ -36,14 +37,14 @@ def class_column(file: TableFile, name: str) -> tuple[tuple[str, ...], Array]:
 
 def _holds_numbers(file: TableFile, name: str) -> bool:
     column = file.table.column(name)
-    if not file.is_csv:
+    if not is_text(file, name):
         return numeric_type(column.type)
     good = is_number(column)
     if not good.any() or good.all():
         return bool(good.all())
     row = int(np.flatnonzero(~good)[0])
     if not pc.utf8_trim_whitespace(column)[row].as_py():
-        raise not_a_number(file, name, row, "is missing")
+        raise not_a_number(file, name, row, "missing")
     raise InvalidData(
         f"{file.path}, {file.place(row)}, column {name!r}: holds text, other lines hold numbers; "
         "correct the line, or make all classes text"
@@ -67,9 +68,9 @@ def _names_of(file: TableFile, name: str) -> list[str]:
     found: list[str] = []
     column = file.table.column(name)
     if pa.types.is_null(column.type):
-        raise not_a_number(file, name, 0, "is missing")
+        raise not_a_number(file, name, 0, "missing")
     for row, value in enumerate(names_in(file, name, "classes")):
         if value is None:
-            raise not_a_number(file, name, row, "is missing")
+            raise not_a_number(file, name, row, "missing")
         found.append(value.strip())
     return found

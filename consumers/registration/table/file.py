@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,26 +45,45 @@ class TableFile:
         return f"line {_line_of(self.path, row)}"
 
 
-def open_file(path: Path) -> TableFile:
-    """Read a file; what a CSV column holds is decided later, so all of it is text.
+def check_readable(path: Path) -> None:
+    """Refuse a file that is not there, or is no table by its name, before anything else is done.
+
+    Raises
+    ------
+    InvalidData
+        It says why.
+    """
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise InvalidData(f"{path}: the name must end in .parquet or .csv")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> InvalidData:
+    reason = error.strerror or str(error).partition("\n")[0]
+    return InvalidData(f"{path}: cannot be read ({reason}); check the path")
+
+
+def open_file(path: Path, texts: Collection[str] = ()) -> TableFile:
+    """Read a file. A CSV column is numbers or text as a whole; ``texts`` are text in any case.
 
     Raises
     ------
     InvalidData
         It cannot be read as what its name says.
     """
+    check_readable(path)
     suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise InvalidData(f"{path}: the name must end in .parquet or .csv")
     try:
         if suffix == ".parquet":
             return TableFile(path, _read_parquet(path), is_csv=False)
-        return TableFile(path, _read_csv(path), is_csv=True)
+        return TableFile(path, _read_csv(path, texts), is_csv=True)
     except UnicodeDecodeError:
         raise InvalidData(f"{path}: the name of a column is no UTF-8 text; rename it") from None
     except OSError as error:
-        reason = error.strerror or str(error).partition("\n")[0]
-        raise InvalidData(f"{path}: cannot be read ({reason}); check the path") from error
+        raise _unreadable(path, error) from error
     except pa.ArrowException as error:
         form = "Parquet" if suffix == ".parquet" else "CSV (UTF-8, commas, a header line)"
         raise InvalidData(f"{path}: is not readable as {form}; is it damaged or cut off?") from (
@@ -107,21 +127,46 @@ def _read_parquet(path: Path) -> pa.Table:
     return table
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path, texts: Collection[str]) -> pa.Table:
+    """Read columns of numbers as such where they all are; else all as text, to say which is not."""
     size = path.stat().st_size
     if size > MAX_CSV_BYTES:
         raise InvalidData(f"{path}: {size} bytes of CSV; more than {MAX_CSV_BYTES} need Parquet")
     if size == 0:
         raise InvalidData(f"{path}: the file is empty; it needs a header line and rows")
+    header = _header(path)
+    try:
+        return _read_numbers(path, header, texts)
+    except pa.ArrowInvalid:
+        return _read_text(path, header)
+
+
+def _read_numbers(path: Path, header: list[str], texts: Collection[str]) -> pa.Table:
+    """Read as float64 what is numbers in the first block; an error if a later one has others."""
+    plain = pacsv.ConvertOptions(null_values=[], strings_can_be_null=False)
+    with pacsv.open_csv(path, convert_options=plain) as first:
+        kinds = {field.name: field.type for field in first.schema}
+    types = {
+        name: pa.float64()
+        if name not in texts and (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+        else pa.string()
+        for name, kind in kinds.items()
+    }
+    if list(kinds) != header:
+        raise pa.ArrowInvalid("names in the header that are not distinct")
+    plain.column_types = types
+    return pacsv.read_csv(path, convert_options=plain)
+
+
+def _read_text(path: Path, header: list[str]) -> pa.Table:
     bad: list[pacsv.InvalidRow] = []
 
     def remember(row: pacsv.InvalidRow) -> str:
         bad.append(row)
         return "error"
 
-    # Lines are counted only on one thread. Everything is read as text first: what a column is
-    # gets decided over all of its values, not over the first block.
-    header = _header(path)
+    # Lines are counted only on one thread. Everything is read as text: what a column is gets
+    # decided over all of its values, not over the first block.
     try:
         return pacsv.read_csv(
             path,

@@ -16,9 +16,16 @@ import numpy as np
 from lethe.consumers.registration.register import TrainingData
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import TableFile, open_file
-from lethe.consumers.registration.table.values import is_numeric, names_in, numbers
+from lethe.consumers.registration.table.values import (
+    ColumnError,
+    is_numeric,
+    names_in,
+    numbers,
+    what_it_holds,
+)
+from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.objective import Kind
+from lethe.engine.fit.objective import Array, Kind
 
 MAX_FEATURES = 8_000
 """The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes
@@ -56,25 +63,30 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """The rows, and the columns that were left out because they hold text."""
+    """The rows, and the columns that were left out, with what they hold instead of numbers."""
 
     data: TrainingData
-    left_out: tuple[str, ...]
+    left_out: Mapping[str, str]
 
 
-def read_table(path: Path, columns: Columns, kind: Kind) -> TableRead:
+def read_table(
+    path: Path, columns: Columns, kind: Kind, progress: Progress = no_progress
+) -> TableRead:
     """Read and check training rows.
 
     Raises
     ------
     InvalidData
-        The file, a column or a value cannot be used; the message says which and where.
+        The file, a column or a value cannot be used; the message says which and where. Of
+        features, it says so of all that cannot be used.
 
     Notes
     -----
     CSV: UTF-8, comma-separated, a header line, no line breaks within values.
     """
-    file = open_file(path)
+    reading = f"reading {path.name}"
+    progress(reading, 0, 0)
+    file = open_file(path, {columns.id, columns.subject or columns.id})
     _check_columns(file, columns, kind)
     rows = file.table.num_rows
     if rows == 0:
@@ -83,7 +95,7 @@ def read_table(path: Path, columns: Columns, kind: Kind) -> TableRead:
     special = {columns.id, columns.subject, *columns.targets}
     candidates = [name for name in file.table.column_names if name not in special]
     if columns.features is None:
-        names = tuple(name for name in candidates if is_numeric(file, name))
+        names = tuple(name for name in candidates if _usable(file, name))
         if not names:
             raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
     else:
@@ -95,11 +107,13 @@ def read_table(path: Path, columns: Columns, kind: Kind) -> TableRead:
         _check_size(path, rows, len(names), y.shape[1])
     else:
         y = np.column_stack([numbers(file, name) for name in columns.targets])
-    X = np.empty((rows, len(names)))
-    for place, name in enumerate(names):
-        X[:, place] = numbers(file, name)
+    X = _features(file, names, reading, progress)
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
-    left_out = tuple(name for name in candidates if columns.features is None and name not in names)
+    left_out = {
+        name: what_it_holds(file, name)
+        for name in candidates
+        if columns.features is None and name not in names
+    }
     return TableRead(TrainingData(ids, X, y, names, columns.targets, subjects, classes), left_out)
 
 
@@ -137,6 +151,38 @@ def _check_size(path: Path, rows: int, features: int, blocks: int = 1) -> None:
             f"{path}: {rows} rows of {of} are more than {MAX_NUMBERS} numbers; name fewer "
             "--features"
         )
+
+
+def _usable(file: TableFile, name: str) -> bool:
+    """Return whether a column is a feature; one with some text is, and is refused with the rest."""
+    try:
+        return is_numeric(file, name)
+    except ColumnError:
+        return True
+
+
+def _features(file: TableFile, names: Sequence[str], reading: str, progress: Progress) -> Array:
+    """Return the features, n x len(names); what is wrong is said of all columns at once."""
+    X = np.empty((file.table.num_rows, len(names)))
+    wrong: list[ColumnError] = []
+    for place, name in enumerate(names):
+        try:
+            is_numeric(file, name)  # says it better where only some lines hold text
+            X[:, place] = numbers(file, name)
+        except ColumnError as error:
+            wrong.append(error)
+        progress(reading, place + 1, len(names))
+    if len(wrong) > 1:
+        more = f"; and {len(wrong) - _NAMES_SHOWN} more" if len(wrong) > _NAMES_SHOWN else ""
+        shown = "; ".join(error.short for error in wrong[:_NAMES_SHOWN])
+        raise InvalidData(
+            f"{file.path}: {len(wrong)} columns cannot be used: {shown}{more}. Fill in or remove "
+            "what is missing, encode text and dates as numbers, or name the columns to learn from "
+            "with --features"
+        )
+    if wrong:
+        raise wrong[0]
+    return X
 
 
 # -- ids ----------------------------------------------------------------------------------------

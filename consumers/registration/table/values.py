@@ -17,12 +17,39 @@ MAX_ID_LENGTH = 128
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _BOOLEAN = r"(?i)^(true|false)$"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,Z+-]+)?$"
+
+
+class ColumnError(InvalidData):
+    """A column that cannot be used; ``short`` says so among others."""
+
+    def __init__(self, message: str, short: str) -> None:
+        super().__init__(message)
+        self.short = short
+
+
+def counted(bad: NDArray[np.bool_]) -> str:
+    """Return how many values a mask has, with the verb that what they are needs."""
+    count = int(bad.sum())
+    return "1 value is" if count == 1 else f"{count} values are"
+
+
+def what_it_holds(file: TableFile, name: str) -> str:
+    """Return in a word what a column holds that is no number."""
+    column = file.table.column(name)
+    if not file.is_csv:
+        return "dates" if pa.types.is_temporal(column.type) else "text"
+    text = pc.utf8_trim_whitespace(column)
+    filled = mask(pc.not_equal(text, ""))
+    if not filled.any():
+        return "nothing"
+    return "dates" if mask(_matches(text, _DATE))[filled].all() else "text"
 
 
 def is_numeric(file: TableFile, name: str) -> bool:
     """Return whether a column may be a feature by default; mixed columns are an error."""
     column = file.table.column(name)
-    if not file.is_csv:
+    if not is_text(file, name):
         return numeric_type(column.type)
     filled = mask(pc.not_equal(pc.utf8_trim_whitespace(column), ""))
     good = is_number(column)
@@ -31,11 +58,17 @@ def is_numeric(file: TableFile, name: str) -> bool:
     other = filled & ~good
     if other.any():
         row = int(np.flatnonzero(other)[0])
-        raise InvalidData(
+        raise ColumnError(
             f"{file.path}, {file.place(row)}, column {name!r}: holds text, other lines hold "
-            "numbers; correct the line, or name the columns to use with --features"
+            "numbers; correct the line, or name the columns to use with --features",
+            f"{name!r}: {counted(other)} text, the others numbers (first: {file.place(row)})",
         )
     return True
+
+
+def is_text(file: TableFile, name: str) -> bool:
+    """Return whether a column is text of a CSV file: what it holds is still to be found out."""
+    return file.is_csv and pa.types.is_string(file.table.column(name).type)
 
 
 def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
@@ -57,30 +90,36 @@ def numeric_type(kind: pa.DataType) -> bool:
 
 
 def numbers(file: TableFile, name: str) -> Array:
-    """Return a column as float64; true and false count as 1 and 0."""
+    """Return a column as float64; true and false count as 1 and 0.
+
+    Raises
+    ------
+    ColumnError
+        It has values that are no finite numbers.
+    """
     column = file.table.column(name)
-    if file.is_csv:
+    if is_text(file, name):
         values = _numbers_of_text(file, name, column)
     else:
         if not numeric_type(column.type):
-            raise InvalidData(
+            raise ColumnError(
                 f"{file.path}, column {name!r}: holds {column.type}, not numbers; encode it as "
-                "numbers first"
+                "numbers first",
+                f"{name!r}: {what_it_holds(file, name)}",
             )
         if column.null_count:
-            row = int(np.flatnonzero(mask(column.is_null()))[0])
-            raise not_a_number(file, name, row, "is missing")
+            raise not_numbers(file, name, mask(column.is_null()), "missing")
         try:
             values = pc.cast(column, pa.float64()).to_numpy()
         except pa.ArrowInvalid:
-            raise InvalidData(
+            raise ColumnError(
                 f"{file.path}, column {name!r}: a whole number is beyond 2^53 and would be "
-                "rounded; store the column as floating point"
+                "rounded; store the column as floating point",
+                f"{name!r}: whole numbers beyond 2^53",
             ) from None
     finite = np.isfinite(values)
     if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
-        raise not_a_number(file, name, row, "is not finite (NaN or infinity)")
+        raise not_numbers(file, name, ~finite, "not finite (NaN or infinity)")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
@@ -92,23 +131,35 @@ def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Arr
         return truth
     odd = ~mask(_matches(text, _NUMBER))
     if odd.any():
-        row = int(np.flatnonzero(odd)[0])
-        value = text[row].as_py()
-        why = "is missing" if value == "" else "is not a number"
-        if _any(_matches(pa.chunked_array([[value]]), _NOT_FINITE)):
-            why = "is not finite (NaN or infinity)"
-        raise not_a_number(file, name, row, why)
+        first = text[int(np.flatnonzero(odd)[0])].as_py()
+        if first == "":
+            raise not_numbers(file, name, mask(pc.equal(text, "")), "missing")
+        infinite = _any(_matches(pa.chunked_array([[first]]), _NOT_FINITE))
+        why = "not finite (NaN or infinity)" if infinite else "not a number"
+        error = not_numbers(file, name, odd, why)
+        if odd.all() and not infinite:
+            raise ColumnError(str(error), f"{name!r}: {what_it_holds(file, name)}")
+        raise error
     plain = pc.replace_substring_regex(text, r"^\+", "")
     values: Array = pc.cast(plain, pa.float64()).to_numpy()
     return values
 
 
-def not_a_number(file: TableFile, name: str, row: int, why: str) -> InvalidData:
-    """Return the error of one bad value."""
-    return InvalidData(
-        f"{file.path}, {file.place(row)}, column {name!r}: the value {why}; correct or remove "
-        "the row"
+def not_numbers(file: TableFile, name: str, bad: NDArray[np.bool_], why: str) -> ColumnError:
+    """Return the error of values that are no numbers."""
+    row = int(np.flatnonzero(bad)[0])
+    return ColumnError(
+        f"{file.path}, {file.place(row)}, column {name!r}: the value is {why}; correct or remove "
+        "the row",
+        f"{name!r}: {counted(bad)} {why} (first: {file.place(row)})",
     )
+
+
+def not_a_number(file: TableFile, name: str, row: int, why: str) -> ColumnError:
+    """Return the error of one bad value."""
+    bad = np.zeros(row + 1, dtype=np.bool_)
+    bad[row] = True
+    return not_numbers(file, name, bad, why)
 
 
 def names_in(file: TableFile, name: str, what: str) -> list[str | None]:

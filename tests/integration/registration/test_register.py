@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,19 @@ def test_replace_never_brings_a_deleted_row_back(platform: Platform) -> None:
     assert platform.versions()[2].generation == 1
     assert live_mask(platform).sum() == len(platform.data["m"].X) - 4
     check_model(platform)
+
+
+def test_a_replacement_of_another_shape_must_be_allowed(memory: Platform) -> None:
+    """Given subscribers that know its columns, a model does not change them by accident."""
+    memory.register("m")
+    with pytest.raises(InvalidData, match=r"kind \(linear to logistic\).*say --allow-change"):
+        memory.register("m", "benign", "logistic", replace_model=True, allow_change=False)
+    fewer = replace(data := make("benign", "linear"), X=data.X[:, :-1])
+    with pytest.raises(InvalidData, match=rf"features \(without 'x{data.X.shape[1] - 1}'\)"):
+        memory.register("m", fewer, replace_model=True, allow_change=False)
+    memory.register("m", replace_model=True, allow_change=False)
+    memory.register("m", "benign", "logistic", replace_model=True)
+    assert memory.store.load_model("m").version == 2
 
 
 def test_rows_that_a_replacement_lacks_were_members_once(memory: Platform) -> None:

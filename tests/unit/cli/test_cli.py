@@ -111,6 +111,7 @@ def test_a_plain_table_is_aligned_and_never_cut() -> None:
         ((*REGISTER, "--data", "x.csv", "--ridge", "1", "--limit", "completions=1.5"), "whole"),
         ((*REGISTER, "--data", "x.csv", "--ridge", "1"), "x.csv: cannot be read (No such file"),
         ((*REGISTER, "--data", "x.doc", "--ridge", "1"), "must end in .parquet or .csv"),
+        (("register", " m", *REGISTER[2:], "--data", "x.csv", "--ridge", "1"), "is no name for"),
         (("delete", "m", "--row", ""), "row_ids.0: String should have at least 1 character"),
         (("delete", "m", "--row", "x" * 129), "at most 128 characters"),
         (("delete", "m", "--rows-file", "none.txt"), "none.txt: cannot be read"),
@@ -151,6 +152,19 @@ def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str], arguments: tuple[s
     assert said.err.count("\n") == 1
     assert "--help`" in said.err
     assert said.out == ""
+
+
+def test_a_bare_command_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["key"]):
+        assert main.run(arguments) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith("Usage: lethe")
+        assert said.err == ""
+
+
+def test_a_misspelt_command_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["delte", "m"]) == 2
+    assert "there is no command 'delte'; did you mean 'delete'?" in capsys.readouterr().err
 
 
 def test_too_many_rows_are_refused_before_anything_is_sent(

@@ -117,7 +117,7 @@ class TestWhatIsRead:
         found = read(path, Columns("id", ("y",), subject="who"))
 
         assert found.data.feature_names == ("b", "a")
-        assert found.left_out == ("name",)
+        assert found.left_out == {"name": "text"}
         assert found.data.subjects == {"9": ["1", "2"]}
 
     def test_named_features_keep_their_order(self, csv: Callable[[str], Path]) -> None:
@@ -347,3 +347,59 @@ def test_text_in_parquet_that_is_no_utf8_is_an_error_that_says_so(
     path = parquet({"id": raw, "y": [1, 2], "x": [0.5, 1.5]})
     with pytest.raises(InvalidData, match="not readable as Parquet"):
         read_table(path, COLUMNS, Kind.LINEAR)
+
+
+def test_all_columns_that_cannot_be_used_are_named_at_once(
+    csv: Callable[[str], Path],
+) -> None:
+    path = csv(
+        "id,age,city,since,y\n1,,Oslo,2024-01-31,1\n2,7,Rome,2024-02-01,2\n3,,Oslo,2024-03-01,3\n"
+    )
+
+    message = refusal(path, Columns("id", ("y",), features=("age", "city", "since")))
+
+    assert "3 columns cannot be used: 'age': 2 values are missing (first: line 2)" in message
+    assert "'city': text; 'since': dates. Fill in or remove what is missing" in message
+
+
+def test_columns_that_are_left_out_are_said_to_hold_text_or_dates(
+    csv: Callable[[str], Path], parquet: Callable[[Mapping[str, Any]], Path]
+) -> None:
+    days = pa.array([0, 1], pa.date32())
+    held = {"city": "text", "since": "dates"}
+
+    assert (
+        read(csv("id,city,since,a,y\n1,Oslo,2024-01-31,1,1\n2,Rome,2024-02-01,2,2\n")).left_out
+        == held
+    )
+    columns = {"id": [1, 2], "city": ["a", "b"], "since": days, "a": [1.0, 2.0], "y": [1, 2]}
+    assert read(parquet(columns)).left_out == held
+
+
+@pytest.mark.parametrize(
+    ("late", "expected"),
+    [
+        ("x", "line 60002, column 'a': holds text, other lines hold numbers"),
+        ("", "line 60002, column 'a': the value is missing"),
+        ("nan", "line 60002, column 'a': the value is not finite"),
+        ("0x1F", "line 60002, column 'a': holds text, other lines hold numbers"),
+    ],
+)
+def test_a_value_far_down_is_found_and_named(
+    csv: Callable[[str], Path], late: str, expected: str
+) -> None:
+    """What the first block of a file holds decides how it is read, not what is said of it."""
+    lines = [f"{i},{i}.{i % 977:021d},{i}" for i in range(60_000)]
+    path = csv("\n".join(["id,a,y", *lines, f"last,{late},1"]) + "\n")
+    assert path.stat().st_size > 1 << 20  # of which Arrow looks at first
+
+    assert expected in refusal(path)
+
+
+def test_reading_says_how_far_it_is(csv: Callable[[str], Path]) -> None:
+    said: list[tuple[str, int, int]] = []
+    path = csv("id,a,b,y\n1,2,3,4\n")
+
+    read_table(path, COLUMNS, Kind.LINEAR, lambda *stage: said.append(stage))
+
+    assert said == [(f"reading {path.name}", done, of) for done, of in ((0, 0), (1, 2), (2, 2))]
