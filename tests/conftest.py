@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     warned = r"(read_text|open_text) is deprecated:DeprecationWarning:(kafka|importlib)\..*"
     config.addinivalue_line("filterwarnings", f"ignore:{warned}")
+    # What a command starts ends with it: a test's directory is removed.
+    os.environ["LETHE_EMBEDDED_LINGER"] = "0"
     # The thread of a Kafka client draws its pauses from `random` while Hypothesis looks on.
     shared = "hypothesis.errors.HypothesisDeprecationWarning"
     config.addinivalue_line("filterwarnings", f"ignore:Do not use the `random` module:{shared}")

@@ -31,6 +31,7 @@ from lethe.engine.errors import InvalidRequest, Unavailable
 
 _DEFAULT_WAIT = "60"
 _READ_SECONDS = 0.5
+_SHOWN = 10  # unknown rows that are named
 _READ_RECORDS = 500
 MAX_ROWS_FILE_BYTES = MAX_ROWS * (4 * 128 + 2) + 3
 """The most that `MAX_ROWS` ids of 128 characters take, with line ends and a byte order mark."""
@@ -54,6 +55,9 @@ class NoReceipt(Unavailable):
     help="A file with one row id a line; - reads standard input.",
 )  # fmt: skip
 @click.option("--subject", metavar="ID", help="Forget every row of a subject.")
+@click.option(
+    "--strict", is_flag=True, help="Send nothing if one of the rows was never the model's."
+)
 @click.option(
     "--request-id", metavar="R",
     help="Identity of the request; sent again, it is answered again and not done again. "
@@ -93,6 +97,8 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
         models = runtime.models()  # refuses a store that is not there before anything is sent
         reader = runtime.log.reader()
         try:
+            if request.model_id in models:
+                _check_rows(runtime, request, given)
             partition = _receipts(reader, request.model_id)
             begin = reader.bounds(partition).end
             _send(runtime, request, signer)
@@ -165,10 +171,34 @@ def _read_rows(path: Path) -> Iterator[str]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidRequest(f"{path}: is not UTF-8 text with one row id a line") from None
-    found = [line.strip("\r") for line in text.split("\n") if line.strip()]
+    found = [line.strip() for line in text.split("\n") if line.strip()]
     if not found:
         raise InvalidRequest(f"{path}: names no row; nothing was sent")
     yield from found
+
+
+def _check_rows(runtime: Runtime, request: DeletionRequest, given: dict[str, Any]) -> None:
+    """Name rows that were never the model's; with --strict, send nothing then.
+
+    A receipt only counts them: whoever reads receipts need not know which rows there are.
+    """
+    rows, strict = request.row_ids or (), bool(given["strict"])
+    try:
+        unknown = runtime.never_members(request.model_id, rows)
+    except Unavailable:
+        if strict:
+            raise
+        return  # this user may not look
+    if not unknown:
+        return
+    shown = ", ".join(repr(row) for row in unknown[:_SHOWN])
+    more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    message = f"never rows of model {request.model_id!r}: {shown}{more}"
+    if given["rows_file"] is not None and unknown == [rows[0]] and len(rows) > 1:
+        message += "; is the first line of the file a header?"
+    if strict:
+        raise InvalidRequest(f"{message}; nothing was sent (--strict)")
+    click.echo(f"lethe: warning: {message}; the others are asked for", err=True)
 
 
 def _value(request: DeletionRequest) -> bytes:

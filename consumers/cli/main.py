@@ -7,6 +7,7 @@ NumPy; their one-line summaries stand here, and a test compares them with the co
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import json
 import os
@@ -26,6 +27,7 @@ BUG = 70  # EX_SOFTWARE of sysexits.h
 COMMANDS = MappingProxyType(
     {
         "demo": ("demo.command", "Show the main job on real data, in under a minute."),
+        "sample": ("cli.sample", "Write sample data to try the commands with."),
         "register": ("cli.register", "Fit a model from a file and publish it."),
         "unregister": (
             "cli.unregister",
@@ -37,7 +39,7 @@ COMMANDS = MappingProxyType(
         "versions": ("cli.versions", "Show a model's versions, each link checked."),
         "export": ("cli.export", "Write the newest parameters to a file."),
         "verify": ("cli.verify", "Compare a model with an independent refit."),
-        "receipt": ("cli.receipt", "Tell one request's whole story."),
+        "receipt": ("cli.receipt", "Show what became of one request."),
         "audit": ("cli.audit", "Check a model's whole published history."),
         "refresh": ("cli.refresh", "Order a refresh of a model, or of those due."),
         "check": ("cli.check", "Check servers, topics and stored invariants."),
@@ -113,7 +115,8 @@ def lethe(ctx: click.Context) -> None:
     \b
     A first day:
       lethe demo                                   see it work
-      lethe register churn --data rows.parquet --id id --target left --kind logistic --ridge 1
+      lethe sample churn.csv                       data to try it with
+      lethe register churn --data churn.csv --id customer --target left --kind logistic --ridge 1
       lethe work                                   run the workers (another terminal)
       lethe delete churn --row u17 --wait          forget one row, wait for the receipt
       lethe verify churn                           compare with retraining from scratch
@@ -141,10 +144,32 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _say(_one_line(error))
         return _fail(as_json, error.exit_code, "USAGE", error.format_message())
     except (click.Abort, KeyboardInterrupt):
-        return _fail(as_json, INTERRUPTED, "INTERRUPTED", "interrupted")
+        return _interrupted(given, as_json)
     except Exception as error:  # the last place that can say something useful
         return _explain(error, as_json)
     return answer if isinstance(answer, int) else 0
+
+
+_STANDS = MappingProxyType(
+    {
+        "register": "a version is published whole or not at all: `lethe status` shows which",
+        "unregister": "a model is unregistered or it is not: `lethe status` shows which",
+        "recover": "each model is recovered or it is not; run it again for the others",
+        "delete": "a request that was sent will be decided; sent again with its --request-id, it "
+        "is answered and not done again",
+        "work": "what was decided stands, and what was not is read again by the next worker",
+        "refresh": "an order that was sent will be carried out",
+    }
+)
+"""By command, what holds when somebody stops it; the others change nothing."""
+
+
+def _interrupted(given: list[str], as_json: bool) -> int:
+    """Say that it stopped, and what stands."""
+    command = next((word for word in given if word in COMMANDS), "")
+    message = f"stopped; {_STANDS.get(command, 'nothing was changed')}"
+    _say(message)
+    return _fail(as_json, INTERRUPTED, "INTERRUPTED", message)
 
 
 def _explain(error: Exception, as_json: bool) -> int:
@@ -153,6 +178,10 @@ def _explain(error: Exception, as_json: bool) -> int:
     if isinstance(error, LetheError):
         _say(str(error))
         return _fail(as_json, error.exit_code, error.code, str(error))
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        full = f"the disk is full: {error.filename or 'a file'} could not be written; make room"
+        _say(full)
+        return _fail(as_json, 2, "DISK_FULL", full)
     if os.environ.get("LETHE_LOG_LEVEL", "").upper() == "DEBUG":
         raise error
     reason = str(error).partition("\n")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,9 +27,10 @@ from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.signing_keys import keys_of_auditor
+from lethe.engine.store.membership import never_members
 
 
-@click.command(short_help="Tell one request's whole story.")
+@click.command(short_help="Show what became of one request.")
 @click.argument("request_id")
 @click.option("--model", metavar="M", help="Whose request; needed where several have this id.")
 @click.option("--row", "rows", multiple=True, metavar="ID", help="Is this row among its rows?")
@@ -75,7 +76,12 @@ class _Gathered:
     """A story with its rows."""
 
     def __init__(
-        self, story: RequestReport, rows: Rows | None, erasure: Erasure | None, asked: Sequence[str]
+        self,
+        story: RequestReport,
+        rows: Rows | None,
+        erasure: Erasure | None,
+        asked: Sequence[str],
+        never: Collection[str] = (),
     ) -> None:
         self.story = story
         self.rows = rows
@@ -83,6 +89,7 @@ class _Gathered:
         self.opening: Opening | None = opening_of(story, rows)
         exact = rows is not None and rows.exact
         self.members = {row: row in rows.ids for row in asked} if rows is not None and exact else {}
+        self.never = frozenset(never)
         self.unanswered = [row for row in asked if row not in self.members]
 
     def faults(self) -> list[str]:
@@ -132,7 +139,8 @@ def _gather(
         if rows is not None and story.state is not None and deleted:
             report("looking for row records", 0, 0)
             erasure = erasure_of(store, story.state, rows.ids)
-        return _Gathered(story, rows, erasure, named)
+        never = never_members(store.client, story.model_id, named)
+        return _Gathered(story, rows, erasure, named, never)
     finally:
         reader.close()
 
@@ -179,6 +187,7 @@ def _document(found: _Gathered) -> dict[str, Any]:
             "opens": opening.opens,
         },
         "rows": {row: found.members.get(row) for row in (*found.members, *found.unanswered)},
+        "rows_never_members": sorted(found.never),
         "erased": None
         if erasure is None
         else {
@@ -266,7 +275,12 @@ def _print(out: Output, found: _Gathered) -> None:
         lines += _commitment(found.opening)
     lines += [("row", f"{row}: {_member(row, found)}") for row in found.members]
     lines += [
-        ("row", f"{row}: NOT CHECKED: the rows of the request are not known any more")
+        (
+            "row",
+            f"{row}: it never was a row of model {found.story.model_id!r}"
+            if row in found.never
+            else f"{row}: NOT CHECKED: the rows of the request are not known any more",
+        )
         for row in found.unanswered
     ]
     lines.append(("erased", _erased(found)))
@@ -361,7 +375,10 @@ def _commitment(opening: Opening) -> list[tuple[str, str]]:
 
 
 def _member(row: str, found: _Gathered) -> str:
-    return "among the rows of the request" if found.members[row] else "NOT among its rows"
+    if found.members[row]:
+        return "among the rows of the request"
+    never = f"; it never was a row of model {found.story.model_id!r}" if row in found.never else ""
+    return f"NOT among its rows{never}"
 
 
 def _erased(found: _Gathered) -> str:

@@ -59,7 +59,7 @@ T = TypeVar("T")
     type=click.IntRange(0, 65535),
     metavar="PORT",
     help="Port of /healthz, /readyz and /metrics on loopback; 0 for none. Default: "
-    "LETHE_HTTP_PORT, or 9464.",
+    "LETHE_HTTP_PORT, or 9464, or a free one if another worker has that.",
 )
 @click.option(
     "--min-batch",
@@ -107,7 +107,10 @@ def work(
     crew = _Crew({name: Health() for name in names}, impatient=until_idle)
     with stopped_by(crew.stop, signal.SIGTERM, signal.SIGINT), ExitStack() as stack:
         if port:
-            stack.enter_context(serve(settings.http_host, port, crew.health, crew.metrics))
+            asked = http_port is not None or "http_port" in settings.model_fields_set
+            port = stack.enter_context(
+                serve(settings.http_host, port, crew.health, crew.metrics, or_another=not asked)
+            )
         runtime = stack.enter_context(open_runtime(settings))
         if which == "refresh":
             stack.enter_context(threadpool_limits(settings.rebuild_threads))

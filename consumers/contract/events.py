@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -57,9 +58,16 @@ def _rfc3339(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _whole_number_as_text(value: Any) -> Any:
+    """Return a whole number as the id that a table's column of whole numbers gives its row."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 Id = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
 ]
+RowId = Annotated[Id, BeforeValidator(_whole_number_as_text)]
+"""Of a row or a subject: text, or a whole number, which stands for its digits."""
 Numbers = Annotated[tuple[Finite, ...], Field(fail_fast=True)]
 Time = Annotated[datetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str)]
 
@@ -109,8 +117,8 @@ class DeletionRequest(Event):
 
     request_id: Id
     model_id: Id
-    row_ids: Annotated[tuple[Id, ...], Field(min_length=1, fail_fast=True)] | None = None
-    subject_id: Id | None = None
+    row_ids: Annotated[tuple[RowId, ...], Field(min_length=1, fail_fast=True)] | None = None
+    subject_id: RowId | None = None
     requested_at: Any = None
     reason: Any = None
 

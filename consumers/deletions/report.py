@@ -110,8 +110,8 @@ def report_strangers(
         metrics.unauthenticated.inc(unauthenticated)
         if item.request_id is not None and not unauthenticated:
             continue  # its receipt is said already
-        logger.info(
-            "record decided",
+        logger.warning(
+            "dead letter",
             action="decide",
             status=item.code if unauthenticated else "UNREADABLE",
             partition=item.record.partition.index,

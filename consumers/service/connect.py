@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +28,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.store.connection import Barrier, NoBarrier, connect, reachable, text
 from lethe.engine.store.former import refuse_former_state
 from lethe.engine.store.keys import BOUND_LOG
+from lethe.engine.store.membership import never_members
 from lethe.engine.store.model_names import registered
 from lethe.engine.store.row_keys import RowKeys
 
@@ -78,10 +79,17 @@ class Runtime:
         StoreUnavailable, NotDurable, FormatTooOld, InvalidData
             As `store`.
         """
+        return registered(self._light_client())
+
+    def never_members(self, model_id: str, row_ids: Sequence[str]) -> list[str]:
+        """Return the rows that were never a model's; as `models`, and with its errors."""
+        return never_members(self._light_client(), model_id, row_ids)
+
+    def _light_client(self) -> redis.Redis:
         client = self._client()
         self._stack.callback(client.close)
         _barrier(self.settings, client, required=self.log.name != "kafka")
-        return registered(client)
+        return client
 
     def _client(self) -> redis.Redis:
         client = connect(self.redis_url, store_access(self.settings))
@@ -184,7 +192,9 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
         if settings.redis_url is not None:
             url = settings.redis_url.get_secret_value()
         else:
-            url = stack.enter_context(EmbeddedValkey(settings.data_dir)).url
+            url = stack.enter_context(
+                EmbeddedValkey(settings.data_dir, settings.embedded_linger)
+            ).url
         log: Log
         if settings.kafka_bootstrap_servers is not None:
             log = kafka_log(settings, f"lethe-{socket.gethostname()}-{os.getpid()}")

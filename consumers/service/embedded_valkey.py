@@ -1,9 +1,10 @@
 """The embedded Valkey: the server that runs on the data directory when no Redis is named.
 
-The processes that use one data directory share one server. The first one starts it, the last
-one out stops it, and it outlives the process that started it as long as another one needs it.
-Three lock files in the data directory say who is there; the kernel drops a lock when its holder
-dies, so ``kill -9`` of anybody leaves nothing stale behind:
+The processes that use one data directory share one server. The first one starts it, and it
+outlives the process that started it as long as another one needs it. The last one out stops it, or
+leaves a process behind that stops it when nobody has come for a while, so that the next command
+need not wait until everything is loaded again. Lock files in the data directory say who is there;
+the kernel drops a lock when its holder dies, so ``kill -9`` of anybody leaves nothing stale behind:
 
 ``valkey-start.lock``
     Held for the moment of arriving or leaving, so that these happen one at a time.
@@ -13,6 +14,8 @@ dies, so ``kill -9`` of anybody leaves nothing stale behind:
 ``valkey-server.lock``
     Held by the server itself, through a file descriptor that it inherits. While it is held no
     second server may run on the directory, whether or not the first one answers.
+``valkey-left.lock``
+    Held by the process that waits to stop the server; changed when a last client leaves.
 
 When the last client is killed, the server goes on (it loses nothing); the next command uses it
 and stops it. The data directory must be on a local file system: flock and unix sockets are not
@@ -27,31 +30,34 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import quote
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from lethe.consumers.service.logs import logger
 from lethe.engine.errors import StoreUnavailable
 
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS, the closing zero included.
 MAX_SOCKET_PATH = 103
 _SHORT_DIRECTORY = Path("/tmp")  # noqa: S108  # only private directories are used in it
 
-# A start replays the append-only file: 1 GiB takes some 10 s, so this allows for several.
-START_TIMEOUT = 60.0
+START_TIMEOUT = 60.0  # without an answer; it may load its data for longer
 STOP_TIMEOUT = 30.0
 # Somebody else may be starting or stopping the server just now.
 TURN_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
 _PAUSE = 0.01
+_TELL_AFTER, _TELL_EVERY = 1.0, 10.0
+_WATCH_SECONDS = 5.0
 
 # The server appends to its log for ever; a start begins a new file above this size.
 MAX_LOG_BYTES = 1_048_576
@@ -67,6 +73,8 @@ class EmbeddedValkey:
     ----------
     data_dir : str or Path
         Where the data lies; made with mode 0700 when it is missing.
+    linger : float
+        Seconds for which the server goes on after its last client.
 
     Raises
     ------
@@ -75,8 +83,9 @@ class EmbeddedValkey:
         message ends with the last lines of the server's log.
     """
 
-    def __init__(self, data_dir: str | os.PathLike[str]) -> None:
+    def __init__(self, data_dir: str | os.PathLike[str], linger: float = 0.0) -> None:
         self.data_dir = Path(data_dir).expanduser().resolve()
+        self._linger = linger
         self._share: int | None = None
         self._socket: Path | None = None
 
@@ -114,16 +123,66 @@ class EmbeddedValkey:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave; the last one out stops the server, whose data stay."""
+        """Leave; the last one out stops the server, whose data stay, or has it stopped later."""
         with self._turn():
             self._let_go()
-            others = _lock_file(self.data_dir / "valkey-clients.lock")
-            try:
-                if _try_exclusive(others):
-                    self._stop()
-            finally:
-                os.close(others)
+            if self._linger:
+                self._left.touch()
+                self._leave_a_watcher()
+            else:
+                self._stop_unless_used()
             self._socket = None
+
+    @property
+    def _left(self) -> Path:
+        """Its time of change is when a client left last; see the module."""
+        return self.data_dir / "valkey-left.lock"
+
+    def _stop_unless_used(self) -> None:
+        """Stop the server if nobody uses it; the caller holds the start lock."""
+        others = _lock_file(self.data_dir / "valkey-clients.lock")
+        try:
+            if _try_exclusive(others):
+                self._stop()
+        finally:
+            os.close(others)
+
+    def _leave_a_watcher(self) -> None:
+        """Start a process that stops the server once nobody has used it for a while."""
+        subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", __name__, str(self.data_dir), f"{self._linger:g}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name[:6] != "LETHE_"},
+        )
+
+    def watch(self) -> None:
+        """Stop the server once nobody has used it for `linger` seconds; wait until then.
+
+        One process does so at a time. If the directory is removed meanwhile, the server ends.
+        """
+        waiting = _lock_file(self._left)
+        server = _lock_file(self.data_dir / "valkey-server.lock")
+        pid = read_pid(self.data_dir / "valkey.pid")
+        try:
+            if not _try_exclusive(waiting):
+                return
+            while (left := self._left.stat().st_mtime + self._linger - time.time()) > 0:
+                time.sleep(min(left, _WATCH_SECONDS))
+            with self._turn():
+                self._socket = self._named_socket()
+                self._stop_unless_used()
+                os.close(waiting)  # who leaves from now on finds nobody who waits
+                waiting = -1
+        except FileNotFoundError:
+            if pid is not None and not _try_exclusive(server):
+                os.kill(pid, signal.SIGTERM)
+        finally:
+            os.close(server)
+            if waiting >= 0:
+                os.close(waiting)
 
     def _prepare_directory(self) -> None:
         try:
@@ -174,7 +233,7 @@ class EmbeddedValkey:
                 # The server has its own copy. Ours must not keep the lock when the server dies.
                 os.close(lock)
             socket = self._named_socket()
-            if _wait_until(lambda: _answers(socket) or not self._running(), START_TIMEOUT):  # noqa: B023
+            if self._wait_for(socket):
                 if self._running():
                     return socket
                 if started:
@@ -187,6 +246,34 @@ class EmbeddedValkey:
                     f"{START_TIMEOUT:.0f} s: {self._last_words()}"
                 )
         raise StoreUnavailable(f"the Valkey of {self.data_dir} keeps dying: {self._last_words()}")
+
+    def _wait_for(self, socket: Path) -> bool:
+        """Wait until the server answers or is dead; False if it does nothing for too long.
+
+        While it loads its data it may take as long as that takes, and somebody is told.
+        """
+        begin = since = told = time.monotonic()
+        while self._running():
+            state = _state_of(socket)
+            if state == "ready":
+                return True
+            now = time.monotonic()
+            if state == "loading":
+                since = now
+                if now - begin > _TELL_AFTER and now - told > _TELL_AFTER:
+                    told = now + _TELL_EVERY - _TELL_AFTER
+                    logger("store").info(
+                        "loading", action="load", data_dir=str(self.data_dir), mb=self._megabytes()
+                    )
+            if now - since > START_TIMEOUT:
+                return False
+            time.sleep(_PAUSE)
+        return True
+
+    def _megabytes(self) -> int:
+        """Return the size of what the server loads."""
+        files = (self.data_dir / "appendonlydir").glob("*")
+        return sum(file.stat().st_size for file in files) >> 20
 
     def _start(self, lock: int) -> None:
         """Start the server, which inherits ``lock``; what a dead one left is in nobody's use."""
@@ -331,12 +418,16 @@ def _client(socket: Path) -> redis.Redis:
     )
 
 
-def _answers(socket: Path) -> bool:
+def _state_of(socket: Path) -> Literal["ready", "loading", "silent"]:
+    """Return what a server does."""
     try:
         with _client(socket) as client:
-            return bool(client.ping())
-    except redis.RedisError:  # not there yet, or still loading its data
-        return False
+            client.ping()
+    except redis.BusyLoadingError:
+        return "loading"
+    except redis.RedisError:  # it is not there yet
+        return "silent"
+    return "ready"
 
 
 def _rewriting(client: redis.Redis) -> bool:
@@ -391,4 +482,10 @@ def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
 
 def _tail(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it said nothing"
+    said = " | ".join(lines[-_LOG_TAIL_LINES:]) or "it said nothing"
+    full = "No space left on device" in said
+    return f"the disk is full: make room. It said: {said}" if full else said
+
+
+if __name__ == "__main__":
+    EmbeddedValkey(sys.argv[1], float(sys.argv[2])).watch()

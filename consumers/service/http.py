@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,14 @@ from lethe.engine.errors import InvalidData
 
 
 @contextmanager
-def serve(host: str, port: int, health: Mapping[str, Health], metrics: Metrics) -> Iterator[int]:
+def serve(
+    host: str,
+    port: int,
+    health: Mapping[str, Health],
+    metrics: Metrics,
+    *,
+    or_another: bool = False,
+) -> Iterator[int]:
     """Answer until the block ends; yields the port (a free one for 0).
 
     Parameters
@@ -27,6 +35,8 @@ def serve(host: str, port: int, health: Mapping[str, Health], metrics: Metrics) 
         Each worker's health by its name: all must be live, all must be ready.
     metrics
         What /metrics shows.
+    or_another
+        Take a free port if that one is taken: nobody has asked for it.
 
     Raises
     ------
@@ -62,7 +72,7 @@ def serve(host: str, port: int, health: Mapping[str, Health], metrics: Metrics) 
             """Say nothing: probes come every few seconds."""
 
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = _listen(host, port, Handler, or_another=or_another)
     except OSError as error:
         raise InvalidData(
             f"{host}:{port} cannot be listened on ({error.strerror}); give another port "
@@ -76,3 +86,14 @@ def serve(host: str, port: int, health: Mapping[str, Health], metrics: Metrics) 
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _listen(
+    host: str, port: int, handler: type[BaseHTTPRequestHandler], *, or_another: bool
+) -> ThreadingHTTPServer:
+    try:
+        return ThreadingHTTPServer((host, port), handler)
+    except OSError as error:
+        if not or_another or error.errno != errno.EADDRINUSE:
+            raise
+        return ThreadingHTTPServer((host, 0), handler)

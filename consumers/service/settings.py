@@ -62,6 +62,8 @@ class Settings(BaseSettings):
         ``required`` refuses a store that can lose acknowledged writes; ``relaxed`` accepts it.
     partitions
         Partitions of topics that are created.
+    embedded_linger
+        How long the embedded Valkey goes on after its last client.
     http_host, http_port
         Where workers answer /healthz, /readyz and /metrics; port 0 turns it off.
     log_level, log_format
@@ -112,6 +114,7 @@ class Settings(BaseSettings):
     durability: Literal["required", "relaxed"] = "required"
     partitions: Annotated[int, Field(ge=1, le=1024)] = COMMIT_PARTITIONS
     http_host: str = "127.0.0.1"
+    embedded_linger: Annotated[Seconds, Field(ge=0, le=86_400)] = 300.0
     http_port: Annotated[int, Field(ge=0, le=65535)] = 9464
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["console", "json"] = "console"

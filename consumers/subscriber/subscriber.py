@@ -99,7 +99,9 @@ class ModelSubscriber:
         with ExitStack() as stack:
             url = None if settings.redis_url is None else settings.redis_url.get_secret_value()
             if url is None and settings.kafka_bootstrap_servers is None:
-                url = stack.enter_context(EmbeddedValkey(settings.data_dir)).url
+                url = stack.enter_context(
+                    EmbeddedValkey(settings.data_dir, settings.embedded_linger)
+                ).url
             store = None if url is None else connect(url, store_access(settings))
             if store is not None:
                 stack.callback(store.close)

@@ -195,9 +195,11 @@ def reachable(client: redis.Redis) -> Iterator[None]:
     except ResponseError as error:
         said = without_command(error)
         if isinstance(error, _REFUSES_WRITES) or said.startswith(_REFUSES_WRITES_CODES):
-            raise StoreUnavailable(
-                f"the store at {address(client)} does not take writes now: {said}"
-            ) from error
+            full = "No space left on device" in said
+            what = (
+                "has a full disk; make room, and it goes on" if full else "does not take writes now"
+            )
+            raise StoreUnavailable(f"the store at {address(client)} {what}: {said}") from error
         if is_wrong_type(error):
             raise CorruptState(
                 f"a key in the store at {address(client)} holds another type than Lethe writes "

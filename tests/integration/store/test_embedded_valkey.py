@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -16,7 +17,7 @@ from urllib.parse import unquote
 import pytest
 import redis
 
-from lethe.consumers.service.embedded_valkey import MAX_SOCKET_PATH, EmbeddedValkey
+from lethe.consumers.service.embedded_valkey import MAX_SOCKET_PATH, EmbeddedValkey, read_pid
 from lethe.engine.errors import StoreUnavailable
 
 pytestmark = pytest.mark.redis
@@ -237,3 +238,53 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     manifest.unlink()
     with EmbeddedValkey(tmp_path) as server:
         assert _alive(_pid(server.url))
+
+
+LINGER = """
+import sys
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+with EmbeddedValkey(sys.argv[1], float(sys.argv[2])):
+    pass
+"""
+
+
+def use(data: Path, linger: float) -> int | None:
+    """Use a server in a process of its own; return the server's process id."""
+    subprocess.run([sys.executable, "-c", LINGER, str(data), str(linger)], check=True, timeout=60)
+    return read_pid(data / "valkey.pid") if (data / "valkey.pid").exists() else None
+
+
+def runs(pid: int | None) -> bool:
+    return pid is not None and Path(f"/proc/{pid}").exists()
+
+
+def ends(pid: int | None, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not runs(pid)
+
+
+def test_a_server_that_lingers_is_there_for_the_next_command(tmp_path: Path) -> None:
+    """Given one command after another, the server starts once, and ends after the last one."""
+    first = use(tmp_path / "data", 3.0)
+    assert runs(first)
+    assert use(tmp_path / "data", 3.0) == first
+    assert ends(first, 30.0)
+    with EmbeddedValkey(tmp_path / "data") as server, redis.Redis.from_url(server.url) as store:
+        assert store.ping()
+
+
+def test_a_client_that_stays_keeps_the_server(tmp_path: Path) -> None:
+    with EmbeddedValkey(tmp_path / "data") as server, redis.Redis.from_url(server.url) as store:
+        pid = use(tmp_path / "data", 0.5)
+        time.sleep(2.0)
+        assert store.ping()
+    assert ends(pid, 30.0)
+
+
+def test_a_server_whose_directory_is_removed_does_not_stay(tmp_path: Path) -> None:
+    pid = use(tmp_path / "data", 60.0)
+    time.sleep(1.0)  # until the process that is to stop it has begun
+    shutil.rmtree(tmp_path / "data")
+    assert ends(pid, 30.0)
