@@ -17,7 +17,7 @@ import numpy as np
 import lethe.consumers.deletions.batch_processor
 import lethe.consumers.versions.refresh_schedule
 import lethe.consumers.versions.transition
-from lethe.consumers.deletions.decide import Accepted, Batch, Decision
+from lethe.consumers.deletions.decide import Accepted, Decision, StepResult
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.state import ModelState
@@ -42,7 +42,7 @@ class _Canned:
 _canned = _Canned()
 
 
-def canned_batch(state: ModelState, decisions: Sequence[Decision], _lookup: Lookup) -> Batch:
+def canned_batch(state: ModelState, decisions: Sequence[Decision], _lookup: Lookup) -> StepResult:
     """Return a batch of the size that `deletions.decide.compute` would return, uncomputed."""
     config, stream = state.meta.config, state.stream
     ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
@@ -55,7 +55,7 @@ def canned_batch(state: ModelState, decisions: Sequence[Decision], _lookup: Look
         V=stream.V.append(rows),
         Q=stream.Q.append(rows),
     )
-    return Batch(tuple(decisions), ids, after, rows, rows, state.meta.class_counts)
+    return StepResult(tuple(decisions), ids, after, rows, rows, state.meta.class_counts)
 
 
 def canned_error(_state: ModelState) -> PublishedError:
