@@ -48,6 +48,9 @@ NEEDS_A_FILE = ("redis: tail of its file lost", "redis: disk full")
 STOPPED = "worker: SIGSTOP past its session"
 IN_PEACE = "worker: SIGKILL, and nothing else"
 
+_NEW, _OLD_SHARE = 4, 0.2
+"""Of restored backups: how many are new, and how often one of any age is taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Happened:
@@ -157,7 +160,9 @@ class Faults:
             case "redis: failover to a lagging replica":
                 self.store.fail_over(rng.uniform(0.0, 0.6))
             case "redis: a backup is restored":
-                self.store.restore(rng.choice(self.store.backups))
+                every, new = self.store.backups, self.store.backups[-_NEW:]
+                # Any age, though seldom an old one: from the first one on, everything is folded.
+                self.store.restore(rng.choice(every if rng.random() < _OLD_SHARE else new))
             case "redis: SIGKILL":
                 self.store.kill()
             case "redis: out of memory":
