@@ -198,7 +198,7 @@ def _check_rows(runtime: Runtime, request: DeletionRequest, given: dict[str, Any
         message += "; is the first line of the file a header?"
     if strict:
         raise InvalidRequest(f"{message}; nothing was sent (--strict)")
-    click.echo(f"lethe: warning: {message}; the others are asked for", err=True)
+    click.echo(f"lethe: warning: {message}; sent all the same", err=True)
 
 
 def _value(request: DeletionRequest) -> bytes:

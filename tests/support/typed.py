@@ -22,6 +22,7 @@ from pathlib import Path
 _INDENT = "    "
 _END = "-- end of command"
 _SECONDS = 300
+_PROGRESS = "action=progress"  # said of what takes over a second: on a slow machine
 _DIFFERS = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a request id
     r"|\d{4}-\d\d-\d\dT[\d:.]+Z|\d\d:\d\d:\d\d"  # a time
@@ -85,7 +86,8 @@ def type_all(commands: Sequence[Typed], directory: Path) -> None:
     )  # fmt: skip
     parts = done.stdout.split(f"\n{_END}\n")
     for one, part in zip(commands, parts, strict=False):
-        one.printed = part.rstrip("\n").split("\n") if part.strip() else []
+        lines = part.rstrip("\n").split("\n") if part.strip() else []
+        one.printed = [line for line in lines if _PROGRESS not in line]
 
 
 def _masked(line: str) -> str:
