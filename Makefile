@@ -46,6 +46,11 @@ format: setup ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: docs
+docs: setup ## Build the docs as a site, build/docs/site/index.html; a link that leads nowhere fails
+	rm -rf build/docs && mkdir -p build/docs && cp -r docs docs/zensical.toml build/docs
+	cd build/docs && NO_COLOR=1 ../../$(BIN)/zensical build --strict --config-file zensical.toml
+
 .PHONY: bench
 bench: setup ## Measure steps, end-to-end time, retraining and the floor, side by side
 	$(BIN)/python scripts/bench.py

@@ -27,7 +27,9 @@ DOC = Path(__file__).parents[3] / "docs" / "evidence.md"
 
 def documented(name: str) -> str:
     """Return the code block of this name in the document."""
-    [block] = re.findall(rf"```\w+ {re.escape(name)}\n(.*?)\n```", DOC.read_text("utf-8"), re.S)
+    [block] = re.findall(
+        rf"<!-- {re.escape(name)} -->\n```\w+\n(.*?)\n```", DOC.read_text("utf-8"), re.S
+    )
     return str(block)
 
 
