@@ -1,6 +1,6 @@
 """Measure steps, end-to-end time, evidence, retraining, rebuilds, throughput, and the floor.
 
-Results are printed as tables, and written to results/bench.json and docs/bench.md. Progress goes
+Results are printed as tables, and written to results/bench.json and results/bench.md. Progress goes
 to stderr. ``--quick`` measures the same things small, in under a minute; its figures say nothing.
 """
 

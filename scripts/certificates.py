@@ -7,7 +7,6 @@ Writes results/certificates.json, docs/certificates.md and its figure. Progress 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
 from certification import page, polishes, sentinels  # noqa: E402
+from one_a_line import one_a_line  # noqa: E402
 from tests.support.certified import State, many  # noqa: E402
 
 PARTS = ("certificates", "sentinels", "polish")
@@ -86,7 +86,7 @@ def main() -> None:
         "sentinels": [asdict(one) for one in estimates],
         "polish": [asdict(one) for one in polished],
     }
-    (asked.out / "results/certificates.json").write_text(json.dumps(results) + "\n")
+    (asked.out / "results/certificates.json").write_text(one_a_line(results))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Measure the kernels against their goals: steps, slopes, memory and the rate of a rebuild.
 
 Results are printed as tables, with a verdict for each goal, and written to results/kernels.json
-and docs/kernels.md. Progress goes to stderr. ``--quick`` measures the same things small, in under
-30 seconds; its figures say nothing.
+and results/kernels.md. Progress goes to stderr. ``--quick`` measures the same things small, in
+under 30 seconds; its figures say nothing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -11,13 +10,15 @@ from typing import Any
 
 from rich.console import Console
 
+from one_a_line import one_a_line
+
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def options(description: str | None, name: str, sections: Iterable[str]) -> argparse.ArgumentParser:
     """Return a parser with the options of every measuring command.
 
-    Results go to results/NAME.json, the page to docs/NAME.md.
+    Results go to results/NAME.json, all tables to results/NAME.md.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="small sizes, for tests")
@@ -26,7 +27,7 @@ def options(description: str | None, name: str, sections: Iterable[str]) -> argp
         "--only", action="append", choices=tuple(sections), help="measure this section (repeatable)"
     )
     parser.add_argument("--results", type=Path, default=_ROOT / "results" / f"{name}.json")
-    parser.add_argument("--page", type=Path, default=_ROOT / "docs" / f"{name}.md")
+    parser.add_argument("--page", type=Path, default=_ROOT / "results" / f"{name}.md")
     return parser
 
 
@@ -53,7 +54,7 @@ def write(
 ) -> None:
     """Write the results and the page, and print the tables; ``width`` is for a pipe."""
     for path, text in (
-        (chosen.results, json.dumps(run, indent=1, allow_nan=False) + "\n"),
+        (chosen.results, one_a_line(run)),
         (chosen.page, markdown(run)),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The report: a table on the terminal, a JSON document, and the page docs/bench.md."""
+"""The report: a table on the terminal, a JSON document, and the page results/bench.md."""
 
 from __future__ import annotations
 

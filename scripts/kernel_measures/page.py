@@ -1,4 +1,4 @@
-"""The report: tables on the terminal, the JSON document, and the page docs/kernels.md."""
+"""The report: tables on the terminal, the JSON document, and the page results/kernels.md."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ _NOTES: Mapping[str, str] = {
     "what the bound costs": (
         "Dual rows are two products with L^-1 and are measured with four random directions; one "
         "product with A^-1 is faster, but what it rounds a deletion magnifies, and bounds were "
-        "below the truth ([error.md](error.md#what-had-been-wrong-and-how-it-was-found)). The last "
-        "ratio is a precomputation over itself less that difference. Of a deletion, `its residual` "
+        "below the truth "
+        "([error.md](../docs/error.md#what-had-been-wrong-and-how-it-was-found)). The last ratio "
+        "is a precomputation over itself less that difference. Of a deletion, `its residual` "
         "is what it takes to know what rounding has added; of one row it is not computed apart."
     ),
     "compact": (

@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from one_a_line import one_a_line
+
 FORMAT = 1
 
 
@@ -166,6 +168,5 @@ class Results:
         """Write the file: a new one beside it, then renamed over it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_suffix(".tmp")
-        text = json.dumps(self.document.model_dump(mode="json"), indent=1, allow_nan=False)
-        beside.write_text(text + "\n", encoding="utf-8")
+        beside.write_text(one_a_line(self.document.model_dump(mode="json")), encoding="utf-8")
         beside.replace(self.path)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from one_a_line import one_a_line
+
 Record: TypeAlias = dict[str, Any]
 
 FORMAT = 1
@@ -56,10 +58,7 @@ class Unfinished:
 
 def written(run: Mapping[str, Any]) -> str:
     """Return the run as JSON, one record a line."""
-    head = {name: value for name, value in run.items() if name != "records"}
-    opening = json.dumps(head, indent=1, allow_nan=False)[:-2]
-    lines = ",\n  ".join(json.dumps(rounded(record), allow_nan=False) for record in run["records"])
-    return f'{opening},\n "records": [\n  {lines}\n ]\n}}\n'
+    return one_a_line({**run, "records": [rounded(record) for record in run["records"]]})
 
 
 def rounded(record: Mapping[str, Any]) -> Record:

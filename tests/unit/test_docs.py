@@ -21,7 +21,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
     named = re.findall(
-        r"`((?:engine|consumers|tests|scripts|deploy|docs)/[\w./-]*\w)`", page.read_text()
+        r"`((?:engine|consumers|tests|scripts|deploy|docs|results)/[\w./-]*\w)`", page.read_text()
     )
     for name in named:
         assert (ROOT / name).exists(), name
