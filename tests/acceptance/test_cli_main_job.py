@@ -73,6 +73,26 @@ def test_status_shows_every_model_and_the_lag(lethe: Lethe) -> None:
     assert found["lag"] == 0
 
 
+def test_rows_that_never_were_there_are_named_to_whoever_asks(lethe: Lethe, tmp_path: Path) -> None:
+    """A receipt only counts them; with --strict, nothing is sent."""
+    rows = tmp_path / "rows.txt"
+    rows.write_text("id\n u7 \n")
+
+    refused = lethe("delete", "lin", "--rows-file", str(rows), "--strict", code=2)
+    sent = lethe("delete", "lin", "--row", "u1", "nobody", "nothing")
+
+    assert "'id'; is the first line of the file a header?; nothing was sent" in refused.err
+    assert "never rows of model 'lin': 'nobody', 'nothing'; sent all the same" in sent.err
+    known = lethe("delete", "lin", "--row", "u1", "--row", "u2", "--strict")
+    assert known.err == ""
+    lethe("work", "--until-idle")
+    found = lethe(
+        "receipt", "first", "--row", "u1", "--row", "u9", "--row", "nobody", "--json", code=1
+    ).document
+    assert found["rows"] == {"u1": True, "u9": False, "nobody": False}
+    assert found["rows_never_members"] == ["nobody"]
+
+
 def test_global_options_stand_before_the_command_as_well(lethe: Lethe, tmp_path: Path) -> None:
     elsewhere = Lethe(tmp_path / "elsewhere")
 

@@ -47,6 +47,7 @@ class Lethe:
             **kept,
             "LETHE_DATA_DIR": str(data_dir),
             "LETHE_HTTP_PORT": "0",
+            "LETHE_EMBEDDED_LINGER": "0",
             **settings,
         }
 

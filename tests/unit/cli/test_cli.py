@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Iterator
@@ -197,13 +198,46 @@ def test_a_bug_is_one_line_without_a_traceback(
         main.run(["status"])
 
 
-def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_is_130_and_says_what_stands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(main.lethe, "main", interrupted)
 
     assert main.run(["status"]) == 130
+    assert capsys.readouterr().err == "lethe: stopped; nothing was changed\n"
+    assert main.run(["--json", "delete", "m", "--row", "a"]) == 130
+    said = capsys.readouterr()
+    assert "a request that was sent will be decided" in said.err
+    assert json.loads(said.out)["error"]["code"] == "INTERRUPTED"
+
+
+def test_a_full_disk_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "m.json")
+
+    monkeypatch.setattr(main.lethe, "main", full)
+
+    assert main.run(["export", "m"]) == 2
+    assert "the disk is full: m.json could not be written" in capsys.readouterr().err
+
+
+def test_sample_data_are_the_same_each_time_and_write_over_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    assert main.run(["sample", str(one)]) == main.run(["sample", str(two), "--json"]) == 0
+    assert one.read_bytes() == two.read_bytes()
+    assert len(one.read_text().splitlines()) == 2001
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["rows"] == 2000
+    assert main.run(["sample", str(one)]) == 2
+    assert "is there already; --force writes over it" in capsys.readouterr().err
+    assert main.run(["sample", str(one), "--force"]) == 0
+    assert main.run(["sample", str(tmp_path / "rows.parquet")]) == 2
 
 
 @pytest.mark.parametrize("position", ["before", "after"])

@@ -36,6 +36,14 @@ def test_a_request_with_fields_that_nobody_knows() -> None:
     assert (item.request.request_id, item.request.model_id) == ("r", "m")
 
 
+def test_whole_numbers_name_the_rows_that_a_column_of_whole_numbers_made() -> None:
+    assert valid(row_ids=[17, "18", -1]).request.row_ids == ("17", "18", "-1")
+    assert valid(subject_id=7).request.subject_id == "7"
+    assert valid(row_ids=[17]).body == valid(row_ids=["17"]).body
+    for row in (17.0, True, None, [17], 10**200):
+        assert isinstance(of(row_ids=[row]), Refused)
+
+
 def test_the_body_is_what_is_asked_for_not_how() -> None:
     same = [
         valid(row_ids=["a", "b"]),
@@ -122,13 +130,13 @@ def test_what_cannot_be_read_goes_to_dead_letters_and_its_key_is_not_believed(na
         {"row_ids": {"a": 1}},
         {"row_ids": [["a"]]},
         {"row_ids": [None]},
-        {"row_ids": [1]},
+        {"row_ids": [1.5]},
         {"row_ids": [True]},
         {"row_ids": [""]},
         {"row_ids": ["\ud800"]},
         {"row_ids": ["a"], "subject_id": "s"},
         {"subject_id": ""},
-        {"subject_id": 4},
+        {"subject_id": 4.5},
         {"subject_id": "\udfff"},
         {"row_ids": ["a"], "model_id": ""},
         {"row_ids": ["a"], "model_id": None},

@@ -107,7 +107,8 @@ def test_a_file_of_secrets_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.redis
 def test_workers_compute_with_one_blas_thread(tmp_path: Path) -> None:
-    with open_runtime(Settings(data_dir=tmp_path)):
+    with open_runtime(Settings(data_dir=tmp_path)) as runtime:
+        runtime.store()
         pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     assert pools
     assert {pool["num_threads"] for pool in pools} == {1}

@@ -90,6 +90,15 @@ def test_other_paths_are_404(answering: Answering) -> None:
     assert answering.get("/")[0] == 404
 
 
+def test_a_port_that_nobody_asked_for_gives_way() -> None:
+    """Two workers on a host need no option."""
+    with (
+        serve("127.0.0.1", 0, {}, Metrics()) as taken,
+        serve("127.0.0.1", taken, {}, Metrics(), or_another=True) as another,
+    ):
+        assert another not in (0, taken)
+
+
 def test_a_taken_port_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
