@@ -165,7 +165,9 @@ class StorePair:
             self.primary.kill()
             cut = self._start(self.primary)
             if cut or self.durability == "none":
-                self._lost("damaged file cut" if cut else "kill without a file", before, begin)
+                self._lost(
+                    "file that cannot be loaded" if cut else "kill without a file", before, begin
+                )
             self._follow()
 
     def run_out_of_memory(self, seconds: float) -> None:
@@ -197,7 +199,7 @@ class StorePair:
                 self.primary.kill()
                 cut |= self._start(self.primary)
             if cut:
-                self._lost("damaged file cut", before, begin)
+                self._lost("file that cannot be loaded", before, begin)
             self._follow()
         return ended
 
@@ -227,7 +229,9 @@ class StorePair:
             before, begin = self._commits_made(seconds), time.time()
             self.proxies.tell("close", "redis")
             self.primary.kill()
-            path = self._newest_file(self.primary) if not path.exists() else path
+            newest = self._newest_file(self.primary)
+            if newest != path:  # a rewrite has begun another one since
+                path, size = newest, torn
             with path.open("r+b") as handle:
                 handle.truncate(min(size, path.stat().st_size))
             self._start(self.primary)
@@ -241,11 +245,7 @@ class StorePair:
             before, begin = self._commits(self.primary), time.time()
             self.proxies.tell("close", "redis")
             self.primary.kill()
-            shutil.rmtree(self.primary.data / "appendonlydir", ignore_errors=True)
-            shutil.copy(backup, self.primary.data / "dump.rdb")
-            self.primary.settings["appendonly"] = "no"  # else it looks for no snapshot
-            self.primary.start()
-            self._promise(self.primary)
+            self._start_on(self.primary, backup)
             self._lost("restored backup", before, begin)
             self.proxies.tell("open", "redis", target=self.primary.port)
             self._follow()
@@ -269,16 +269,28 @@ class StorePair:
             self._follow()
 
     def _start(self, server: ValkeyProcess) -> bool:
-        """Start a server; return whether its file had to be cut first, as its log says to."""
+        """Start a server; return whether its file had to be cut first, as its log says to.
+
+        Where that does not help, it is started on the newest backup, as its operator would.
+        """
         try:
             server.start()
         except RuntimeError as error:
-            if _DAMAGED not in str(error).splitlines()[-1]:
-                raise
-            cut_at_damage(self._newest_file(server))
-            server.start()
+            if _DAMAGED in str(error).splitlines()[-1]:
+                cut_at_damage(self._newest_file(server))
+                server.start()
+            else:
+                self._start_on(server, self.backups[-1])
             return True
         return False
+
+    def _start_on(self, server: ValkeyProcess, backup: Path) -> None:
+        """Start a server with what a backup has, in place of its data."""
+        shutil.rmtree(server.data / "appendonlydir", ignore_errors=True)
+        shutil.copy(backup, server.data / "dump.rdb")
+        server.settings["appendonly"] = "no"  # else it looks for no snapshot
+        server.start()
+        self._promise(server)
 
     def _commits_made(self, seconds: float) -> dict[str, int]:
         """Wait until something was committed, and ``seconds`` more; return all commits."""
