@@ -25,13 +25,23 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: setup ## Run the main job on real data: deletions, refreshes, checks against retraining
 	$(BIN)/lethe demo
 
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
 .PHONY: test
-test: setup ## Run all tests (real Kafka needs Java 17 and Maven, or Docker)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+test: setup ## Run the tests, in under 4 minutes (real Kafka needs Java 17 and Maven, or Docker)
+	$(PYTEST) -m "not thorough"
+
+.PHONY: test-all
+test-all: setup ## Run the tests and every proof, in about 20 minutes
+	$(PYTEST)
+
+.PHONY: test-thorough
+test-thorough: setup ## Run what `make test` leaves out
+	$(PYTEST) -m thorough
 
 .PHONY: test-fast
-test-fast: setup ## Run the tests that need no server but the bundled Valkey
-	$(BIN)/python -m pytest -n 2 tests/unit tests/proof/properties
+test-fast: setup ## Run the tests that start no server
+	$(BIN)/python -m pytest -n 2 tests/unit
 
 .PHONY: lint
 lint: setup ## Check format, lint and types (strict)
