@@ -18,6 +18,9 @@ from hypothesis import HealthCheck, settings
 from tests.support.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
 
 
+_SERVERS = {"redis_url", "kafka_bootstrap", "private_valkey", "private_kafka"}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make warnings and draws the same on every machine.
 
@@ -48,6 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Refuse a pytest in which pytest-xdist cannot name groups: they would be split in silence.
     """
     items.sort(key=lambda item: ("simulation" not in item.nodeid, not _is_slow(item)))
+    for item in items:
+        started = _SERVERS.intersection(getattr(item, "fixturenames", ()))
+        if started and item.nodeid.startswith("tests/unit/"):
+            raise pytest.UsageError(f"{item.nodeid} starts a server: it is no unit test")
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
