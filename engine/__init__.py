@@ -1,9 +1,9 @@
 """Lethe's engine: the mathematics and the state of deletion. No Kafka, no command line.
 
 `engine.models` has the classes to use alone, without servers. `engine.fit` goes from rows to a
-fitted model and its precomputation, `engine.deletion` leaves rows out, `engine.error` says how far
-that may be from retraining, `engine.refresh` makes it exact again, and `engine.store` keeps it all
-in Redis.
+fitted model and its precomputation, `engine.deletion` leaves rows out, `engine.error` states how
+far the result may be from retraining, `engine.refresh` makes it exact again, and `engine.store`
+keeps the state in Redis.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class when it is first asked for: a command line must not wait for SciPy."""
+    """Import a class on first access: a command line must not wait for SciPy."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"lethe.engine.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """Return the names that there are, those that are not imported yet included."""
+    """Return all names, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,8 +1,8 @@
 """Every error that Lethe raises on purpose.
 
-One root, one class for each thing that a person can act on. The message is the operator's
-message: what happened, to which model and request, and what to do. ``code`` is what receipts,
-dead letters and ``--json`` carry.
+One root, one class for each thing that a person can act on. The message is written for the
+operator: what happened, to which model and request, and what to do. ``code`` is what receipts, dead
+letters and ``--json`` carry.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ModelExists(LetheError):
 class IllConditioned(LetheError):
     """A step would lose too many digits: the rows' leverage is too near to 1.
 
-    The rows are not deleted by an update; a rebuild without them is the way.
+    An update cannot delete these rows; rebuild without them.
     """
 
     code = "ILL_CONDITIONED"
@@ -60,7 +60,8 @@ UNSTATED = (
     "the error of the answer would not be a finite number; rescale the features or the targets, or "
     "raise the ridge strength"
 )
-"""Of `IllConditioned`, where theta itself may be finite: an error is stated, or a step refused."""
+"""Message of `IllConditioned` if an error is not finite: a step whose error cannot be stated is
+refused, even if theta itself is finite."""
 
 
 class NotConverged(LetheError):
@@ -70,7 +71,7 @@ class NotConverged(LetheError):
 
 
 class Uncertified(LetheError):
-    """The noise of a certified model no longer hides what its deletions left; rebuild it."""
+    """The noise of a certified model no longer hides what its deletions left; rebuild the model."""
 
     code = "UNCERTIFIED"
 
@@ -94,7 +95,7 @@ class FormatTooOld(CorruptState):
 
 
 class CommitConflict(LetheError):
-    """Somebody else committed first: the partition has moved to another worker."""
+    """Another worker committed first: the partition has moved to it."""
 
     code = "COMMIT_CONFLICT"
 
@@ -144,7 +145,7 @@ class LogReset(LetheError):
 
 
 class RefreshFailed(LetheError):
-    """A refresh that is needed, or that was waited for, did not make a version."""
+    """A refresh that is needed, or that a caller waited for, did not create a version."""
 
     code = "REFRESH_FAILED"
     exit_code = 1

@@ -1,6 +1,6 @@
-"""A fitted library model: its rows and its state, and what a deletion or a refresh makes of them.
+"""A fitted library model: its rows and state, and how deletions and refreshes change them.
 
-What refuses, leaves everything as it was: a new state is adopted only once its error can be stated.
+An operation that raises changes nothing: a new state is adopted only once its error can be stated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lethe.engine.rows import Membership
 
 @dataclass(slots=True)
 class Fitted:
-    """Everything that `fit` makes.
+    """Everything that `fit` produces.
 
     Attributes
     ----------
@@ -45,11 +45,11 @@ class Fitted:
     certified
         A bound of |theta_exact - theta*_live| from an audit of this state, or None.
     classes
-        Names of the classes; none where the labels were 0 and 1.
+        Names of the classes; empty if the labels were 0 and 1.
     seed
         Draws the sentinels.
     method
-        The one used since the last refresh, if any.
+        The deletion method used since the last refresh, if any.
     """
 
     members: Membership
@@ -68,7 +68,7 @@ class Fitted:
         objective: Objective,
         names: tuple[str, ...],
         rows: Rows,
-        made: Precomputation,
+        precomputation: Precomputation,
         classes: tuple[str, ...],
         seed: int,
     ) -> Fitted:
@@ -79,10 +79,12 @@ class Fitted:
         IllConditioned
             Its error cannot be stated.
         """
-        generation, stream = begin(0, objective, made)
-        members = Membership.of(objective.kind, names, rows, made.dual_rows)
-        sentinels, bound = members.sentinels(generation, seed), made.certificate.bound
-        fitted = cls(members, generation, stream, made.factor, sentinels, bound, classes, seed)
+        generation, stream = begin(0, objective, precomputation)
+        members = Membership.of(objective.kind, names, rows, precomputation.dual_rows)
+        sentinels, bound = members.sentinels(generation, seed), precomputation.certificate.bound
+        fitted = cls(
+            members, generation, stream, precomputation.factor, sentinels, bound, classes, seed
+        )
         _ = fitted.error
         return fitted
 
@@ -95,13 +97,13 @@ class Fitted:
         return published_error(self.generation, self.stream, self.sentinels, live, self.certified)
 
     def estimate(self) -> float | None:
-        """Return what the sentinels estimate on top of what is carried; 0 after an audit."""
+        """Return the sentinels' estimate on top of the carried error; 0 after an audit."""
         if self.certified is not None:
             return 0.0
         return believed_estimate(self.generation, self.stream, self.sentinels, len(self.members))
 
     def needs_refit(self, ids: tuple[str, ...]) -> bool:
-        """Return whether deleting ``ids`` leaves no minimiser of the objective as it is. O(k m)."""
+        """Return whether the present objective has no minimiser without ``ids``. O(k m)."""
         if len(ids) == len(self.members):
             return True
         unpenalised = bool(self.generation.objective.penalty[-1] == 0)
@@ -110,8 +112,8 @@ class Fitted:
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows by a step, and return the error.
 
-        Another method than the last one first completes what that one had left. Cost that of
-        `engine.deletion.stream.delete`; O(n d) for a new sample once half of the old one is
+        If the method differs from the last one, the stream is completed first. The cost is that of
+        `engine.deletion.stream.delete`, and O(n d) for a new sample once half of the old one is
         deleted.
         """
         members, stream = self.members, self.stream
@@ -119,20 +121,20 @@ class Fitted:
             stream = complete(stream)
         places = members.places(ids)
         rows, W = members.rows.take(places), members.W[places]
-        done = delete(self.generation, stream, rows, W, method_named(method))
+        deletion = delete(self.generation, stream, rows, W, method_named(method))
         sentinels = self.sentinels.without(frozenset(ids))
-        left = len(members) - len(ids)
-        error = published_error(self.generation, done.stream, sentinels, left)
+        remaining = len(members) - len(ids)
+        error = published_error(self.generation, deletion.stream, sentinels, remaining)
         members.forget(ids)
         self.sentinels = sentinels
-        self.stream, self.certified, self.method = done.stream, None, method
-        if 2 * len(sentinels.ids) >= min(SENTINELS, left):
+        self.stream, self.certified, self.method = deletion.stream, None, method
+        if 2 * len(sentinels.ids) >= min(SENTINELS, remaining):
             return error
         self.sentinels = members.sentinels(self.generation, self.seed + self.generation.number)
         return self.error
 
     def polish(self, target: float) -> float:
-        """Polish to ``target``, and return what is left. Cost O(n d) a pass."""
+        """Polish to ``target`` and return the error that is left. Cost O(n d) a pass."""
         live = self.members.live
         rows, W = self.members.rows.take(live), self.members.W[live]
         polished = polish_snapshot(
@@ -150,7 +152,7 @@ class Fitted:
         Raises
         ------
         IllConditioned
-            It would leave too little known of the inverse: rebuild.
+            The inverse would no longer be known accurately enough; rebuild instead.
         """
         live = self.members.live
         rows, W = self.members.rows.take(live), self.members.W[live]
@@ -159,7 +161,7 @@ class Fitted:
     def rebuild(self, leave_out: tuple[str, ...], ridge: float, *, intercept: bool) -> None:
         """Refit on the live rows without ``leave_out``. Cost O(n d^2).
 
-        A class that has no row left makes an ``intercept`` penalised, by ``ridge`` like the rest.
+        If a class has no row left, an ``intercept`` is penalised by ``ridge`` like the rest.
         """
         remain = self.members.live_without(leave_out)
         if not remain.any():
@@ -173,13 +175,15 @@ class Fitted:
         if intercept and one_sided(kind, rows):
             penalised = Objective(kind, np.full(generation.objective.d, ridge))
             generation = replace(generation, objective=penalised)
-        made = rebuild(generation, rows, self.stream.theta_exact)
-        published_error(made.generation, made.stream, self.sentinels, len(rows), made.certified)
+        rebuilt = rebuild(generation, rows, self.stream.theta_exact)
+        published_error(
+            rebuilt.generation, rebuilt.stream, self.sentinels, len(rows), rebuilt.certified
+        )
         self.members.forget(leave_out)
-        self._take(made)
+        self._take(rebuilt)
 
-    def _take(self, made: NewGeneration) -> None:
-        self.generation, self.stream, self.factor = made.generation, made.stream, made.factor
-        self.members.W[self.members.live] = made.dual_rows
-        self.certified = made.certified
-        self.sentinels = self.members.sentinels(made.generation, self.seed + made.generation.number)
+    def _take(self, new: NewGeneration) -> None:
+        self.generation, self.stream, self.factor = new.generation, new.stream, new.factor
+        self.members.W[self.members.live] = new.dual_rows
+        self.certified = new.certified
+        self.sentinels = self.members.sentinels(new.generation, self.seed + new.generation.number)

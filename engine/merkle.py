@@ -1,12 +1,12 @@
 """Merkle trees as in RFC 9162, section 2.1: roots, proofs, and the check of proofs.
 
-A log that only grows is summed up by its tree head: its size and the root of the tree over its
+An append-only log is summarised by its tree head: its size and the root of the tree over its
 entries. An inclusion proof shows that an entry is in the tree of a head; a consistency proof
 shows that the tree of a later head begins with that of an earlier one, so that nothing was taken
 out or altered in between. Both hold O(log n) hashes.
 
-Who appends needs the `Frontier` alone: the roots of the full subtrees, O(log n) hashes. Who
-proves needs the hashes of all leaves.
+A writer needs only the `Frontier`: the roots of the full subtrees, O(log n) hashes. A prover
+needs the hashes of all leaves.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Frontier:
         if self.size < 0 or len(self.peaks) != self.size.bit_count():
             raise ValueError(f"a log of {self.size} entries does not have {len(self.peaks)} peaks")
         if any(len(peak) != HASH_BYTES for peak in self.peaks):
-            raise ValueError(f"a hash has not {HASH_BYTES} bytes")
+            raise ValueError(f"a hash does not have {HASH_BYTES} bytes")
 
     def appended(self, leaves: Iterable[bytes]) -> Frontier:
         """Return the frontier with further leaf hashes. Cost O(1) hashes each, on average."""
@@ -102,7 +102,7 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
 def consistency_proof(leaves: Sequence[bytes], first: int) -> tuple[bytes, ...]:
     """Return the proof that the tree over ``leaves`` begins with its first ``first`` leaves.
 
-    It is empty where there is nothing to prove: ``first`` is 0 or the number of leaves.
+    It is empty if there is nothing to prove: ``first`` is 0 or the number of leaves.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def verify_inclusion(
     leaf
         The leaf's hash.
     index, size
-        Its place, and the size of the tree.
+        Its position, and the size of the tree.
     proof
         What `inclusion_proof` returned.
     root
@@ -148,18 +148,18 @@ def verify_inclusion(
     """
     if not 0 <= index < size:
         return False
-    node, last, found = index, size - 1, leaf
+    node, last, computed = index, size - 1, leaf
     for sibling in proof:
         if last == 0:
             return False
         if node & 1 or node == last:
-            found = node_hash(sibling, found)
+            computed = node_hash(sibling, computed)
             while node and not node & 1:
                 node, last = node >> 1, last >> 1
         else:
-            found = node_hash(found, sibling)
+            computed = node_hash(computed, sibling)
         node, last = node >> 1, last >> 1
-    return last == 0 and found == root
+    return last == 0 and computed == root
 
 
 def verify_consistency(
@@ -174,7 +174,7 @@ def verify_consistency(
     first_root, second_root
         Their roots.
     proof
-        What `consistency_proof` returned; empty where the sizes are equal, or the first is 0.
+        What `consistency_proof` returned; empty if the sizes are equal or the first is 0.
     """
     if not 0 <= first <= second:
         return False

@@ -26,7 +26,7 @@ from lethe.engine.refresh.policy import Choice, Limits, choose, facts_of
 from lethe.engine.result import DeletionResult
 from lethe.engine.rows import checked_rows, numbers
 
-_OVERFLOW = np.errstate(over="ignore", invalid="ignore")  # found in the figures: no warning
+_OVERFLOW = np.errstate(over="ignore", invalid="ignore")  # detected in the results: no warning
 
 
 class _Model:
@@ -70,10 +70,10 @@ class _Model:
         X
             n x p features, finite.
         y
-            (n,) or, for a linear model, (n, m) targets. Of a logistic model 0 and 1, or labels:
-            whole numbers or text. Of two other labels the second in order counts as 1; more
-            make a model of each class against the rest (`classes`), theta then (p, C). If all
-            are of one class, an intercept is penalised: it would be infinite.
+            (n,) or, for a linear model, (n, m) targets. For a logistic model, 0 and 1, or labels:
+            whole numbers or text. Of two other labels, the second in order counts as 1; more than
+            two give one model of each class against the rest (`classes`), and theta is (p, C).
+            If all rows are of one class, an intercept is penalised: it would be infinite.
         ids
             One distinct id a row; by default "0", "1", ...
         sample_weight
@@ -88,7 +88,7 @@ class _Model:
 
         Notes
         -----
-        Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers; of C classes C times
+        Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers. With C classes, C times
         the work and (1 + C) n d numbers.
         """
         if not self.error_budget > 0:
@@ -103,8 +103,8 @@ class _Model:
             penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
         )
         objective = Objective(self.kind, penalty)
-        made = precompute_blocks(objective, rows)
-        fitted = Fitted.of(objective, names, rows, made, classes, self.seed)
+        precomputation = precompute_blocks(objective, rows)
+        fitted = Fitted.of(objective, names, rows, precomputation, classes, self.seed)
         self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
         self._state = fitted
         return self
@@ -113,44 +113,44 @@ class _Model:
 
     @_OVERFLOW
     def delete(self, ids: Iterable[str], method: str = "pru") -> DeletionResult:
-        """Delete rows by id; ids deleted before are no error and change nothing.
+        """Delete rows by id; ids that are already deleted are ignored.
 
-        Where no update exists, the model is refitted on what remains: when every row goes, theta
-        is 0; when a class of a logistic model loses its last row, the intercept (with several
-        classes, that of each) is penalised from then on (`intercept_penalised`).
+        If no update exists, the model is refitted on the remaining rows: once every row is deleted,
+        theta is 0; once a class of a logistic model has lost its last row, the intercept (with
+        several classes, that of each) is penalised from then on (`intercept_penalised`).
 
         Parameters
         ----------
         ids
             Row ids, in any order; duplicates count once.
         method
-            ``pru``, ``exact`` or ``influence``. Another method than the last call's first
-            completes what that one had left (`engine.refresh.kinds.complete`).
+            ``pru``, ``exact`` or ``influence``. If it differs from the last call's method, the
+            model is completed first (`engine.refresh.kinds.complete`).
 
         Raises
         ------
         UnknownRows
             Some id was never a row of this model; nothing is deleted.
         IllConditioned
-            Leverage too near to 1, or a step or an error that is no finite number; nothing is
+            Leverage too near to 1, or a step or an error that is not finite; nothing is
             deleted. Rebuild without the rows instead: ``refresh("rebuild", without=ids)``.
 
         Notes
         -----
         Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild: independent of n,
-        but for a new sample of the live rows, O(n d), once half of the old one is deleted.
+        except for a new sample of the live rows, O(n d), once half of the old one is deleted.
         """
         state = self._fitted
-        method_named(method)  # a wrong one is refused whatever the ids are
-        new = state.members.live_among(ids)
+        method_named(method)  # refuse an unknown method whatever the ids are
+        to_delete = state.members.live_among(ids)
         before = state.stream.published
-        if new and state.needs_refit(new):
-            self.refresh(RefreshKind.REBUILD, without=new)
+        if to_delete and state.needs_refit(to_delete):
+            self.refresh(RefreshKind.REBUILD, without=to_delete)
             error = state.error
         else:
-            error = state.delete(new, method) if new else state.error
+            error = state.delete(to_delete, method) if to_delete else state.error
         moved = self._shaped(state.stream.published - before)
-        return DeletionResult(new, moved, error, error.bound)
+        return DeletionResult(to_delete, moved, error, error.bound)
 
     # -- refresh ------------------------------------------------------------------------------
 
@@ -158,13 +158,13 @@ class _Model:
     def refresh(
         self, size: RefreshKind | str | None = None, *, without: Iterable[str] = ()
     ) -> Choice:
-        """Refresh by the policy of `engine.refresh.policy`, or to an ordered size.
+        """Refresh by the policy of `engine.refresh.policy`, or by a given size.
 
         Parameters
         ----------
         size
-            None lets the policy choose the smallest size that does; a polish that falls short of
-            its target is then followed by a rebuild. So is every polish that ends without a bound.
+            None lets the policy choose the smallest sufficient size; a polish that misses its
+            target is then followed by a rebuild. So is every polish that ends without a bound.
         without
             Rows to delete by leaving them out of a rebuild, whatever ``size`` says.
 
@@ -186,7 +186,9 @@ class _Model:
                 f"there is no refresh {size!r}; choose one of {', '.join(RefreshKind)}"
             )
         leave_out = state.members.live_among(without)
-        ordered = RefreshKind.REBUILD if leave_out else None if size is None else RefreshKind(size)
+        requested = (
+            RefreshKind.REBUILD if leave_out else None if size is None else RefreshKind(size)
+        )
         facts = facts_of(
             state.generation,
             state.stream,
@@ -195,7 +197,7 @@ class _Model:
             budget_relative=self.error_budget,
             audited=state.certified is not None,
         )
-        choice = choose(facts, self.limits, ordered)
+        choice = choose(facts, self.limits, requested)
         target = self.limits.far_under * facts.budget
         if choice.size is RefreshKind.REBUILD or len(state.members) == 0:
             self._rebuild(state, leave_out)
@@ -204,12 +206,12 @@ class _Model:
         elif choice.size is RefreshKind.COMPACT:
             choice = self._compact(state, choice)
         else:
-            choice = self._polish(state, choice, target, needed=ordered is None)
+            choice = self._polish(state, choice, target, needed=requested is None)
         state.method = None
         return choice
 
     def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:
-        """Polish; what ends without a bound, or falls short of a needed target, is rebuilt."""
+        """Polish; rebuild if it ends without a bound or misses a needed target."""
         left = state.polish(target)
         if state.certified is None:
             return self._rebuild(state, (), "a polish ended without a bound")
@@ -241,7 +243,7 @@ class _Model:
 
     @property
     def theta(self) -> Array:
-        """Published parameters, (p,), (p, m) or (p, C), a copy; the intercept is apart."""
+        """Published parameters, (p,), (p, m) or (p, C), a copy without the intercept."""
         published = self._fitted.stream.published
         return self._shaped(published[:-1] if self.fit_intercept else published)
 
@@ -255,7 +257,7 @@ class _Model:
 
     @property
     def intercept_penalised(self) -> bool:
-        """Whether the intercept is penalised: asked for, or a class has lost its last row."""
+        """Whether the intercept is penalised: by request, or because a class lost its last row."""
         return self.fit_intercept and bool(self._fitted.generation.objective.penalty[-1] > 0)
 
     @property
@@ -272,9 +274,9 @@ class _Model:
     def predict(self, X: ArrayLike) -> Array:
         """Return predictions: values for a linear model, probabilities for a logistic one.
 
-        Probabilities are of the label 1, or of the second of two `classes`, (n,); of more
-        classes (n, C): each class's own against the rest, divided by their sum, as scikit-learn's
-        OneVsRestClassifier has them.
+        Probabilities are those of label 1, or of the second of two `classes`, (n,). With more
+        classes they are (n, C): each class's own against the rest, divided by their sum, as in
+        scikit-learn's OneVsRestClassifier.
 
         Raises
         ------

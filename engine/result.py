@@ -1,4 +1,4 @@
-"""What a deletion by the library came to."""
+"""The result of a deletion by the library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DeletionResult:
     Attributes
     ----------
     deleted
-        Ids deleted by this call; those deleted before are left out.
+        Ids deleted by this call; ids deleted earlier are left out.
     step
         Change of the published theta, (d,) or (d, m), the intercept's change last if there is one.
     error

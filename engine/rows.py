@@ -1,4 +1,4 @@
-"""Which rows a library model has: ids, places, who is still live; input checked on the way in.
+"""The rows of a library model: ids, places, which are live; and the validation of input.
 
 Rows keep their place for good, and a deleted row's numbers are overwritten with zeros: features,
 target, dual row. (A worker keeps the same in Redis: `engine.store`.)
@@ -34,11 +34,11 @@ class Membership:
     W
         n x (h d), their dual rows relative to the generation's A_b, zeros where deleted.
     live
-        (n,) which rows remain.
+        (n,) whether each row is live.
     remaining
-        How many these are. It is kept, as the counts are, so that a deletion reads no n numbers.
+        Number of live rows. It is kept, like the counts, so that a deletion does not scan n rows.
     counts
-        Live rows of each class (`engine.fit.classes.class_counts`); of a linear model none.
+        Live rows of each class (`engine.fit.classes.class_counts`); empty for a linear model.
     """
 
     ids: tuple[str, ...]
@@ -67,8 +67,8 @@ class Membership:
         """
         if not self.counts:
             return ()
-        gone = class_counts(self.rows.y[self.places(ids)])
-        return tuple(had - lost for had, lost in zip(self.counts, gone, strict=True))
+        deleted = class_counts(self.rows.y[self.places(ids)])
+        return tuple(before - removed for before, removed in zip(self.counts, deleted, strict=True))
 
     def live_among(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Return those of ``ids`` that are live, each once, in order.
@@ -76,7 +76,7 @@ class Membership:
         Raises
         ------
         InvalidData
-            One string in place of a list of ids.
+            A single string in place of a list of ids.
         UnknownRows
             Some id was never a row of the model.
         """
@@ -102,7 +102,7 @@ class Membership:
         return remain
 
     def forget(self, ids: tuple[str, ...]) -> None:
-        """Mark ``ids``, live ones, deleted and overwrite what is known of them. Cost O(k d)."""
+        """Mark the live rows ``ids`` as deleted and overwrite their data. Cost O(k d)."""
         places = self.places(ids)
         self.counts = self.counts_without(ids)
         self.remaining -= len(ids)
@@ -116,8 +116,10 @@ class Membership:
         places = np.flatnonzero(self.live)
         parts = possible_parts(generation, self.rows, self.W)[places]
         chosen, pi = choose_sentinels(parts, seed)
-        at = places[chosen]
-        return Sentinels(tuple(self.ids[i] for i in at), self.rows.take(at), self.W[at], pi)
+        sampled = places[chosen]
+        return Sentinels(
+            tuple(self.ids[i] for i in sampled), self.rows.take(sampled), self.W[sampled], pi
+        )
 
     def live_ids(self) -> tuple[str, ...]:
         """Return the ids of the live rows, in order of place."""
@@ -135,7 +137,7 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
     if isinstance(values, np.ndarray) and values.dtype.kind == "c":
         raise InvalidData(f"{name} is not an array of numbers: it holds complex ones")
     try:
-        with np.errstate(over="ignore"):  # from a wider type; found as not finite
+        with np.errstate(over="ignore"):  # from a wider type; detected as not finite
             array = np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidData(f"{name} is not an array of numbers: {error}") from error
@@ -154,10 +156,10 @@ def checked_rows(
     *,
     intercept: bool,
 ) -> tuple[tuple[str, ...], Rows, tuple[str, ...]]:
-    """Return ids, rows and class names as the engine has them.
+    """Return ids, rows and class names in the engine's form.
 
-    Rows are copies, float64, the intercept appended; names as `engine.fit.classes.encoded` has
-    them.
+    Rows are float64 copies with the intercept appended; class names are those of
+    `engine.fit.classes.encoded`.
 
     Raises
     ------

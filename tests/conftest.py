@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
 
-
 _SERVERS = {"redis_url", "kafka_bootstrap", "private_valkey", "private_kafka"}
 
 

@@ -1,4 +1,4 @@
-"""What an auditor needs: a history read and judged, one request's story, exported files.
+"""What an auditor needs: checking a history, reporting on one request, and exported files.
 
-Everything here only reads, and believes nothing because it stands there.
+Everything here only reads, and takes nothing that it reads on trust.
 """

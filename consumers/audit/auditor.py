@@ -1,7 +1,7 @@
-"""One audit, from what is reached: servers, or an exported file alone.
+"""One audit, of what the servers hold or of an exported file alone.
 
-What is read changes while it is read, when workers run. So the state is looked at before and after,
-and read again if it has moved; what never stands still is not compared, and the audit says so.
+Workers may commit while an audit reads. So it compares the state before and after, and reads again
+if the state has moved; a state that never stands still is not compared, and the audit says so.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 Remembered = Callable[[str], Seen | None]
-"""Returns what an earlier audit of a model ended with, if that is known."""
+"""Returns the checkpoint of an earlier audit of a model, if there is one."""
 
 _TRIES = 5
 _PAUSE = 0.5
@@ -58,14 +58,14 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found, in the order of the checks."""
+    """The findings, in the order of the checks."""
 
     history: History
     findings: Sequence[Finding]
     exported: int | None = None
 
     def count(self, result: Result) -> int:
-        """Return how many checks ended so."""
+        """Return how many checks had this result."""
         return sum(finding.result is result for finding in self.findings)
 
 
@@ -81,17 +81,17 @@ def audit_bundle(
     holding: Holding | None,
     progress: Progress = no_progress,
 ) -> Audit:
-    """Check all that can be checked of an exported file, with no server.
+    """Check everything that can be checked in an exported file, without a server.
 
     Raises
     ------
     InvalidData
-        A file cannot be read, or was cut off.
+        A file cannot be read, or was truncated.
     """
     with BundleReader(path) as bundle:
         header = bundle.header
         if model_id not in (None, header.model_id):
-            raise InvalidData(f"{path}: is of model {header.model_id!r}, not {model_id!r}")
+            raise InvalidData(f"{path}: belongs to model {header.model_id!r}, not {model_id!r}")
         history = History(header.model_id, trusted or _named_keys(header))
         history.begins = dict(header.begins)
         progress(f"reading {path}", 0, 0)
@@ -104,7 +104,7 @@ def audit_bundle(
 
 
 def _named_keys(header: Header) -> TrustedKeys | None:
-    """Return the keys that a file names itself: they show that it fits together, and no more."""
+    """Return the keys that a file itself names: they show only that it is consistent."""
     try:
         keys = TrustedKeys.of(base64.b64decode(key, validate=True) for key in header.public_keys)
     except (ValueError, InvalidData):
@@ -128,49 +128,49 @@ def audit_model(
     log_alone: bool = False,
     progress: Progress = no_progress,
 ) -> Audit:
-    """Check a model's published history, its commits, its state, and its bound.
+    """Check a model's published history, its commits, its state and its bound.
 
-    A bundle is written if asked for. ``seals`` opens commits; without it their open part alone is
-    checked. ``log_alone``: a store that lacks the model may be another one than the workers'.
+    ``export`` names a bundle to write. ``seals`` opens commits; without it, only their open part is
+    checked. ``log_alone``: a store that lacks the model may not be the workers' store.
 
     Raises
     ------
     UnknownModel
-        Neither log nor store has heard of it.
+        Neither the log nor the store knows the model.
     StoreUnavailable, LogUnavailable
-        A server is gone.
+        A server cannot be reached.
     """
-    found = _read(store, reader, model_id, trusted, progress)
-    history = found.history
-    if not history.versions and found.state is None and found.fault is None:
+    reading = _read(store, reader, model_id, trusted, progress)
+    history, state = reading.history, reading.state
+    if not history.versions and state is None and reading.fault is None:
         raise UnknownModel(
             f"model {model_id!r} is not registered and has no published version; `lethe status` "
             "lists the models"
         )
     progress("checking", 0, 0)
     seen = remembered(model_id)
-    findings = _of_history(found, seen, trusted=trusted is not None)
-    config = None if found.state is None else found.state.meta.config
+    findings = _of_history(reading, seen, trusted=trusted is not None)
+    config = None if state is None else state.meta.config
     findings += commit_findings(
-        found.chain,
+        reading.chain,
         history,
         trusted=trusted,
         sealing=None if seals is None else Sealing(seals, config),
-        published=found.published,
+        published=reading.published,
     )
-    findings += _of_state(store, found, log_alone=log_alone)
-    if found.state is not None and bound:
+    findings += _of_state(store, reading, log_alone=log_alone)
+    if state is not None and bound:
         progress("retraining on the live rows", 0, 0)
         findings.append(bound_finding(store, model_id))
-    written = None if export is None else _export(export, store, reader, found, trusted)
-    return Audit(history, findings, written)
+    exported = None if export is None else _export(export, store, reader, reading, trusted)
+    return Audit(history, findings, exported)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A history, the state at the same moment, and why the two cannot be compared.
+class _Reading:
+    """A history and the state at the same moment; ``disturbed`` says why they cannot be compared.
 
-    ``published`` is the offset below which all commits are published; None where nobody knows.
+    ``published`` is the offset below which all commits are published; None if unknown.
     """
 
     history: History
@@ -188,8 +188,8 @@ def _read(
     model_id: str,
     trusted: TrustedKeys | None,
     progress: Progress,
-) -> _Found:
-    """Read log and state, again while commits come in between."""
+) -> _Reading:
+    """Read the log and the state, and again if commits arrive in between."""
     for attempt in range(1, _TRIES + 1):
         state, fault = _state(store, model_id)
         before = None if state is None else stamp_of(store, state)
@@ -199,53 +199,53 @@ def _read(
         history.read(records_of_model(reader, model_id, extent, progress))
         chain = _chain(reader, model_id, history, progress)
         if state is None or before is None:
-            return _Found(history, chain, extent, None, fault)
+            return _Reading(history, chain, extent, None, fault)
         _complete(store, state, history)
         disturbed = _disturbed(state, chain, before, stamp_of(store, state))
-        found = _Found(history, chain, extent, state, fault, disturbed, before.published)
+        reading = _Reading(history, chain, extent, state, fault, disturbed, before.published)
         if disturbed is None:
-            return found
+            return reading
         if attempt < _TRIES:
             time.sleep(_PAUSE)
-    tip = found.history.tip
-    if tip is not None and tip.head is not None:  # what came after it is not all published
-        del found.history.leaves[tip.head.size * HASH_BYTES :]
-    return found
+    tip = reading.history.tip
+    if tip is not None and tip.head is not None:  # later receipts may not be published yet
+        del reading.history.leaves[tip.head.size * HASH_BYTES :]
+    return reading
 
 
 def _chain(reader: Reader, model_id: str, history: History, progress: Progress) -> CommitChain:
     home = home_of(reader, model_id)
     versions = history.versions.values()
-    named = {one.event.commit: one.event.commit_prev for one in versions}
+    named = {fact.event.commit: fact.event.commit_prev for fact in versions}
     return read_chain(model_id, lambda: records_in(reader, home, progress), named)
 
 
 def _complete(store: ModelStore, state: ModelState, history: History) -> None:
-    """Add to a history what the state has kept of it, and the log has not."""
+    """Add to a history what the log has removed and the state still keeps."""
     log = state.meta.receipt_log or ReceiptLog()
     with suppress(CorruptState):
         leaves = leaves_of(store, state.keys, log.size)
-        if root_of(leaves) == log.frontier().root:  # else the check of the state's receipts says so
+        if root_of(leaves) == log.frontier().root:  # if not, `state: receipts` fails
             history.leaves += b"".join(leaves)
     if history.truncated:
         history.read(stored_receipts(store, state, history))
     if history.parameters is None or history.parameters.digest != state.digest:
-        kept = stored_parameters(state)
-        history.read([] if kept is None else [kept])
+        stored = stored_parameters(state)
+        history.read([] if stored is None else [stored])
 
 
 def _disturbed(
     state: ModelState, chain: CommitChain, before: StateStamp, after: StateStamp
 ) -> str | None:
-    """Return why state and log cannot be compared; None: they stood still."""
+    """Return why the state and the log cannot be compared; None if both stood still."""
     if not before.head == after.head == state.head:
-        return "requests are being decided; run it again in a quiet moment"
+        return "requests are being processed; run the audit again when the workers are idle"
     last = chain.last
     if last is not None and last.number > state.head.commit:
         count = last.number - state.head.commit
         return f"{count} commits are not applied yet: run `lethe work`"
     if last is not None and before.published <= last.offset:
-        return "what was committed is not all published yet: run `lethe work`"
+        return "not every commit is published yet: run `lethe work`"
     return None
 
 
@@ -256,36 +256,41 @@ def _state(store: ModelStore, model_id: str) -> tuple[ModelState | None, str | N
         return None, str(error)
 
 
-def _of_history(found: _Found, seen: Seen | None, *, trusted: bool) -> list[Finding]:
-    if found.disturbed is not None and not found.history.versions and seen is None:
-        return [Finding.passed_over("chain", found.disturbed)]  # its first version is on its way
-    return list(history_findings(found.history, trusted=trusted, seen=seen))
+def _of_history(reading: _Reading, seen: Seen | None, *, trusted: bool) -> list[Finding]:
+    if reading.disturbed is not None and not reading.history.versions and seen is None:
+        return [Finding.passed_over("chain", reading.disturbed)]  # version 0 is not published yet
+    return list(history_findings(reading.history, trusted=trusted, seen=seen))
 
 
-def _of_state(store: ModelStore, found: _Found, *, log_alone: bool) -> list[Finding]:
-    if found.state is not None:
-        return list(state_findings(store, found.state, found.history, found.chain, found.disturbed))
-    if found.fault is not None:
-        return [Finding("state", Result.FAILED, found.fault)]
+def _of_state(store: ModelStore, reading: _Reading, *, log_alone: bool) -> list[Finding]:
+    if reading.state is not None:
+        return list(
+            state_findings(store, reading.state, reading.history, reading.chain, reading.disturbed)
+        )
+    if reading.fault is not None:
+        return [Finding("state", Result.FAILED, reading.fault)]
     if log_alone:
         detail = "no store is named (--redis), and the embedded one does not hold this model"
         return [Finding.passed_over("state", detail)]
-    return [Finding("state", Result.FAILED, "the model was published, the store does not hold it")]
+    detail = "the model was published, but the store does not hold it"
+    return [Finding("state", Result.FAILED, detail)]
 
 
 def _export(
-    path: Path, store: ModelStore, reader: Reader, found: _Found, trusted: TrustedKeys | None
+    path: Path, store: ModelStore, reader: Reader, reading: _Reading, trusted: TrustedKeys | None
 ) -> int:
-    history, state = found.history, found.state
+    history, state = reading.history, reading.state
     config = None if state is None else state.meta.config
-    known = {} if config is None else {"ridge": config.ridge, "certified": bool(config.certify)}
+    registration = (
+        {} if config is None else {"ridge": config.ridge, "certified": bool(config.certify)}
+    )
     keys = () if trusted is None else trusted.keys.values()
     header = Header(
         model_id=history.model_id,
         exported_at=rfc3339(datetime.now(UTC)),
         public_keys=tuple(base64.b64encode(key).decode() for key in keys),
         begins=history.begins,
-        registration=known,
+        registration=registration,
     )
-    records = for_export(reader, store, state, history, found.extent)
+    records = for_export(reader, store, state, history, reading.extent)
     return write_bundle(path, header, records, bytes(history.leaves))

@@ -1,9 +1,9 @@
 """An exported history as a file: what `lethe audit --export` writes and `--bundle` reads.
 
-JSON lines (docs/audit.md). The first says whose history it is, then one line a record as it lay in
-the log, then the leaf hashes of the receipt log, and a last line that counts, so that a file that
-was cut off is seen. Nothing in the file is believed because it stands there: every line is bounded
-before it is parsed, and what it says is judged by `consumers.audit.auditor`.
+JSON lines (docs/audit.md). The first line names the model; then each line holds one record as it
+stood in the log; then come the leaf hashes of the receipt log. The last line holds the number of
+records, which reveals a truncated file. Nothing in the file is taken on trust: the length of every
+line is limited before it is parsed, and `consumers.audit.auditor` judges what it says.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lethe.engine.merkle import HASH_BYTES
 
 FORMAT = 1
 LINE_BYTES = 4 << 20
-"""A record of the log has at most 1 MiB and 64 KiB, in base64 a third more."""
+"""A log record has at most 1 MiB and 64 KiB; base64 adds a third."""
 MAX_LINES = 50_000_000
 
 STORED = -1
-"""Partition and offset of a receipt that the log has no more and the state still has."""
+"""Partition and offset of a receipt that has left the log and that the state still keeps."""
 
-_LEAVES = 16_384  # hashes a line
+_LEAVES = 16_384  # hashes per line
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Header:
     Attributes
     ----------
     model_id, exported_at
-        Whose history, and when it was read.
+        The model, and when its history was read.
     public_keys
-        Keys that the exporter trusts: a help for people, not for who checks.
+        Keys that the exporter trusts: a hint for people; no check relies on them.
     begins
-        First offset that each partition of the receipts topic still held: 0, or what came before
-        has left the log.
+        First offset that each partition of the receipts topic still held; above 0, earlier
+        receipts had left the log.
     registration
-        What a refit needs and no event has: ``ridge``, ``certified``.
+        What a refit needs and no event carries: ``ridge``, ``certified``.
     """
 
     model_id: str
@@ -58,16 +58,16 @@ class Header:
 
 
 Item = Record | bytes
-"""A record, or leaf hashes of the receipt log, one after another."""
+"""A record, or concatenated leaf hashes of the receipt log."""
 
 
 def write_bundle(path: Path, header: Header, records: Iterable[Record], leaves: bytes) -> int:
-    """Write a file, or none: it gets its name when it is whole. Return the number of records.
+    """Write a file, which gets its name once it is complete; return the number of records.
 
     Raises
     ------
     InvalidData
-        It cannot be written.
+        The file cannot be written.
     """
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
@@ -91,7 +91,7 @@ def _write(file: IO[str], header: Header, records: Iterable[Record], leaves: byt
             "model_id": header.model_id,
             "exported_at": header.exported_at,
             "public_keys": list(header.public_keys),
-            "receipts_begin": {str(index): at for index, at in header.begins.items()},
+            "receipts_begin": {str(index): offset for index, offset in header.begins.items()},
             "registration": dict(header.registration),
         },
     )
@@ -129,7 +129,7 @@ class BundleReader:
     Raises
     ------
     InvalidData
-        It cannot be read, is no bundle, or was cut off. Also while it is iterated.
+        The file cannot be read, is not a bundle, or was truncated. Iteration raises it too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,7 +156,7 @@ class BundleReader:
         self._file.close()
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield what is in the file, in its order, and check its last line."""
+        """Yield the contents in file order, and check the last line."""
         count = 0
         while (document := self._next()) is not None:
             if "lethe_bundle_end" in document:
@@ -171,29 +171,29 @@ class BundleReader:
                     raise self._bad("receipt_log is cut within a hash")
                 yield leaves
         raise InvalidData(
-            f"{self._path}: ends after line {self._number} without its last line: it was cut off; "
-            "export it again"
+            f"{self._path}: ends after line {self._number} without its closing line: it was "
+            "truncated; export it again"
         )
 
     def _finish(self, document: Mapping[str, Any], count: int) -> None:
         if document.get("records") != count:
-            raise self._bad(f"{count} records were read, and the last line counts others")
+            raise self._bad(f"{count} records were read, but the last line gives another count")
         if self._file.read(1):
-            raise self._bad("something follows the last line")
+            raise self._bad("there is data after the last line")
 
     def _header(self) -> Header:
         document = self._next()
         if document is None or "lethe_bundle" not in document:
-            raise InvalidData(f"{self._path}: is no file that `lethe audit --export` wrote")
+            raise InvalidData(f"{self._path}: was not written by `lethe audit --export`")
         if document["lethe_bundle"] != FORMAT:
             raise InvalidData(
-                f"{self._path}: is written in another form than {FORMAT}, which this program "
-                "knows; upgrade it"
+                f"{self._path}: is not in format {FORMAT}, the only one that this program reads; "
+                "upgrade Lethe"
             )
         model_id, begins = document.get("model_id"), document.get("receipts_begin")
         keys, registration = document.get("public_keys"), document.get("registration")
         if not isinstance(model_id, str) or not 1 <= len(model_id) <= 128:
-            raise self._bad("it names no model")
+            raise self._bad("names no model")
         return Header(
             model_id,
             str(document.get("exported_at", ""))[:40],
@@ -202,11 +202,11 @@ class BundleReader:
             registration if isinstance(registration, dict) else {},
         )
 
-    def _begins(self, found: Any) -> dict[int, int]:
-        if not isinstance(found, dict):
+    def _begins(self, begins: Any) -> dict[int, int]:
+        if not isinstance(begins, dict):
             return {}
         try:
-            return {int(index): int(offset) for index, offset in found.items()}
+            return {int(index): int(offset) for index, offset in begins.items()}
         except (ValueError, TypeError):
             raise self._bad("receipts_begin does not give offsets by partition") from None
 
@@ -219,7 +219,7 @@ class BundleReader:
             for pair in headers
         )
         if not named or not pairs:
-            raise self._bad("is no record: topic, partition, offset, headers and value")
+            raise self._bad("is not a record with topic, partition, offset, headers and value")
         assert isinstance(topic, str)  # noqa: S101 (mypy)
         assert isinstance(index, int)  # noqa: S101 (mypy)
         assert isinstance(offset, int)  # noqa: S101 (mypy)
@@ -241,9 +241,9 @@ class BundleReader:
             return None
         self._number += 1
         if len(line) > LINE_BYTES:
-            raise self._bad(f"is longer than {LINE_BYTES} bytes, which no record is")
+            raise self._bad(f"is longer than {LINE_BYTES} bytes, more than a record can have")
         if not line.endswith(b"\n"):
-            raise self._bad("has no end: the file was cut off; export it again")
+            raise self._bad("is incomplete: the file was truncated; export it again")
         if self._number > MAX_LINES:
             raise self._bad(f"a bundle has at most {MAX_LINES} lines")
         try:

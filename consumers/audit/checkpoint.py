@@ -1,8 +1,8 @@
-"""What an auditor remembers from one audit to the next, so that a rollback is seen.
+"""What an auditor remembers from one audit to the next, so that a rollback is detected.
 
-A file of one JSON object: the newest version with its digest, and the tree head of its receipt
-log. Whoever keeps it need not trust the log, the store or the keys to see that history goes on
-from there.
+One JSON object in a file: the newest version with its digest, and the tree head of its receipt
+log. Whoever keeps it can see that history continues from there, without trusting the log, the
+store or the keys.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def read_checkpoint(path: Path, model_id: str) -> Seen | None:
-    """Return what was remembered of a model; None where there is no file yet.
+    """Return the checkpoint of a model; None if there is no file yet.
 
     Raises
     ------
     InvalidData
-        The file is none, or is of another model.
+        The file is not a checkpoint, or belongs to another model.
     """
     try:
         with path.open("rb") as file:
@@ -37,19 +37,19 @@ def read_checkpoint(path: Path, model_id: str) -> Seen | None:
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
     try:
-        found = json.loads(data) if len(data) <= _BYTES else None
-        seen = _parse(found) if isinstance(found, dict) else None
+        document = json.loads(data) if len(data) <= _BYTES else None
+        seen = _parse(document) if isinstance(document, dict) else None
     except (ValueError, KeyError, TypeError, RecursionError):
         seen = None
-    if seen is None or not isinstance(found, dict):
-        raise InvalidData(f"{path}: is no checkpoint of `lethe audit`; name another file")
-    if found.get("model_id") != model_id:
-        raise InvalidData(f"{path}: is a checkpoint of another model than {model_id!r}")
+    if seen is None or not isinstance(document, dict):
+        raise InvalidData(f"{path}: is not a checkpoint of `lethe audit`; name another file")
+    if document.get("model_id") != model_id:
+        raise InvalidData(f"{path}: is a checkpoint of another model, not of {model_id!r}")
     return seen
 
 
-def _parse(found: dict[str, object]) -> Seen | None:
-    version, digest, log = found["version"], found["digest"], found.get("receipt_log")
+def _parse(document: dict[str, object]) -> Seen | None:
+    version, digest, log = document["version"], document["digest"], document.get("receipt_log")
     if type(version) is not int or version < 0 or not _is_digest(digest):
         return None
     if log is None:
@@ -67,7 +67,7 @@ def parse_since(text: str) -> Seen:
     Raises
     ------
     InvalidData
-        It is something else.
+        The text has another form.
     """
     number, _, digest = text.partition(":")
     if not re.fullmatch(r"[0-9]{1,18}", number) or not _is_digest(digest):
@@ -82,12 +82,12 @@ def _is_digest(value: object) -> bool:
 
 
 def write_checkpoint(path: Path, history: History) -> None:
-    """Remember the newest version; the old file stays until the new one is whole.
+    """Write the newest version as checkpoint; the old file stays until the new one is complete.
 
     Raises
     ------
     InvalidData
-        It cannot be written.
+        The file cannot be written.
     """
     tip = history.tip
     if tip is None:

@@ -1,7 +1,7 @@
 """The checks of an audit that need no server: a published history against itself.
 
-Each returns one finding: OK, FAILED, or NOT CHECKED with the reason. Nothing here raises because
-of what it reads. docs/audit.md says what each finds, and what none can.
+Each returns one finding: OK, FAILED, or NOT CHECKED with the reason. None raises because of what it
+reads. docs/audit.md says what each check detects, and what none can detect.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lethe.engine.merkle import consistency_proof, verify_consistency
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A checkpoint: what an earlier audit ended with.
+    """A checkpoint: where an earlier audit ended.
 
-    ``size`` and ``root`` are those of the receipt log, where the version had one.
+    ``size`` and ``root`` are those of the receipt log, if the version had one.
     """
 
     version: int
@@ -40,16 +40,16 @@ class Seen:
 def history_findings(
     history: History, *, trusted: bool, seen: Seen | None = None
 ) -> Iterator[Finding]:
-    """Yield what there is to say of a history alone.
+    """Yield the findings on a history alone.
 
     Parameters
     ----------
     history
         What was published.
     trusted
-        Whether its keys are trusted, or only those that the history came with.
+        Whether its keys are trusted; otherwise they are only those that the history came with.
     seen
-        A checkpoint that it must go on from.
+        A checkpoint that it must continue from.
     """
     yield Finding.of("records", history.faults, _read_so_far(history))
     yield chain_finding(history)
@@ -64,10 +64,10 @@ def history_findings(
 
 def _read_so_far(history: History) -> str:
     counts = history.records
-    recovered = f", {history.recovered} of them kept by the state" if history.recovered else ""
+    recovered = f" ({history.recovered} of them kept by the state)" if history.recovered else ""
     return (
-        f"read {counts[topics.VERSIONS]} of versions, {counts[topics.RECEIPTS]} of receipts"
-        f"{recovered}, {counts[topics.MODELS]} of parameters"
+        f"versions {counts[topics.VERSIONS]}, receipts {counts[topics.RECEIPTS]}{recovered}, "
+        f"parameters {counts[topics.MODELS]}"
     )
 
 
@@ -75,12 +75,12 @@ def _read_so_far(history: History) -> str:
 
 
 def chain_finding(history: History) -> Finding:
-    """Check that versions are dense and linked, one a number, and in the log's order."""
+    """Check that versions are dense, linked, unique by number, and in the log's order."""
     faults = Faults()
     faults += history.forks
     faults += history.disorder
     if not history.versions:
-        faults.add(f"no version of model {history.model_id!r} is there")
+        faults.add(f"model {history.model_id!r} has no version")
     previous: VersionFact | None = None
     for number in sorted(history.versions):
         fact = history.versions[number]
@@ -90,7 +90,7 @@ def chain_finding(history: History) -> Finding:
             faults.add(str(error))
         previous = fact
     tip = history.tip
-    fine = "" if tip is None else f"versions 0 to {tip.event.version}, each linked and dense"
+    fine = "" if tip is None else f"versions 0 to {tip.event.version}, dense and linked"
     return Finding.of("chain", faults, fine)
 
 
@@ -101,21 +101,23 @@ def _parameters(history: History) -> Finding:
         return Finding.of(name, history.parameters_faults, "there is no version")
     newest, faults = tip.event.version, Faults()
     if event is None or event.version < newest:
-        there = "none are" if event is None else f"those of version {event.version} are"
-        return Finding.passed_over(name, f"those of version {newest} are not there; {there}")
+        detail = f"there are none for version {newest}"
+        if event is not None:
+            detail += f"; the newest are for version {event.version}"
+        return Finding.passed_over(name, detail)
     if event.version > newest:
         faults.add(
-            f"there are some of version {event.version}, and history ends with version {newest}: "
-            "it was cut"
+            f"there are some of version {event.version}, but history ends with version {newest}: "
+            "it was truncated"
         )
     elif history.others(event):
-        faults.add(f"there are others of version {newest}, which no version names")
+        faults.add(f"there are others for version {newest}, which no version names")
     elif any(getattr(event, field) != getattr(tip.event, field) for field in IDENTITY):
-        faults.add(f"they are not those that version {newest} names; do not load them")
+        faults.add(f"they are not the ones that version {newest} names; do not load them")
     elif event.theta is None:
         detail = f"theta of version {newest} is too large for an event; it is in the store"
         return Finding.passed_over(name, detail)
-    return Finding.of(name, faults, f"those of version {newest} have the digest that it names")
+    return Finding.of(name, faults, f"they have the digest that version {newest} names")
 
 
 # -- what was seen before -----------------------------------------------------------------------
@@ -125,23 +127,20 @@ def _checkpoint(history: History, seen: Seen) -> Finding:
     name, faults, tip = "checkpoint", Faults(), history.tip
     fact = history.versions.get(seen.version)
     if fact is None or tip is None:
-        there = "nothing" if tip is None else f"version {tip.event.version}"
-        faults.add(
-            f"version {seen.version} was seen before, and history ends with {there}: it was rolled "
-            "back"
-        )
+        end = "is empty" if tip is None else f"ends with version {tip.event.version}"
+        faults.add(f"version {seen.version} was seen before, but history {end}: it was rolled back")
     elif fact.event.digest != seen.digest:
         faults.add(
-            f"version {seen.version} was seen before with digest {seen.digest[:12]}, and has "
-            f"{fact.event.digest[:12]} now: history was rewritten"
+            f"version {seen.version} was seen before with digest {seen.digest[:12]}, but now has "
+            f"{fact.event.digest[:12]}: history was rewritten"
         )
     elif seen.size is not None and not _grown(history, seen, seen.size, tip):
-        faults.add("the receipt log does not begin with the one that was seen before")
-    return Finding.of(name, faults, f"goes on from version {seen.version}, as it was seen before")
+        faults.add("the receipt log does not extend the one that was seen before")
+    return Finding.of(name, faults, f"continues from version {seen.version} as seen before")
 
 
 def _grown(history: History, seen: Seen, size: int, tip: VersionFact) -> bool:
-    """Make a consistency proof from the leaves, and check it as anybody would."""
+    """Build a consistency proof from the leaves, and check it as any third party would."""
     head = tip.head
     if head is None or head.size < size:
         return False

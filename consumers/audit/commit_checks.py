@@ -1,4 +1,4 @@
-"""The checks of an audit about commits: their chain, and what is published against them."""
+"""The checks of an audit about commits: their chain, and what is published compared with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHAIN, _SIGNATURES, _CONTENTS = "commits", "commits: signatures", "commits: con
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """What opens commits; ``config`` is the model's, for commits that do not say it."""
+    """What opens commits; ``config`` is the model's, for commits that do not carry one."""
 
     seals: SealKeys
     config: ModelConfig | None = None
@@ -34,42 +34,44 @@ def commit_findings(
     sealing: Sealing | None,
     published: int | None,
 ) -> list[Finding]:
-    """Return what there is to say of a model's commits.
+    """Return the findings on a model's commits.
 
     Parameters
     ----------
     chain, history
-        The commits that are retained, and what was published.
+        The commits that the log retains, and what was published.
     trusted
-        The keys that must have signed commits; None: it is not asked.
+        The keys that must have signed commits; None: signatures are not checked.
     sealing
-        What opens them; None: their open part alone is looked at.
+        What opens them; None: only their open part is checked.
     published
-        The offset below which all is published; None: all is.
+        The offset below which every commit is published; None: all of them are.
     """
     if not chain.valid and not chain.faults:
-        return [Finding.passed_over(_CHAIN, "the log retains none: versions name them, by digest")]
-    told = [
+        detail = "the log retains none; versions still name them by digest"
+        return [Finding.passed_over(_CHAIN, detail)]
+    published_facts = [
         fact for fact in chain.valid.values() if published is None or fact.offset < published
-    ]  # fmt: skip
-    found = [_chain(chain, history, told)]
+    ]
+    findings = [_chain(chain, history, published_facts)]
     if trusted is not None:
         by_key, faults = chain.signed(trusted)
         keys = ", ".join(f"{count} by key {key}" for key, count in sorted(by_key.items()))
-        found.append(Finding.of(_SIGNATURES, faults, keys))
+        findings.append(Finding.of(_SIGNATURES, faults, keys))
     if sealing is None:
-        found.append(Finding.passed_over(_CONTENTS, "no seal key is named: LETHE_SEAL_KEY_FILE"))
+        detail = "no seal key is available: name a file in LETHE_SEAL_KEY_FILE"
+        findings.append(Finding.passed_over(_CONTENTS, detail))
     else:
-        found.append(_contents(chain, history, sealing, told))
-    return found
+        findings.append(_contents(chain, history, sealing, published_facts))
+    return findings
 
 
-def _chain(chain: CommitChain, history: History, told: list[CommitFact]) -> Finding:
-    """Check that commits are dense and linked, and that versions name those that made them."""
+def _chain(chain: CommitChain, history: History, published: list[CommitFact]) -> Finding:
+    """Check that commits are dense and linked, and that versions name their commits."""
     faults = Faults()
     faults += chain.faults
     first, last = chain.first, chain.last
-    for fact in told:
+    for fact in published:
         number = fact.open.version
         if number is None:
             continue
@@ -78,26 +80,26 @@ def _chain(chain: CommitChain, history: History, told: list[CommitFact]) -> Find
             faults.add(f"commit {fact.number} makes version {number}, which was not published")
         elif (version.event.commit, version.event.commit_prev) != (fact.number, fact.open.prev):
             faults.add(
-                f"commit {fact.number} makes version {number}, which names commit "
-                f"{version.event.commit} as its own, or another one before it"
+                f"commit {fact.number} makes version {number}, but that version names commit "
+                f"{version.event.commit}, or another predecessor"
             )
-    made = {fact.open.version: fact.number for fact in chain.valid.values()}
+    commit_of = {fact.open.version: fact.number for fact in chain.valid.values()}
     for number, version in sorted(history.versions.items()):
         retained = first is not None and version.event.commit >= first.number
-        if retained and made.get(number) != version.event.commit:
+        if retained and commit_of.get(number) != version.event.commit:
             faults.add(
                 f"version {number} names commit {version.event.commit}, which did not make it"
             )
     if first is None or last is None:
         return Finding.of(_CHAIN, faults, "")
     void = f", {chain.void} void records" if chain.void else ""
-    fine = f"commits {first.number} to {last.number}, each linked and dense{void}"
+    fine = f"commits {first.number} to {last.number}, dense and linked{void}"
     return Finding.of(_CHAIN, faults, fine)
 
 
 @dataclass
 class _Contents:
-    """What was found as commits were opened, one after another."""
+    """What opening the commits, one after another, has shown so far."""
 
     history: History
     faults: Faults
@@ -106,7 +108,7 @@ class _Contents:
     newest: Commit | None = None
     opening: dict[str, int] | None = None
 
-    def take(self, fact: CommitFact, commit: Commit, *, told: bool) -> None:
+    def take(self, fact: CommitFact, commit: Commit, *, published: bool) -> None:
         """Compare a commit with what was published."""
         if commit.opening is not None:
             self.opening = dict(commit.opening)
@@ -116,66 +118,67 @@ class _Contents:
         answers = [answer.value for answer in commit.answers]
         leaves = [leaf_hash(value) for value in (*answers, *commit.repeats)]
         self.sealed.update(leaves)
-        if not told:
+        if not published:
             return
-        finals = {leaf_hash(one.value) for one in commit.answers if one.receipt.final}
+        finals = {leaf_hash(answer.value) for answer in commit.answers if answer.receipt.final}
         for leaf in leaves:
-            kept = leaf in finals or not history.truncated  # others leave with age, and stay away
-            if kept and leaf not in history.receipts:
-                self.faults.add(f"a receipt of commit {fact.number} was not published as it says")
+            expected = leaf in finals or not history.truncated  # others expire, and stay away
+            if expected and leaf not in history.receipts:
+                self.faults.add(f"a receipt of commit {fact.number} was not published as sealed")
         if commit.version is not None and leaf_hash(commit.version_value) not in history.values:
-            self.faults.add(f"the version of commit {fact.number} was not published as it says")
+            self.faults.add(f"the version of commit {fact.number} was not published as sealed")
 
 
 def _contents(
-    chain: CommitChain, history: History, sealing: Sealing, told: list[CommitFact]
+    chain: CommitChain, history: History, sealing: Sealing, published: list[CommitFact]
 ) -> Finding:
     """Compare versions, receipts and parameters with what commits seal, byte for byte."""
-    found = _Contents(history, Faults(), set())
-    numbers = {fact.number for fact in told}
+    contents = _Contents(history, Faults(), set())
+    numbers = {fact.number for fact in published}
     for fact, commit in chain.opened(sealing.seals, sealing.config):
         if not isinstance(commit, LetheError):
-            found.take(fact, commit, told=fact.number in numbers)
+            contents.take(fact, commit, published=fact.number in numbers)
         elif fact.open.key in sealing.seals:
-            found.faults.add(f"commit {fact.number}: {commit}")
+            contents.faults.add(f"commit {fact.number}: {commit}")
         else:
-            found.unopened += 1
-    if not found.unopened:
-        _parameters(found, numbers)
-        _strangers(found, chain)
-    if found.unopened and not found.faults:
-        detail = f"{found.unopened} of {len(chain.valid)} are sealed with keys that are not here"
+            contents.unopened += 1
+    if not contents.unopened:
+        _parameters(contents, numbers)
+        _strangers(contents, chain)
+    if contents.unopened and not contents.faults:
+        count = f"{contents.unopened} of {len(chain.valid)}"
+        detail = f"{count} are sealed with keys that are not available here"
         return Finding.passed_over(_CONTENTS, detail)
-    fine = "versions, receipts and parameters are those that they seal, byte for byte"
-    return Finding.of(_CONTENTS, found.faults, fine)
+    fine = "versions, receipts and parameters match what they seal, byte for byte"
+    return Finding.of(_CONTENTS, contents.faults, fine)
 
 
-def _parameters(found: _Contents, told: set[int]) -> None:
-    commit = found.newest
-    if commit is None or commit.number not in told:
+def _parameters(contents: _Contents, published: set[int]) -> None:
+    commit, history = contents.newest, contents.history
+    if commit is None or commit.number not in published:
         return
-    tip, event = found.history.tip, found.history.parameters
+    tip, event = history.tip, history.parameters
     if tip is None or event is None or event.version != tip.event.version:
-        return  # the check of parameters says so
+        return  # the check `parameters` reports it
     value = parameters_of(commit).value or b""
-    if tip.event.version == commit.newest and leaf_hash(value) not in found.history.values:
-        found.faults.add(f"parameters of version {commit.newest} are not those of its commit")
+    if tip.event.version == commit.newest and leaf_hash(value) not in history.values:
+        contents.faults.add(f"parameters of version {commit.newest} are not those of its commit")
 
 
-def _strangers(found: _Contents, chain: CommitChain) -> None:
-    """Look for receipts that no commit says: only requests from before the model have such."""
+def _strangers(contents: _Contents, chain: CommitChain) -> None:
+    """Report receipts that no commit holds, unless their requests precede the model."""
     first = chain.first
     if first is None or first.number > 0:
         return
-    for leaf, receipt in found.history.receipts.items():
-        if leaf not in found.sealed and not precedes(receipt, found.opening):
-            found.faults.add(f"the receipt at {receipt.place} is in no commit")
+    for leaf, receipt in contents.history.receipts.items():
+        if leaf not in contents.sealed and not precedes(receipt, contents.opening):
+            contents.faults.add(f"the receipt at {receipt.place} is in no commit")
 
 
 def precedes(receipt: ReceiptFact, opening: dict[str, int] | None) -> bool:
-    """Return whether a receipt may be in no commit: its request came before its model.
+    """Return whether a receipt may be in no commit because its request precedes its model.
 
-    ``opening`` None: the model is not opened yet, so all requests until now did.
+    ``opening`` None: the model is not opened yet, so every request so far does.
     """
     if receipt.status != "REJECTED" or opening is None:
         return receipt.status == "REJECTED"

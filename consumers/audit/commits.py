@@ -1,7 +1,7 @@
-"""A model's commits as far as the log retains them: judged on their open part, as workers do.
+"""A model's commits as far as the log retains them, judged by their open part as workers do.
 
-Whoever has no seal key sees that the chain is dense, linked and signed, and that versions name its
-commits. With the key, what was published is compared with what the commits seal.
+Without the seal key, an audit sees that the chain is dense, linked and signed, and that versions
+name its commits. With the key, it compares what was published with what the commits seal.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from lethe.engine.store.partition import commit_partition
 from lethe.engine.store.state import Head
 
 Again = Callable[[], Iterable[Record]]
-"""Reads the records of a model's commits partition, from where the log begins to where it ended."""
+"""Reads the records of a model's commits partition, from its begin to its end when first read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFact:
-    """A commit that counts: its open part, its digest, and where it lies."""
+    """A valid commit: its open part, its digest and its place in the log."""
 
     open: OpenPart
     digest: str
@@ -55,13 +55,14 @@ class CommitChain:
     Attributes
     ----------
     model_id
-        Whose they are.
+        The model.
     again
         Reads the records once more.
     valid
-        Those that count, by number.
+        The valid commits, by number.
     void
-        How many records of the model lost, or lie in another model's partition.
+        How many records of the model are void: another writer took their number, or they lie in a
+        partition that is not the model's.
     faults
         What is wrong with the chain.
     """
@@ -83,21 +84,21 @@ class CommitChain:
         return self.valid[max(self.valid)] if self.valid else None
 
     def framed(self, only: int | None = None) -> Iterator[tuple[CommitFact, Framed]]:
-        """Yield the commits that count, in their order, with their records; or one of them."""
+        """Yield the valid commits in order with their records; with ``only``, just that one."""
         numbers = self.valid if only is None else [only]
-        by_offset = {one.offset: one for one in map(self.valid.__getitem__, numbers)}
+        by_offset = {fact.offset: fact for fact in map(self.valid.__getitem__, numbers)}
         for record in self.again():
-            fact = by_offset.get(record.offset)
-            framed = None if fact is None else decode_frame(record.value)
-            if fact is not None and framed is not None and framed.digest == fact.digest:
-                yield fact, framed
+            known = by_offset.get(record.offset)
+            framed = None if known is None else decode_frame(record.value)
+            if known is not None and framed is not None and framed.digest == known.digest:
+                yield known, framed
 
     def opened(
         self, seals: SealKeys, config: ModelConfig | None = None, only: int | None = None
     ) -> Iterator[tuple[CommitFact, Commit | LetheError]]:
-        """Yield what commits (or one of them) seal, in their order; or why one cannot be opened.
+        """Yield what the commits (or one of them) seal, in order, or why one cannot be opened.
 
-        ``config`` is the model's, for commits from before the first that says it anew.
+        ``config`` is the model's, for commits before the first that carries one.
         """
         for fact, framed in self.framed(only):
             try:
@@ -109,23 +110,23 @@ class CommitChain:
             yield fact, commit
 
     def signed(self, trusted: TrustedKeys) -> tuple[Counter[str], Faults]:
-        """Return how many commits each key signed, and what is wrong with signatures.
+        """Return how many commits each key signed, and what is wrong with the signatures.
 
-        A signed commit vouches for those before it, by their links: what is older than the first
-        signature may be unsigned.
+        A signed commit vouches for those before it through their links: commits older than the
+        first signature may be unsigned.
         """
         by_key: Counter[str] = Counter()
         faults = Faults()
-        began: int | None = None
+        first_signed: int | None = None
         for fact, framed in self.framed():
             try:
                 by_key[check_signature(framed, trusted)] += 1
-                began = fact.number if began is None else began
+                first_signed = fact.number if first_signed is None else first_signed
             except Unauthenticated as error:
-                if framed.signature or began is not None:
+                if framed.signature or first_signed is not None:
                     faults.add(f"commit {fact.number} at {fact.place}: {error}")
-        if began is None and self.valid and not faults:
-            faults.add("no commit is signed, and keys are trusted: they may be from anybody")
+        if first_signed is None and self.valid and not faults:
+            faults.add("no commit is signed although keys are trusted: they may be from anybody")
         return by_key, faults
 
 
@@ -135,42 +136,43 @@ def read_chain(model_id: str, again: Again, named: Mapping[int, str]) -> CommitC
     Parameters
     ----------
     model_id
-        Whose.
+        The model.
     again
         Reads the records of its commits partition.
     named
-        What published versions say: by number of a commit the digest of the one before. Where the
-        log does not reach back to commit 0, a record begins the chain that a version names, or that
-        another record continues.
+        What published versions say: the number of a commit, and the digest of the commit before it.
+        Where the log does not reach back to commit 0, the chain begins with a record that a version
+        names or that another record continues.
     """
     chain = CommitChain(model_id, again)
-    mine = [
+    records = [
         (record, framed)
         for record in again()
         if (framed := decode_frame(record.value)) is not None and framed.open.model_id == model_id
     ]
-    continued = {framed.open.prev for _, framed in mine}
+    continued = {framed.open.prev for _, framed in records}
     index = commit_partition(model_id)
     head: Head | None = None
-    for record, framed in mine:
-        one = framed.open
-        begins = framed.digest in continued or named.get(one.number) == one.prev
-        if head is None and one.number > 0 and begins:
-            head = Head(one.number - 1, one.prev)
-        match judge(one, head or Head(), index):
+    for record, framed in records:
+        part = framed.open
+        begins = framed.digest in continued or named.get(part.number) == part.prev
+        if head is None and part.number > 0 and begins:
+            head = Head(part.number - 1, part.prev)
+        match judge(part, head or Head(), index):
             case Verdict.VALID:
                 place = f"{record.partition.topic}/{record.partition.index} at offset "
                 place += str(record.offset)
-                chain.valid[one.number] = CommitFact(one, framed.digest, place, record.offset)
-                head = Head(one.number, framed.digest)
-                if one.format != FORMAT:
-                    chain.faults.add(f"commit {one.number} is of format {one.format}: upgrade")
+                chain.valid[part.number] = CommitFact(part, framed.digest, place, record.offset)
+                head = Head(part.number, framed.digest)
+                if part.format != FORMAT:
+                    detail = f"commit {part.number} has format {part.format}: upgrade Lethe"
+                    chain.faults.add(detail)
             case Verdict.VOID:
                 chain.void += 1
             case Verdict.GAP:
                 chain.faults.add(
-                    f"commit {one.number} at offset {record.offset} does not continue the newest "
-                    f"before it, {(head or Head()).commit}: the log lost commits, or somebody else "
-                    "writes to it"
+                    f"commit {part.number} at offset {record.offset} does not follow commit "
+                    f"{(head or Head()).commit}, the newest before it: the log lost commits, or "
+                    "another program writes to it"
                 )
     return chain

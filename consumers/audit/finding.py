@@ -1,4 +1,4 @@
-"""What an audit says: one finding a check, and the faults that it counts."""
+"""What an audit reports: one finding per check, and the faults behind it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SHOWN = 3
 
 @dataclass
 class Faults:
-    """What was found wrong: the first few, and how many."""
+    """The faults of a check: the first few, and how many there are."""
 
     shown: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, text: str) -> None:
-        """Note one more."""
+        """Add one more."""
         self.count += 1
         if self.count <= _SHOWN:
             self.shown.append(text)
@@ -25,12 +25,12 @@ class Faults:
         return self.count > 0
 
     def __str__(self) -> str:
-        """Return them in one line."""
+        """Return the faults in one line."""
         more = self.count - len(self.shown)
         return "; ".join(self.shown) + (f"; and {more} more" if more else "")
 
     def __iadd__(self, other: Faults) -> Faults:
-        """Take another's."""
+        """Add the faults of another."""
         for text in other.shown:
             self.add(text)
         self.count += other.count - len(other.shown)
@@ -38,7 +38,7 @@ class Faults:
 
 
 class Result(StrEnum):
-    """What became of a check."""
+    """The outcome of a check."""
 
     OK = "OK"
     FAILED = "FAILED"
@@ -55,10 +55,10 @@ class Finding:
 
     @classmethod
     def of(cls, check: str, faults: Faults, fine: str) -> Finding:
-        """Return FAILED with the faults, or OK with what was found instead."""
+        """Return FAILED with the faults, or OK with ``fine`` as the detail."""
         return cls(check, Result.FAILED, str(faults)) if faults else cls(check, Result.OK, fine)
 
     @classmethod
     def passed_over(cls, check: str, reason: str) -> Finding:
-        """Return NOT CHECKED."""
+        """Return NOT CHECKED with the reason."""
         return cls(check, Result.NOT_CHECKED, reason)

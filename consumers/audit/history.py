@@ -1,8 +1,8 @@
-"""What an audit keeps of a published history: read record by record, from a log or from a file.
+"""What an audit keeps of a published history, read record by record from a log or a file.
 
-Each record is judged alone here: whether it parses, is about this model, has the digest that its
-content has, and whose signature it carries. `consumers.audit.checks` judges them together. Of a
-receipt only a few facts stay in memory.
+Each record is judged by itself here: whether it parses, is about this model and matches its digest,
+and whose signature it carries. `consumers.audit.checks` judges them together. Only a few facts of
+each receipt stay in memory.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from lethe.engine.merkle import HASH_BYTES, leaf_hash
 CONFLICT = "REQUEST_ID_CONFLICT"
 UNKNOWN_MODEL = "UNKNOWN_MODEL"
 
-_CANDIDATES = 8  # parameters of one version that are held, 1 MiB each
+_CANDIDATES = 8  # parameters of one version that are kept, 1 MiB each
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class TreeHead:
-    """The member ``receipt_log`` of a version: how many receipts, and the root over them."""
+    """The ``receipt_log`` of a version: the number of receipts, and the root over them."""
 
     size: int
     root: bytes
@@ -49,7 +49,7 @@ class TreeHead:
 
 @dataclass(frozen=True, slots=True)
 class VersionFact:
-    """A version whose digest is that of its content."""
+    """A version whose digest matches its content."""
 
     event: Version
     head: TreeHead | None
@@ -60,7 +60,7 @@ class VersionFact:
 class ReceiptFact:
     """What an audit needs of a receipt. ``leaf`` is its hash in the receipt log, and its identity.
 
-    ``order`` counts within a partition; receipts from the state have none.
+    ``partition`` is that of the receipts topic; `STORED` for a receipt that the state has kept.
     """
 
     request_id: str
@@ -77,13 +77,13 @@ class ReceiptFact:
 
     @property
     def final(self) -> bool:
-        """Whether it decides its request: no other one follows."""
+        """Whether it is final: no other receipt of its request follows."""
         return self.status != "DEFERRED" and self.code != CONFLICT
 
 
 @dataclass
 class Signatures:
-    """Of one topic: who signed how many, what nobody did, and what is wrong."""
+    """The signatures on one topic: how many by each key, what is unsigned, and what is wrong."""
 
     by_key: Counter[str] = field(default_factory=Counter)
     numbers: set[int] = field(default_factory=set)
@@ -93,17 +93,17 @@ class Signatures:
 
 
 class History:
-    """Everything published of one model, as far as it was given.
+    """Everything published of one model, as far as it was read.
 
     ``values`` are leaf hashes of the versions and parameters, byte for byte; ``receipts`` has those
-    of receipts.
+    of receipts as keys.
 
     Parameters
     ----------
     model_id
-        Whose records these must be.
+        The model that every record must be about.
     keys
-        Public keys that signatures are checked against; None: signatures are not looked at.
+        Public keys that signatures are checked against; None: signatures are only counted.
     """
 
     def __init__(self, model_id: str, keys: TrustedKeys | None) -> None:
@@ -136,18 +136,20 @@ class History:
 
     @property
     def parameters(self) -> Parameters | None:
-        """The newest parameters: the newest version's, if they are there."""
+        """The newest parameters: those that the newest version names, if they were read."""
         named = None if self.tip is None else self._candidates.get(self.tip.event.digest)
         return named or next(iter(self._candidates.values()), None)
 
     def others(self, event: Parameters) -> int:
-        """Return how many other parameters of the same version there are."""
-        held = [one for one in self._candidates.values() if one.version == event.version]
-        return sum(one.digest != event.digest for one in held)
+        """Return how many other parameters there are for the same version."""
+        return sum(
+            candidate.version == event.version and candidate.digest != event.digest
+            for candidate in self._candidates.values()
+        )
 
     @property
     def truncated(self) -> bool:
-        """Whether the log has removed receipts by their age."""
+        """Whether receipts have expired from the log."""
         return any(begin > 0 for begin in self.begins.values())
 
     @property
@@ -157,7 +159,7 @@ class History:
         return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
 
     def read(self, items: Iterable[Record | bytes]) -> None:
-        """Take records and leaf hashes in their order."""
+        """Add records and leaf hashes in order."""
         for item in items:
             if isinstance(item, bytes):
                 self.leaves += item
@@ -165,11 +167,12 @@ class History:
                 self.add(item)
 
     def add(self, record: Record) -> None:
-        """Take one record."""
+        """Add one record."""
         topic = record.partition.topic
         event_type = signed_type(topic)
         if event_type is None:
-            self.faults.add(f"a record of topic {topic[:60]!r} is none of a model's history")
+            detail = f"a record of topic {topic[:60]!r} is not part of a model's history"
+            self.faults.add(detail)
             return
         self.records[topic] += 1
         self._check_place(record)
@@ -188,7 +191,7 @@ class History:
         self._check_signature(record, event_type, number)
 
     def _check_place(self, record: Record) -> None:
-        """Offsets rise within a partition; what the state has kept lies in none."""
+        """Check that offsets rise within a partition; what the state has kept has no offset."""
         partition = record.partition
         if partition.index == STORED:
             self.recovered += partition.topic == topics.RECEIPTS
@@ -218,7 +221,7 @@ class History:
         index = record.partition.index
         newest = self._newest.get(index, -1)
         if number < newest:
-            self.disorder.add(f"version {number} stands behind version {newest}")
+            self.disorder.add(f"version {number} comes after version {newest}")
         self._newest[index] = max(number, newest)
         self.versions[number] = VersionFact(version, _tree_head(data, number), _place(record))
         return number
@@ -231,7 +234,7 @@ class History:
             receipt = Receipt.model_validate(data)
         except ValueError as error:
             first = str(error).splitlines()[0]
-            raise BrokenChain(f"the record at {_place(record)} is no receipt: {first}") from None
+            raise BrokenChain(f"the record at {_place(record)} is not a receipt: {first}") from None
         leaf = leaf_hash(record.value or b"")
         number = -1 if receipt.version is None else receipt.version
         if leaf in self.receipts:
@@ -269,16 +272,16 @@ class History:
                 None
             )
         if event.theta is not None:
-            found = version_chain.digest_of(event, version_chain.theta_of(event))
-            if found != event.parameters_digest:
+            digest = version_chain.digest_of(event, version_chain.theta_of(event))
+            if digest != event.parameters_digest:
                 self.parameters_faults.add(
                     f"the parameters of version {event.version} at {_place(record)} do not match "
                     "their own digest"
                 )
-        held = next(iter(self._candidates.values()), None)
-        if held is None or event.version > held.version:
+        newest = next(iter(self._candidates.values()), None)
+        if newest is None or event.version > newest.version:
             self._candidates = {event.digest: event}
-        elif event.version == held.version and len(self._candidates) < _CANDIDATES:
+        elif event.version == newest.version and len(self._candidates) < _CANDIDATES:
             self._candidates[event.digest] = event
         return event.version
 
@@ -286,39 +289,39 @@ class History:
 
     def _check_signature(self, record: Record, event_type: str, number: int) -> None:
         topic, value = record.partition.topic, record.value or b""
-        found = self.signatures[topic]
+        signatures = self.signatures[topic]
         if not any(name.lower() == HEADER for name, _ in record.headers):
-            found.unsigned += record.partition.index != STORED
+            signatures.unsigned += record.partition.index != STORED
             if topic == topics.RECEIPTS:
-                found.unsigned_leaves.add(leaf_hash(value))
+                signatures.unsigned_leaves.add(leaf_hash(value))
             return
         if self._keys is None:
-            found.by_key["?"] += 1
+            signatures.by_key["?"] += 1
             return
         try:
             key_id = self._keys.check(event_type, value, record.headers)
         except Unauthenticated as error:
-            found.faults.add(f"{_place(record)}: {error}")
+            signatures.faults.add(f"{_place(record)}: {error}")
             return
-        found.by_key[key_id] += 1
-        found.numbers.add(number)
+        signatures.by_key[key_id] += 1
+        signatures.numbers.add(number)
 
 
 def _tree_head(data: dict[str, Any], number: int) -> TreeHead | None:
-    """Return a version's tree head; None where it has none.
+    """Return a version's tree head; None if it has none.
 
     Raises
     ------
     BrokenChain
-        It has one that is none.
+        The tree head is malformed.
     """
     if "receipt_log" not in data:
         return None
-    found = data["receipt_log"]
-    size = found.get("size") if isinstance(found, dict) else None
-    root = found.get("root") if isinstance(found, dict) else None
+    head = data["receipt_log"]
+    size = head.get("size") if isinstance(head, dict) else None
+    root = head.get("root") if isinstance(head, dict) else None
     if type(size) is not int or size < 0 or not isinstance(root, str) or not _HEX.fullmatch(root):
-        raise BrokenChain(f"version {number}: its receipt_log is no size and root")
+        raise BrokenChain(f"version {number}: its receipt_log is not a size and a root")
     return TreeHead(size, bytes.fromhex(root))
 
 

@@ -1,4 +1,4 @@
-"""Reading what an audit judges: a model's records from the log, and what the state has kept."""
+"""Reading what an audit judges: a model's records in the log, and what the state has kept."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class Extent:
 
 
 def extent_of(reader: Reader, names: Sequence[str] = ()) -> Extent:
-    """Return what some topics hold now; without names, those of a history."""
-    found = Extent()
+    """Return the current extent of some topics; without names, of those that hold a history."""
+    extent = Extent()
     for topic in names or (topics.VERSIONS, topics.RECEIPTS, topics.MODELS):
         for partition in reader.partitions(topic):
-            found.bounds[partition] = reader.bounds(partition)
-    return found
+            extent.bounds[partition] = reader.bounds(partition)
+    return extent
 
 
 def home_of(reader: Reader, model_id: str) -> Extent:
-    """Return what the log holds now of the partition that a model's commits lie in."""
-    index, found = commit_partition(model_id), Extent()
+    """Return the current extent of the partition that holds a model's commits."""
+    index, extent = commit_partition(model_id), Extent()
     for partition in reader.partitions(topics.COMMITS):
         if partition.index == index:
-            found.bounds[partition] = reader.bounds(partition)
-    return found
+            extent.bounds[partition] = reader.bounds(partition)
+    return extent
 
 
 def records_of_model(
@@ -75,8 +75,8 @@ def records_in(
                     yield record
             if onward == offset:
                 raise BrokenChain(
-                    f"{partition.topic}/{partition.index} gives nothing at offset {offset}, and "
-                    f"says that it ends at {bounds.end}; it cannot be audited"
+                    f"{partition.topic}/{partition.index} returns nothing at offset {offset}, "
+                    f"although it ends at {bounds.end}; it cannot be audited"
                 )
             offset = onward
 
@@ -86,8 +86,8 @@ def for_export(
 ) -> Iterator[Record]:
     """Yield the records of a bundle: versions, receipts, the newest parameters.
 
-    Receipts that the log has removed by their age come from the state, and so do parameters that
-    the topic does not hold.
+    Receipts that have expired from the log come from the state, and so do parameters that the topic
+    does not hold.
     """
     newest = None
     for record in records_of_model(reader, history.model_id, extent):
@@ -112,28 +112,28 @@ def _is_newest(record: Record, history: History) -> bool:
 
 
 def stored_receipts(store: ModelStore, state: ModelState, history: History) -> Iterator[Record]:
-    """Yield the final receipts that the state keeps and the log has not, as records of no place.
+    """Yield the final receipts that the state keeps and the log lacks, as records without a place.
 
-    What is stored and no receipt ends them: the check of the state says so.
+    A stored receipt that cannot be read ends them; the check `state: receipts` reports it.
     """
     try:
-        for _, kept in kept_receipts(store, state.keys):
-            value = kept.receipt.value()
+        for _, indexed in kept_receipts(store, state.keys):
+            value = indexed.receipt.value()
             known = history.receipts.get(leaf_hash(value))
-            if kept.final and (known is None or known.partition == STORED):
-                yield _kept(topics.RECEIPTS, state.model_id, value)
+            if indexed.final and (known is None or known.partition == STORED):
+                yield _stored_record(topics.RECEIPTS, state.model_id, value)
     except CorruptState:
         return
 
 
 def stored_parameters(state: ModelState) -> Record | None:
-    """Return the newest parameters event of the state; None: it has none that can be trusted."""
+    """Return the newest parameters event of the state; None if it has none that can be trusted."""
     try:
         event, _ = published_of(state)
     except CorruptState:
         return None
-    return _kept(topics.MODELS, state.model_id, event.value())
+    return _stored_record(topics.MODELS, state.model_id, event.value())
 
 
-def _kept(topic: str, model_id: str, value: bytes) -> Record:
+def _stored_record(topic: str, model_id: str, value: bytes) -> Record:
     return Record(Partition(topic, "", STORED), STORED, model_id.encode(), value)

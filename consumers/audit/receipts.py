@@ -12,7 +12,7 @@ from lethe.engine.merkle import Frontier
 
 
 def receipts_finding(history: History) -> Finding:
-    """Check that a version's requests have one final receipt each, and the other way round."""
+    """Check that each request of a version has one final receipt, and the other way round."""
     faults, missing = Faults(), []
     _contradictions(history, faults)
     listed: dict[str, int] = {}
@@ -30,7 +30,7 @@ def receipts_finding(history: History) -> Finding:
         if receipt.status == "APPLIED" and listed.get(receipt.request_id) != receipt.version:
             faults.add(
                 f"the receipt of {receipt.request_id!r} names version {receipt.version}, which "
-                "does not list it or is not there"
+                "does not list it or does not exist"
             )
     if not history.truncated:
         _order(history, faults)
@@ -39,10 +39,10 @@ def receipts_finding(history: History) -> Finding:
     if faults or not missing:
         count = len(history.finals)
         answered = f"{count} request{'s' * (count != 1)}, each with one final receipt"
-        return Finding.of("receipts", faults, f"{answered}; those of versions agree with them")
+        return Finding.of("receipts", faults, f"{answered}; versions agree with them")
     detail = (
-        f"{len(missing)} requests of versions {min(missing)} to {max(missing)} have none here: the "
-        "log has removed receipts by their age"
+        f"{len(missing)} requests of versions {min(missing)} to {max(missing)} have no receipt "
+        "here: receipts have expired from the log"
     )
     return Finding.passed_over("receipts", detail)
 
@@ -50,7 +50,7 @@ def receipts_finding(history: History) -> Finding:
 def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
     """Compare a receipt with the version that lists its request.
 
-    A rebuild may find that the rows of a deferred request were deleted by others meanwhile.
+    A rebuild may find that other requests have deleted the rows of a deferred one meanwhile.
     """
     number = fact.event.version
     rebuilt = fact.event.refresh is not None
@@ -64,7 +64,7 @@ def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
 
 
 def _contradictions(history: History, faults: Faults) -> None:
-    """Find requests with two outcomes. What was said before the model was does not count."""
+    """Find requests with two outcomes. Receipts from before the model existed do not count."""
     first = history.versions.get(0)
 
     def before(receipt: ReceiptFact) -> bool:
@@ -83,9 +83,9 @@ def _contradictions(history: History, faults: Faults) -> None:
 
 
 def _order(history: History, faults: Faults) -> None:
-    """Check that receipts of later versions stand behind those of earlier ones.
+    """Check that receipts of later versions come after those of earlier ones.
 
-    A receipt that made no version names the newest one of its time.
+    A receipt that made no version names the newest one at that time.
     """
     newest: dict[int, int] = {}
     for receipt in history.receipts.values():
@@ -94,7 +94,7 @@ def _order(history: History, faults: Faults) -> None:
         before = newest.get(receipt.partition, -1)
         if receipt.version < before:
             faults.add(
-                f"the receipt at {receipt.place} is of version {receipt.version} and stands behind "
+                f"the receipt at {receipt.place} is of version {receipt.version} but comes after "
                 f"one of version {before}"
             )
         newest[receipt.partition] = max(before, receipt.version)
@@ -116,27 +116,27 @@ def rows_finding(history: History) -> Finding:
         event = fact.event
         gone = event.rows_deleted - (0 if before is None else before.event.rows_deleted)
         if gone != sums[number]:
-            faults.add(f"version {number} deleted {gone} rows, its receipts say {sums[number]}")
+            faults.add(f"version {number} deleted {gone} rows, but its receipts say {sums[number]}")
         elif before is not None and event.source is not None:
             left = before.event.rows_live - event.rows_live
             if left != gone:
-                faults.add(f"version {number} deleted {gone} rows and has {left} fewer")
+                faults.add(f"version {number} deleted {gone} rows but has {left} fewer")
         checked += 1
     if not faults and passed:
         detail = f"{passed} of {passed + checked} versions lack receipts here; the others agree"
         return Finding.passed_over("rows deleted", detail)
     total = sum(sums.values())
-    return Finding.of("rows deleted", faults, f"{total} rows, in versions and in receipts")
+    return Finding.of("rows deleted", faults, f"{total} rows, in versions and in receipts alike")
 
 
 # -- the receipt log ----------------------------------------------------------------------------
 
 
 def receipt_log_finding(history: History) -> Finding:
-    """Recompute every tree head from one list of leaves: so each contains the one before."""
+    """Recompute every tree head from one list of leaves, so that each extends the one before."""
     name = "receipt log"
     if history.truncated and not history.leaves:
-        detail = "the log has removed receipts by their age, and nobody gave the leaves"
+        detail = "receipts have expired from the log, and their leaf hashes are not available"
         return Finding.passed_over(name, detail)
     faults = Faults()
     leaves = history.leaf_list or leaves_derived(history)
@@ -148,36 +148,38 @@ def receipt_log_finding(history: History) -> Finding:
         elif head.size < size:
             faults.add(f"version {number}: its receipt log has shrunk to {head.size}")
         elif head.size > len(leaves):
-            faults.add(f"version {number} has {head.size} receipts in its log, {len(leaves)} known")
+            faults.add(
+                f"version {number} has {head.size} receipts in its log, but {len(leaves)} are known"
+            )
         else:
             frontier, size = frontier.appended(leaves[size : head.size]), head.size
             if frontier.root != head.root:
-                faults.add(f"version {number}: another root comes out over its {size} receipts")
+                faults.add(f"version {number}: the root over its {size} receipts is another one")
     if faults:
         return Finding.of(name, faults, "")
     return _members(history, size, leaves)
 
 
 def leaves_derived(history: History) -> list[bytes]:
-    """Return the leaves from the receipts themselves, where nobody has given them.
+    """Return the leaves computed from the receipts, for a history that came without them.
 
-    Receipts of requests from before the model are no part of its log.
+    Receipts of requests from before the model existed are not part of its log.
     """
     early = history.versions[0].event.created_at if 0 in history.versions else None
     return [
-        one.leaf
-        for one in history.finals.values()
-        if one.code != UNKNOWN_MODEL and (early is None or one.completed_at >= early)
+        receipt.leaf
+        for receipt in history.finals.values()
+        if receipt.code != UNKNOWN_MODEL and (early is None or receipt.completed_at >= early)
     ]
 
 
 def _members(history: History, size: int, leaves: list[bytes]) -> Finding:
-    """Compare the leaves with the receipts: none is missing, none is left out."""
+    """Compare the leaves with the receipts: neither side may lack one."""
     name, faults = "receipt log", Faults()
     index = {leaf: place for place, leaf in enumerate(leaves)}
     missing = sum(leaf not in history.receipts for leaf in leaves[:size])
     if missing and not history.truncated:
-        faults.add(f"{missing} receipts of the log are not there")
+        faults.add(f"{missing} receipts of the log are missing")
     ranges: dict[int, tuple[int, int]] = {}
     begin = 0
     for number, fact in sorted(history.versions.items()):
@@ -195,6 +197,6 @@ def _members(history: History, size: int, leaves: list[bytes]) -> Finding:
                 f"{receipt.version}"
             )
     if faults or not missing:
-        return Finding.of(name, faults, f"{size} receipts; the tree head of every version")
-    detail = f"tree heads agree; {missing} of {size} receipts have left the log by their age"
+        return Finding.of(name, faults, f"{size} receipts; the tree head of every version matches")
+    detail = f"tree heads agree; {missing} of {size} receipts have expired from the log"
     return Finding.passed_over(name, detail)

@@ -1,6 +1,6 @@
-"""The bound of the newest version, checked by who holds the training file and no server.
+"""The bound of the newest version, checked by an auditor with the training file and no server.
 
-The rows of the file that are not deleted are refitted by `consumers.audit.verify`, and the
+The rows of the file that were not deleted are refitted by `consumers.audit.verify`, and the
 published parameters must lie within the bound of the result.
 """
 
@@ -35,9 +35,9 @@ _NAME = "bound"
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What an auditor holds: the training file, and which of its rows were deleted.
+    """What an auditor has: the training file, and which of its rows were deleted.
 
-    ``ridge`` None: as the bundle says. ``targets`` empty: as the parameters say.
+    ``ridge`` None: the bundle's. ``targets`` empty: those of the parameters.
     """
 
     path: Path
@@ -48,26 +48,26 @@ class Holding:
 
 
 def read_ids(path: Path) -> frozenset[str]:
-    """Return the ids of a file with one a line.
+    """Return the ids in a file that has one per line.
 
     Raises
     ------
     InvalidData
-        It cannot be read.
+        The file cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
     except UnicodeDecodeError:
-        raise InvalidData(f"{path}: is not UTF-8 text with one row id a line") from None
+        raise InvalidData(f"{path}: is not UTF-8 text with one row id per line") from None
     return frozenset(line.strip("\r") for line in text.split("\n") if line.strip())
 
 
 def refit_finding(
     history: History, registration: Mapping[str, Any], holding: Holding | None
 ) -> Finding:
-    """Refit and compare.
+    """Refit, and compare with the published parameters.
 
     Raises
     ------
@@ -80,13 +80,13 @@ def refit_finding(
         return Finding(_NAME, Result.NOT_CHECKED, detail)
     usable = event is not None and tip is not None and event.digest == tip.event.digest
     if not usable or event is None or tip is None or event.theta is None:
-        return Finding(_NAME, Result.NOT_CHECKED, "the newest version's parameters are not there")
+        return Finding(_NAME, Result.NOT_CHECKED, "the newest version's parameters are missing")
     ridge = registration.get("ridge") if holding.ridge is None else holding.ridge
     if registration.get("certified") or tip.event.certificate is not None:
         detail = "a certified model has a secret term, which only the store holds"
         return Finding(_NAME, Result.NOT_CHECKED, detail)
     if not isinstance(ridge, int | float) or isinstance(ridge, bool):
-        return Finding(_NAME, Result.NOT_CHECKED, "the ridge strength is not known: --ridge")
+        return Finding(_NAME, Result.NOT_CHECKED, "the ridge strength is not known: give --ridge")
     return _refitted(tip.event, event, float(ridge), holding)
 
 
@@ -95,8 +95,8 @@ def _refitted(version: Version, event: Parameters, ridge: float, holding: Holdin
     rows = _rows(event, kind, holding)
     if len(rows) != version.rows_live:
         detail = (
-            f"{len(rows)} rows of {holding.path} are not deleted, and version {version.version} "
-            f"has {version.rows_live} live ones: file or list of deleted ids is another"
+            f"{len(rows)} rows of {holding.path} are not deleted, but version {version.version} "
+            f"has {version.rows_live} live rows: the file or the list of deleted ids is another one"
         )
         return Finding(_NAME, Result.FAILED, detail)
     theta, d = version_chain.theta_of(event), rows.X.shape[1]
@@ -111,9 +111,9 @@ def _refitted(version: Version, event: Parameters, ridge: float, holding: Holdin
         )
     except NotConverged as error:
         return Finding(_NAME, Result.NOT_CHECKED, str(error))
-    said = "published" if origin == "version" else "audited now"
+    source = "published" if origin == "version" else "audited now"
     return _compared(
-        version, norm(theta - oracle.theta), bound, oracle.residual, f"{said}: {argument}"
+        version, norm(theta - oracle.theta), bound, oracle.residual, f"{source}: {argument}"
     )
 
 
@@ -140,7 +140,7 @@ def _compared(
 ) -> Finding:
     holds = distance <= bound + residual
     detail = (
-        f"version {version.version} is {distance:.3g} from retraining on the rows that are left, "
+        f"version {version.version} is {distance:.3g} from retraining on the remaining rows, "
         f"{'within' if holds else 'NOT within'} {bound:.3g} ({argument})"
     )
     return Finding(_NAME, Result.OK if holds else Result.FAILED, detail)

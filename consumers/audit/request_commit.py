@@ -1,4 +1,4 @@
-"""The commit of a request's story: which one decided it, as far as the log retains it."""
+"""The commit that processed a request, as far as the log retains it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lethe.engine.store.state import ModelState
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The commit that decided a request; ``commit`` None: it cannot be opened here."""
+    """The commit that processed a request; ``commit`` None: it cannot be opened here."""
 
     fact: CommitFact
     commit: Commit | None
@@ -30,29 +30,29 @@ def decided_by(
     state: ModelState | None,
     seals: SealKeys | None,
 ) -> Decided | None:
-    """Return the commit that a receipt (its bytes) is of; None: nobody can say.
+    """Return the commit that holds a receipt (given as bytes); None if it is not known.
 
-    A version names the commit that made it. Of a request that made none, only what is sealed says
-    which it was.
+    A version names the commit that made it. Where a request made no version, only the sealed
+    content of the commits tells.
     """
     home = home_of(reader, history.model_id)
-    named = {one.event.commit: one.event.commit_prev for one in history.versions.values()}
+    named = {fact.event.commit: fact.event.commit_prev for fact in history.versions.values()}
     chain = read_chain(history.model_id, lambda: records_in(reader, home), named)
-    fact = chain.valid.get(_named(history, value))
+    fact = chain.valid.get(_commit_number(history, value))
     if seals is None:
         return None if fact is None else Decided(fact, None)
     config = None if state is None else state.meta.config
     only = None if fact is None else fact.number
-    for one, commit in chain.opened(seals, config, only):
+    for candidate, commit in chain.opened(seals, config, only):
         if isinstance(commit, LetheError):
             continue
         if any(answer.value == value for answer in commit.answers):
-            return Decided(one, commit)
+            return Decided(candidate, commit)
     return None if fact is None else Decided(fact, None)
 
 
-def _named(history: History, value: bytes) -> int:
-    """Return the number of the commit that made a receipt's version; -1: it made none."""
+def _commit_number(history: History, value: bytes) -> int:
+    """Return the number of the commit that made a receipt's version; -1 if it made none."""
     receipt = Receipt.read(value)
     version = None if receipt.version is None else history.versions.get(receipt.version)
     listed = () if version is None else version.event.request_ids

@@ -1,8 +1,8 @@
-"""One request's whole story: what was asked, decided, published and erased, with what shows it.
+"""What became of one request: how it was sent, processed and published, with the evidence.
 
-Read from the log and from the store, each as far as it still has it: requests leave the log within
-their retention, receipts later, and the state keeps final receipts for ever.
-`consumers.audit.request_rows` has the part about the rows.
+The report draws on the log and the store, each as far as it still has the facts: requests expire
+from the log first, receipts later, and the state keeps final receipts for ever.
+`consumers.audit.request_rows` reports on the rows.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _READ_RECORDS = 1000
 
 
 class UnknownRequest(LetheError):
-    """Nobody has heard of a request; the answer is no."""
+    """Neither the store nor the log has a receipt of the request."""
 
     code = "UNKNOWN_REQUEST"
     exit_code = 1
 
 
 class SeveralModels(LetheError):
-    """Several models have a request of this id: say which one is meant."""
+    """Several models have a request with this id: say which one is meant."""
 
     code = "SEVERAL_MODELS"
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Whose signature a record carries. ``valid`` None: no key is trusted, so it was not checked.
+    """The signature of a record. ``valid`` None: no key is trusted, so it was not checked.
 
-    ``key_id`` is what the record names, checked or not.
+    ``key_id`` is the one that the record names, checked or not.
     """
 
     key_id: str | None
@@ -62,7 +62,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class FoundReceipt:
-    """A receipt as it was found: its bytes, where (None: only the state has it), and whose."""
+    """A receipt: its bytes, its place (None: only the state has it) and its signature."""
 
     receipt: Receipt
     value: bytes
@@ -72,7 +72,7 @@ class FoundReceipt:
 
 @dataclass(frozen=True, slots=True)
 class FoundRequest:
-    """The request as it lay in the log."""
+    """The request as it stands in the log."""
 
     record: Record
     item: Valid | Refused
@@ -93,13 +93,13 @@ class Inclusion:
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """All of it. ``told`` are distinct receipts in the order of the log, conflicts apart."""
+    """What became of a request. ``receipts`` are distinct and in log order, without conflicts."""
 
     request_id: str
     model_id: str
-    told: Sequence[FoundReceipt]
+    receipts: Sequence[FoundReceipt]
     conflicts: Sequence[FoundReceipt]
-    asked: FoundRequest | None
+    request: FoundRequest | None
     state: ModelState | None
     chain: Finding
     version: VersionFact | None
@@ -109,8 +109,8 @@ class RequestReport:
     signed: tuple[int, int] | None
     decided: Decided | None = None
 
-    def vouched(self, told: FoundReceipt | None) -> bool:
-        """Return whether the version, or one of its receipts, may be unsigned.
+    def vouched(self, receipt: FoundReceipt | None) -> bool:
+        """Return whether a receipt, or the version (None), may be unsigned.
 
         A signed version vouches for those before it through the chain, and for the receipts in its
         log. What is older than the first signature was never signed.
@@ -118,40 +118,40 @@ class RequestReport:
         if self.signed is None:
             return False
         first, last = self.signed
-        if told is None:
+        if receipt is None:
             return self.version is not None and self.version.event.version < first
         proof = self.inclusion
-        if told is self.last and proof is not None and proof.verified:
+        if receipt is self.last and proof is not None and proof.verified:
             return proof.version <= last
-        return not told.receipt.final and (told.receipt.version or 0) < first
+        return not receipt.receipt.final and (receipt.receipt.version or 0) < first
 
     @property
     def last(self) -> FoundReceipt:
         """The final receipt, or the newest pending one."""
-        final = [told for told in self.told if told.receipt.final]
-        return (final or list(self.told))[-1]
+        final = [receipt for receipt in self.receipts if receipt.receipt.final]
+        return (final or list(self.receipts))[-1]
 
 
 # -- which model ----------------------------------------------------------------------------------
 
 
 def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]:
-    """Return the models that have a request of this id: by the store, else by the receipts."""
+    """Return the models that have a request with this id, by the store or else by the receipts."""
     names = store.every_model()
     pipeline = store.client.pipeline(transaction=False)
     for name in names:
         pipeline.hexists(ModelKeys.of_model(name).requests, request_id)
     with reachable(store.client):
-        there = pipeline.execute()
-    found = [name for name, has in zip(names, there, strict=True) if has]
-    if found:
-        return found
-    told = (receipt for _, receipt in _receipts(reader, None))
-    return sorted({one.model_id for one in told if one.request_id == request_id})
+        answers = pipeline.execute()
+    models = [name for name, exists in zip(names, answers, strict=True) if exists]
+    if models:
+        return models
+    receipts = (receipt for _, receipt in _logged_receipts(reader, None))
+    return sorted({receipt.model_id for receipt in receipts if receipt.request_id == request_id})
 
 
-def _receipts(reader: Reader, model_id: str | None) -> Iterator[tuple[Record, Receipt]]:
-    """Yield the receipts of the log, of one model or of all; what is none is passed over."""
+def _logged_receipts(reader: Reader, model_id: str | None) -> Iterator[tuple[Record, Receipt]]:
+    """Yield the receipts in the log, of one model or of all; other records are skipped."""
     key = None if model_id is None else model_id.encode()
     for partition, bounds in extent_of(reader, [topics.RECEIPTS]).bounds.items():
         offset = bounds.begin
@@ -173,7 +173,7 @@ def _receipt(record: Record) -> Receipt | None:
         return None
 
 
-# -- the story ------------------------------------------------------------------------------------
+# -- the report -----------------------------------------------------------------------------------
 
 
 def story_of(
@@ -186,7 +186,7 @@ def story_of(
     *,
     seals: SealKeys | None = None,
 ) -> RequestReport:
-    """Return the story of a request; ``seals`` opens the commit that decided it.
+    """Return what became of a request; ``seals`` opens the commit that processed it.
 
     Raises
     ------
@@ -197,31 +197,31 @@ def story_of(
     """
     if model_id is None:
         progress("looking for the request", 0, 0)
-        found = models_with(store, reader, request_id)
-        if len(found) > 1:
-            names = ", ".join(found)
+        models = models_with(store, reader, request_id)
+        if len(models) > 1:
+            names = ", ".join(models)
             raise SeveralModels(
-                f"request {request_id!r} is one of {len(found)} models: {names}; say which with "
+                f"{len(models)} models have a request {request_id!r}: {names}; choose one with "
                 "--model"
             )
-        if not found:
+        if not models:
             raise _unknown(request_id, None)
-        model_id = found[0]
+        model_id = models[0]
     state = store.load(model_id)
     progress("reading receipts", 0, 0)
-    told, conflicts = _told(store, reader, request_id, model_id, trusted)
-    if not told:
+    receipts, conflicts = _receipts_of(store, reader, request_id, model_id, trusted)
+    if not receipts:
         raise _unknown(request_id, model_id)
     history, signatures = _versions(reader, model_id, trusted, progress)
-    last = next((t for t in reversed(told) if t.receipt.final), told[-1])
+    last = next((one for one in reversed(receipts) if one.receipt.final), receipts[-1])
     number = last.receipt.version
     signed = [n for n, signature in signatures.items() if signature.valid]
     return RequestReport(
         request_id=request_id,
         model_id=model_id,
-        told=told,
+        receipts=receipts,
         conflicts=conflicts,
-        asked=_asked(reader, told[0].receipt),
+        request=_request_of(reader, receipts[0].receipt),
         state=state,
         chain=chain_finding(history)
         if history.versions or state is not None
@@ -236,35 +236,35 @@ def story_of(
 
 
 def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
-    of = "any model" if model_id is None else f"model {model_id!r}"
+    model = "any model" if model_id is None else f"model {model_id!r}"
     return UnknownRequest(
-        f"no receipt of request {request_id!r} of {of}: it was never sent, is not decided yet "
-        "(`lethe status` shows the lag), or was of a model that was never registered"
+        f"no receipt of request {request_id!r} for {model}: it was never sent, is not processed "
+        "yet (`lethe status` shows the lag), or named a model that was never registered"
     )
 
 
-def _told(
+def _receipts_of(
     store: ModelStore, reader: Reader, request_id: str, model_id: str, trusted: TrustedKeys | None
 ) -> tuple[list[FoundReceipt], list[FoundReceipt]]:
-    """Return the receipts of a request, repeats dropped, and those of conflicting ones."""
-    told: dict[bytes, FoundReceipt] = {}
+    """Return the receipts of a request without repeats, and those of conflicting requests."""
+    receipts: dict[bytes, FoundReceipt] = {}
     conflicts: list[FoundReceipt] = []
-    for record, receipt in _receipts(reader, model_id):
+    for record, receipt in _logged_receipts(reader, model_id):
         value = record.value or b""
-        if (receipt.model_id, receipt.request_id) != (model_id, request_id) or value in told:
+        if (receipt.model_id, receipt.request_id) != (model_id, request_id) or value in receipts:
             continue
         place = f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
-        one = FoundReceipt(receipt, value, place, signature_of(record, DELETION_RECEIPT, trusted))
+        signature = signature_of(record, DELETION_RECEIPT, trusted)
         if receipt.code == CONFLICT:
-            conflicts.append(one)
+            conflicts.append(FoundReceipt(receipt, value, place, signature))
         else:
-            told[value] = one
+            receipts[value] = FoundReceipt(receipt, value, place, signature)
     indexed = _indexed(store, model_id, request_id)
-    kept = None if indexed is None else indexed.receipt.value()
-    if indexed is not None and kept is not None and kept not in told:
+    stored = None if indexed is None else indexed.receipt.value()
+    if indexed is not None and stored is not None and stored not in receipts:
         unsigned = Signature(None, None, "the state keeps receipts without their signatures")
-        told[kept] = FoundReceipt(indexed.receipt, kept, None, unsigned)
-    return list(told.values()), conflicts
+        receipts[stored] = FoundReceipt(indexed.receipt, stored, None, unsigned)
+    return list(receipts.values()), conflicts
 
 
 def _indexed(store: ModelStore, model_id: str, request_id: str) -> Indexed | None:
@@ -273,7 +273,7 @@ def _indexed(store: ModelStore, model_id: str, request_id: str) -> Indexed | Non
 
 
 def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -> Signature:
-    """Return what a record's signature is worth."""
+    """Return a record's signature, checked if keys are trusted."""
     named = [value for name, value in record.headers if name.lower() == HEADER]
     if not named:
         return Signature(None, None if trusted is None else False, "not signed")
@@ -304,8 +304,8 @@ def _versions(
     return history, signatures
 
 
-def _asked(reader: Reader, receipt: Receipt) -> FoundRequest | None:
-    """Return the record that a receipt names, if it is still there and is this request."""
+def _request_of(reader: Reader, receipt: Receipt) -> FoundRequest | None:
+    """Return the request that a receipt names, if the log still holds it."""
     source = receipt.source
     for partition in reader.partitions(source.topic):
         record = None
@@ -345,7 +345,7 @@ def _inclusion(
     try:
         leaves = leaves_of(store, state.keys, 0 if log is None else log.size)
     except CorruptState:
-        return None  # `lethe audit` says what is missing
+        return None  # `lethe audit` reports what is missing
     for number, fact in sorted(history.versions.items()):
         head = fact.head
         if head is not None and index < head.size <= len(leaves):

@@ -1,6 +1,6 @@
-"""The rows of a request's story: which they are, what opens their commitment, what is left of them.
+"""The rows of a request: which they are, what opens their commitment, and what is left of them.
 
-Nothing of a deleted row's content is read; whether a record is there is all that is asked.
+No content of a deleted row is read; the only question is whether a record exists.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SCAN = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows that a request named, as far as anybody still knows.
+    """The rows that a request named, as far as they are still known.
 
-    ``exact`` says that they are these and no others: by the request itself, or because the
-    commitment opens to them. Else they are all rows that left in the same version.
+    ``exact`` means these rows and no others: the request itself names them, or its commitment opens
+    to them. Otherwise they are all the rows that were deleted in the same version.
     """
 
     ids: frozenset[str]
@@ -46,7 +46,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What is left of rows: how many records, in how many generations."""
+    """What is left of deleted rows: how many records, over how many generations."""
 
     rows: int
     generations: int
@@ -58,9 +58,9 @@ class Erasure:
         return self.records == 0
 
 
-def opening_of(story: RequestReport, rows: Rows | None) -> Opening | None:
+def opening_of(report: RequestReport, rows: Rows | None) -> Opening | None:
     """Return the salt of a request, and whether its commitment opens to the rows."""
-    commitment, salt = story.last.receipt.rows_commitment, _salt(story)
+    commitment, salt = report.last.receipt.rows_commitment, _salt(report)
     if commitment is None or salt is None:
         return None
     known = rows is not None and rows.exact
@@ -68,68 +68,68 @@ def opening_of(story: RequestReport, rows: Rows | None) -> Opening | None:
     return Opening(commitment, salt, opens)
 
 
-def _salt(story: RequestReport) -> bytes | None:
-    if story.state is None or story.state.secret is None:
+def _salt(report: RequestReport) -> bytes | None:
+    if report.state is None or report.state.secret is None:
         return None
-    return salt_of(story.state.secret, story.request_id)
+    return salt_of(report.state.secret, report.request_id)
 
 
-def rows_of(store: ModelStore, story: RequestReport, named: Sequence[str] = ()) -> Rows | None:
-    """Return the rows of a request; None where nobody knows them any more.
+def rows_of(store: ModelStore, report: RequestReport, named: Sequence[str] = ()) -> Rows | None:
+    """Return the rows of a request; None if they are not known any more.
 
-    ``named`` are rows that the reader of the story asks about: if nobody knows better, they may be
-    what opens the commitment.
+    ``named`` are rows that the caller asks about: if nothing better is known, they may be what
+    opens the commitment.
     """
-    state = story.state
+    state = report.state
     if state is None:
         return None
-    asked = None if story.asked is None else story.asked.item
-    if isinstance(asked, Valid):
-        if asked.request.subject_id is None:
-            return Rows(frozenset(asked.request.row_ids or ()), "the request", True)
-        subject = asked.request.subject_id
-        [found] = store.subjects([(state, [subject])])
-        return _checked(story, found.get(subject, ()), "the subject")
-    if story.request_id in state.deferred:
-        waiting = state.deferred[story.request_id]
-        return _checked(story, (*waiting.row_ids, *waiting.retired), "the deferred request")
-    together, known_from = _deleted_together(store, story, state)
-    for ids in (_own(store, story, together), together, named):
-        rows = _checked(story, ids, known_from)
+    item = None if report.request is None else report.request.item
+    if isinstance(item, Valid):
+        if item.request.subject_id is None:
+            return Rows(frozenset(item.request.row_ids or ()), "the request", True)
+        subject = item.request.subject_id
+        [members] = store.subjects([(state, [subject])])
+        return _checked(report, members.get(subject, ()), "the subject")
+    if report.request_id in state.deferred:
+        waiting = state.deferred[report.request_id]
+        return _checked(report, (*waiting.row_ids, *waiting.retired), "the deferred request")
+    together, known_from = _deleted_together(store, report, state)
+    for ids in (_own(store, report, together), together, named):
+        rows = _checked(report, ids, known_from)
         if rows.exact:
             return rows
     return Rows(frozenset(together), known_from, False) if together else None
 
 
 def _deleted_together(
-    store: ModelStore, story: RequestReport, state: ModelState
+    store: ModelStore, report: RequestReport, state: ModelState
 ) -> tuple[Sequence[str], str]:
-    """Return the rows that left in a request's version, in order, and who says so."""
-    if not story.last.receipt.rows_deleted:
+    """Return the rows that were deleted in a request's version, in order, and the source."""
+    if not report.last.receipt.rows_deleted:
         return (), "the ledger"
-    decided = story.decided
+    decided = report.decided
     if decided is not None and decided.commit is not None:
         return decided.commit.deleted, "the commit"
-    return _deleted_in(store, state, story.last.receipt.version), "the ledger"
+    return _deleted_in(store, state, report.last.receipt.version), "the ledger"
 
 
-def _own(store: ModelStore, story: RequestReport, together: Sequence[str]) -> Sequence[str]:
-    """Return a request's part of the rows of its version: each request's lie side by side."""
+def _own(store: ModelStore, report: RequestReport, together: Sequence[str]) -> Sequence[str]:
+    """Return a request's share of its version's rows: each request's rows are adjacent."""
     before = 0
-    for request in () if story.version is None else story.version.event.request_ids:
-        if request == story.request_id:
-            return together[before : before + story.last.receipt.rows_deleted]
-        stored = store.receipt(story.model_id, request)
+    for request in () if report.version is None else report.version.event.request_ids:
+        if request == report.request_id:
+            return together[before : before + report.last.receipt.rows_deleted]
+        stored = store.receipt(report.model_id, request)
         if stored is None:
             return ()
-        before += unpack(stored, story.model_id, request).receipt.rows_deleted
+        before += unpack(stored, report.model_id, request).receipt.rows_deleted
     return ()
 
 
-def _checked(story: RequestReport, ids: Iterable[str], known_from: str) -> Rows:
-    """Return rows, exact where the commitment opens to them."""
-    rows, salt = frozenset(ids), _salt(story)
-    commitment = story.last.receipt.rows_commitment
+def _checked(report: RequestReport, ids: Iterable[str], known_from: str) -> Rows:
+    """Return rows, exact if the commitment opens to them."""
+    rows, salt = frozenset(ids), _salt(report)
+    commitment = report.last.receipt.rows_commitment
     exact = salt is not None and bool(rows) and commitment_of(salt, rows) == commitment
     return Rows(rows, known_from, exact)
 
@@ -137,22 +137,22 @@ def _checked(story: RequestReport, ids: Iterable[str], known_from: str) -> Rows:
 def _deleted_in(store: ModelStore, state: ModelState, version: int | None) -> list[str]:
     """Return the rows that the ledger has for a version. Cost O(deleted rows).
 
-    In the order of the commit, where the list of deletions still has them: it begins anew with each
-    generation.
+    They are in the order of the commit as far as the list of deletions still has them, which starts
+    anew with each generation.
     """
-    found: set[str] = set()
+    deleted: set[str] = set()
     wanted, cursor = str(version).encode(), 0
     page: Any
     while True:
         with reachable(store.client):
             cursor, page = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
-        found |= {text(row) for row, number in page.items() if number == wanted}
+        deleted |= {text(row) for row, number in page.items() if number == wanted}
         if cursor == 0:
             break
     with reachable(store.client):
         page = store.client.lrange(state.keys.deletions, 0, -1)
-    listed = [row for entry in page if (row := text(entry)) in found]
-    return [*listed, *sorted(found - set(listed))]
+    listed = [row for entry in page if (row := text(entry)) in deleted]
+    return [*listed, *sorted(deleted - set(listed))]
 
 
 def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Erasure:

@@ -1,4 +1,4 @@
-"""The check of an audit about signatures: by whom a history was published."""
+"""The signature check of an audit: who published a history."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from lethe.consumers.contract import topics
 def signatures_finding(history: History, *, trusted: bool) -> Finding:
     """Check that records are signed, or vouched for by a signed version through its digests."""
     name, faults = "signatures", Faults()
-    for one in history.signatures.values():
-        faults += one.faults
-    by_key = sum((one.by_key for one in history.signatures.values()), Counter[str]())
+    for signatures in history.signatures.values():
+        faults += signatures.faults
+    counters = (signatures.by_key for signatures in history.signatures.values())
+    by_key = sum(counters, Counter[str]())
     keys = ", ".join(f"{count} records by key {key}" for key, count in sorted(by_key.items()))
     if faults:
         return Finding.of(name, faults, "")
@@ -28,13 +29,14 @@ def signatures_finding(history: History, *, trusted: bool) -> Finding:
         detail = f"{keys}, which the file itself names: name those that you trust (--trust)"
         return Finding.passed_over(name, detail)
     if older and not faults:
-        detail = f"{keys}; {older} receipts are older than signatures and in no signed receipt log"
+        reason = "older than the first signature and in no signed receipt log"
+        detail = f"{keys}; {older} receipts are {reason}"
         return Finding.passed_over(name, detail)
     return Finding.of(name, faults, keys)
 
 
 def _unsigned(history: History, faults: Faults) -> int:
-    """Note what is unsigned and should not be; return how many receipts nothing vouches for.
+    """Report what is unsigned and should not be; return how many receipts nothing vouches for.
 
     A signed version vouches for all before it through the chain, and for the receipts in its
     receipt log.
@@ -42,17 +44,17 @@ def _unsigned(history: History, faults: Faults) -> int:
     tip = history.tip
     signed = history.signatures[topics.VERSIONS].numbers & history.versions.keys()
     if tip is None or not signed:
-        faults.add("no version is signed, and keys are trusted: it may be from anybody")
+        faults.add("no version is signed although keys are trusted: it may be from anybody")
         return 0
     oldest, newest = min(signed), max(signed)
     for number in sorted(history.versions.keys() - signed):
         if number > oldest:
-            faults.add(f"version {number} is not signed, and version {oldest} before it is")
+            faults.add(f"version {number} is not signed, but version {oldest} before it is")
     head = history.versions[newest].head
     covered = set() if head is None else set(history.leaf_list[: head.size])
-    alone = history.signatures[topics.RECEIPTS].unsigned_leaves - covered
+    uncovered = history.signatures[topics.RECEIPTS].unsigned_leaves - covered
     began = history.versions[oldest].event.created_at
-    for leaf in sorted(alone, key=lambda leaf: history.receipts[leaf].place):
+    for leaf in sorted(uncovered, key=lambda leaf: history.receipts[leaf].place):
         if history.receipts[leaf].completed_at >= began:
             faults.add(f"the receipt at {history.receipts[leaf].place} is not signed")
-    return len(alone)
+    return len(uncovered)

@@ -1,4 +1,4 @@
-"""The checks of an audit that ask the store: the state in Redis against what was published."""
+"""The checks of an audit that need the store: the state in Redis against what was published."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _STATE_CHECKS = ("state: head", "state: deletions", "state: offsets", "state: re
 
 @dataclass(frozen=True, slots=True)
 class StateStamp:
-    """What says whether a state stood still while the log was read.
+    """Shows whether a state stood still while the log was read.
 
     Attributes
     ----------
     head
         The model's newest commit in the store.
     published
-        The offset of its commits partition below which all of it is published.
+        The offset of its commits partition below which everything is published.
     """
 
     head: Head
@@ -56,7 +56,7 @@ def state_findings(
     chain: CommitChain,
     disturbed: str | None,
 ) -> Iterator[Finding]:
-    """Yield what there is to say of the state; ``disturbed`` says why it cannot be compared."""
+    """Yield the findings on the state; ``disturbed`` says why it cannot be compared."""
     if disturbed is not None:
         for name in _STATE_CHECKS:
             yield Finding.passed_over(name, disturbed)
@@ -73,32 +73,33 @@ def _head(state: ModelState, history: History, chain: CommitChain) -> Finding:
     last = chain.last
     if last is not None and (last.number, last.digest) != (state.head.commit, state.head.digest):
         faults.add(
-            f"the store holds commit {state.head.commit} ({state.head.digest[:12]}), the log ends "
-            f"with commit {last.number} ({last.digest[:12]})"
+            f"the store holds commit {state.head.commit} ({state.head.digest[:12]}), but the log "
+            f"ends with commit {last.number} ({last.digest[:12]})"
         )
     if tip is None or (tip.event.version, tip.event.digest) != (state.version, state.digest):
-        there = "nothing" if tip is None else f"version {tip.event.version}"
+        end = "is empty"
+        if tip is not None:
+            end = f"ends with version {tip.event.version} ({tip.event.digest[:12]})"
         faults.add(
-            f"the store holds version {state.version} ({state.digest[:12]}), history ends with "
-            f"{there}" + ("" if tip is None else f" ({tip.event.digest[:12]})")
+            f"the store holds version {state.version} ({state.digest[:12]}), but history {end}"
         )
     elif state.registered:
         counts = state.meta.rows_live, state.meta.rows_deleted, state.meta.generation
         if counts != (tip.event.rows_live, tip.event.rows_deleted, tip.event.generation):
-            faults.add(f"rows or generation are not those of version {state.version}")
+            faults.add(f"its row counts or generation are not those of version {state.version}")
         try:
             event, _ = published_of(state)
             if event.parameters_digest != tip.event.parameters_digest:
                 faults.add(f"its parameters are not those of version {state.version}")
         except CorruptState as error:
             faults.add(str(error))
-    kept = "theta with the digest it names" if state.registered else "no theta: it was unregistered"
-    fine = f"commit {state.head.commit}; version {state.version} with its digest, and {kept}"
+    theta = "its theta match their digests" if state.registered else "no theta: it was unregistered"
+    fine = f"commit {state.head.commit}; version {state.version} and {theta}"
     return Finding.of("state: head", faults, fine)
 
 
 def _deletions(store: ModelStore, state: ModelState, history: History) -> Finding:
-    """Check that the ledger holds what versions deleted, and all that the list of deletions names.
+    """Check that the ledger holds what versions deleted and what the list of deletions names.
 
     It holds more where requests named rows that a --replace had left out. The list begins with the
     live generation.
@@ -111,111 +112,118 @@ def _deletions(store: ModelStore, state: ModelState, history: History) -> Findin
     if not len(rows) == logged == state.meta.deletions_logged:
         faults.add(
             f"{len(rows)} rows in the ledger, {logged} in all lists of deletions, "
-            f"{state.meta.deletions_logged} in the head: they must be the same"
+            f"{state.meta.deletions_logged} in the head: these must be equal"
         )
-    strangers = {text(row) for row in listed} - rows.keys()
-    if strangers or len(set(listed)) < len(listed):
+    unlisted = {text(row) for row in listed} - rows.keys()
+    if unlisted or len(set(listed)) < len(listed):
         faults.add(
-            f"the list of deletions has {len(strangers)} rows that the ledger lacks, or one twice"
+            f"the list of deletions has {len(unlisted)} rows that the ledger lacks, or a row twice"
         )
     if versions and max(versions) > state.version:
-        faults.add(f"the ledger names version {max(versions)}, which is not there yet")
+        faults.add(f"the ledger names version {max(versions)}, which does not exist yet")
     for number, fact in sorted(history.versions.items()):
         before = history.versions.get(number - 1)
         if before is None:
             continue
         gone = fact.event.rows_deleted - before.event.rows_deleted
         if versions[number] < gone:
-            faults.add(f"version {number} deleted {gone} rows, the ledger has {versions[number]}")
+            faults.add(
+                f"version {number} deleted {gone} rows, but the ledger has {versions[number]}"
+            )
     left_out = len(rows) - state.meta.rows_deleted
-    also = f", {left_out} of them left out by a --replace before" if left_out > 0 else ""
+    also = f", {left_out} of them left out by an earlier --replace" if left_out > 0 else ""
     return Finding.of("state: deletions", faults, f"{len(rows)} rows in the ledger{also}")
 
 
 def _ledger(store: ModelStore, state: ModelState) -> dict[str, int]:
     """Return the ledger: row id to the version that deleted it. Cost O(deleted rows)."""
-    found: dict[str, int] = {}
+    ledger: dict[str, int] = {}
     cursor, page = 0, dict[bytes, bytes]()
     while True:
         with reachable(store.client):
             answer: Any = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
         cursor, page = answer
-        found |= {text(row): int(version) for row, version in page.items()}
+        ledger |= {text(row): int(version) for row, version in page.items()}
         if cursor == 0:
-            return found
+            return ledger
 
 
 def _offsets(state: ModelState, history: History) -> Finding:
-    """Check that nothing published as decided lies at or beyond the next offset to decide."""
+    """Check that no request with a published outcome lies at or beyond the next offset."""
     faults = Faults()
     reached: dict[int, int] = {}
     for name, offset in state.offsets.items():
         index = int(name.rpartition("/")[2])
         reached[index] = max(offset, reached.get(index, 0))
-    decided: dict[int, int] = {}
+    answered: dict[int, int] = {}
     opening = None if state.opening is None else dict(state.opening)
     for receipt in history.receipts.values():
         if precedes(receipt, opening):
-            continue  # the model was not there: its answer is no commit
-        decided[receipt.source[1]] = max(receipt.source[2], decided.get(receipt.source[1], -1))
+            continue  # the model did not exist: no commit answered it
+        index, offset = receipt.source[1:]
+        answered[index] = max(offset, answered.get(index, -1))
     for fact in history.versions.values():
         source = fact.event.source
         if source is not None:
-            decided[source.partition] = max(source.last_offset, decided.get(source.partition, -1))
-    for index, last in sorted(decided.items()):
+            last = max(source.last_offset, answered.get(source.partition, -1))
+            answered[source.partition] = last
+    for index, last in sorted(answered.items()):
         if reached.get(index, 0) <= last:
             faults.add(
-                f"partition {index}: offset {last} was decided, the state goes on at "
+                f"partition {index}: offset {last} was answered, but the state continues at "
                 f"{reached.get(index, 0)}"
             )
     shown = ", ".join(f"{index}: {offset}" for index, offset in sorted(reached.items())) or "none"
-    return Finding.of("state: offsets", faults, f"next to decide, by partition: {shown}")
+    return Finding.of("state: offsets", faults, f"next to process, by partition: {shown}")
 
 
 def _receipts(store: ModelStore, state: ModelState, history: History) -> Finding:
-    """Compare the final receipts of the state with those published, and with their own log."""
+    """Compare the final receipts of the state with those published, and with the receipt log."""
     name, faults = "state: receipts", Faults()
     pending: set[str] = set()
     places: dict[int, bytes] = {}
     try:
-        for request, kept in kept_receipts(store, state.keys):
-            if not kept.final:
+        for request, indexed in kept_receipts(store, state.keys):
+            if not indexed.final:
                 pending.add(request)
                 continue
-            leaf = leaf_hash(kept.receipt.value())
-            if kept.place in places:
-                faults.add(f"two receipts have place {kept.place} in the log of receipts")
-            places[kept.place] = leaf
+            leaf = leaf_hash(indexed.receipt.value())
+            if indexed.place in places:
+                faults.add(f"two receipts have place {indexed.place} in the receipt log")
+            places[indexed.place] = leaf
             if leaf not in history.receipts:
-                faults.add(f"the final receipt of {request!r} is not in the log as it is kept")
+                faults.add(f"the final receipt of {request!r} was not published as it is stored")
     except CorruptState as error:
         return Finding(name, Result.FAILED, str(error))
     log = state.meta.receipt_log
     size = 0 if log is None else log.size
     leaves = [places[place] for place in range(size) if place in places]
-    whole = len(leaves) == size == len(places)
-    if log is None or not whole or root_of(leaves) != log.frontier().root:
-        faults.add(f"{len(places)} final ones are not the {size} of the head's log of receipts")
+    complete = len(leaves) == size == len(places)
+    if log is None or not complete or root_of(leaves) != log.frontier().root:
+        faults.add(f"{len(places)} final receipts are not the {size} of the head's receipt log")
     _published(state, history, set(places.values()), faults)
     if pending != state.deferred.keys():
-        faults.add(f"{len(pending)} requests are deferred, {len(state.deferred)} of them wait")
-    fine = f"{len(places)} final ones as published, {len(pending)} deferred"
+        faults.add(
+            f"{len(pending)} requests have a receipt that defers them, {len(state.deferred)} wait "
+            "for a rebuild"
+        )
+    fine = f"{len(places)} final receipts as published, {len(pending)} deferred"
     return Finding.of(name, faults, fine)
 
 
-def _published(state: ModelState, history: History, kept: set[bytes], faults: Faults) -> None:
-    """Note receipts that were published and are not kept: only those from before the model are."""
+def _published(state: ModelState, history: History, stored: set[bytes], faults: Faults) -> None:
+    """Report published receipts that are not stored, unless they precede the model."""
     opening = None if state.opening is None else dict(state.opening)
     for receipt in history.finals.values():
         outside = receipt.code in (CONFLICT, UNKNOWN_MODEL) or precedes(receipt, opening)
-        if receipt.leaf not in kept and not outside:
-            faults.add(f"the receipt of {receipt.request_id!r} was published and is not kept")
+        if receipt.leaf not in stored and not outside:
+            faults.add(f"the receipt of {receipt.request_id!r} was published but is not stored")
 
 
 def bound_finding(store: ModelStore, model_id: str) -> Finding:
-    """Refit on the live rows by other code: theta lies within the bound (`audit.verify`)."""
+    """Refit on the live rows by independent code: theta must lie within the bound."""
     try:
-        found = verify(store, model_id)
+        verification = verify(store, model_id)
     except NotConverged as error:
         return Finding.passed_over("bound", str(error))
     except Unavailable:
@@ -224,11 +232,12 @@ def bound_finding(store: ModelStore, model_id: str) -> Finding:
         return Finding.passed_over("bound", "the model was unregistered: it has no rows")
     except LetheError as error:
         return Finding("bound", Result.FAILED, str(error))
-    origin = "published" if found.bound_from == "version" else "audited now"
+    origin = "published" if verification.bound_from == "version" else "audited now"
     detail = (
-        f"version {found.version} is {found.distance:.3g} from retraining on {found.rows_live} "
-        f"rows, within {found.bound:.3g} ({origin}: {found.argument})"
+        f"version {verification.version} is {verification.distance:.3g} from retraining on "
+        f"{verification.rows_live} rows, within {verification.bound:.3g} "
+        f"({origin}: {verification.argument})"
     )
-    if found.holds and found.certified:
+    if verification.holds and verification.certified:
         return Finding("bound", Result.OK, detail)
     return Finding("bound", Result.FAILED, detail.replace(", within", ", NOT within"))

@@ -3,8 +3,8 @@
 Nothing of `engine.fit.fit` or `engine.fit.objective` is used for the oracle. Linear models: QR of
 the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X. Logistic models:
 ``scipy.optimize.minimize`` with loss, gradient and Hessian written here. Both end with Newton steps
-whose gradient is summed in extended precision; the last step is how far the oracle itself may be
-off, and it is added to the tolerance.
+whose gradient is summed in extended precision; the length of the last step bounds how far off the
+oracle itself may be, and is added to the tolerance.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 _REFINEMENTS = 6
-_RESIDUAL = 1e-8  # of |theta|: an oracle that is further off is none
+_RESIDUAL = 1e-8  # relative to |theta|: an oracle that is further off is rejected
 _SMALLEST = 1e-150  # theta 0: no relative error
-_BLOCK = 4096  # rows that are in extended precision at once
+_BLOCK = 4096  # rows held in extended precision at once
 _TRIES = 5
 _EXACT_LIMIT = 400  # d above which the trust region is solved by a Krylov method
 _ITERATIONS = 500
@@ -45,7 +45,7 @@ _StepAt: TypeAlias = Callable[[Array], Array]
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """A refit: its theta (d x m), how it was made, and how far off it may be itself."""
+    """A refit: its theta (d x m), how it was computed, and how far off it may be itself."""
 
     theta: Array
     method: str
@@ -67,7 +67,7 @@ class Verification:
     argument
         Why it is a bound.
     residual, method
-        The oracle's own.
+        Those of the oracle.
     gradient
         Of a certified model: the norm of the perturbed objective's gradient at the published
         theta, summed in extended precision. Its certificate says that ``spent`` bounds it.
@@ -92,7 +92,7 @@ class Verification:
 
     @property
     def certified(self) -> bool:
-        """Whether what the certificate says is spent bounds the gradient; True without one."""
+        """Whether the spent budget of the certificate bounds the gradient; True without one."""
         certificate = certificate_of(self.state)
         if certificate is None or self.gradient is None:
             return True
@@ -107,7 +107,7 @@ def verify(store: ModelStore, model_id: str) -> Verification:
     UnknownModel, CorruptState, CommitConflict
         The model cannot be read.
     NotConverged
-        There is no oracle, or no bound.
+        The oracle or the bound cannot be computed.
 
     Notes
     -----
@@ -120,12 +120,12 @@ def verify(store: ModelStore, model_id: str) -> Verification:
             break
     else:
         raise CommitConflict(
-            f"model {model_id!r}: deletions are committed while it is read; try again in a moment"
+            f"model {model_id!r}: deletions were committed while it was read; try again in a moment"
         )
     state, rows = snapshot.state, snapshot.rows
     objective = state.generation.objective
     if len(rows) == 0:
-        # Nothing is left to learn from: the contract's EMPTY model, theta 0.
+        # No rows are left: the contract's EMPTY model, theta 0.
         oracle = Oracle(np.zeros_like(theta), "no rows: zero", 0.0)
         bound, origin, argument = 0.0, "version", "empty"
     else:
@@ -156,12 +156,12 @@ def _residual(objective: Objective, rows: Rows, theta: Array) -> float | None:
 def bound_at(
     model_id: str, error: ErrorRecord, objective: Objective, rows: Rows, theta: Array
 ) -> tuple[float, str, str]:
-    """Return the published bound; without one, audit: measure the gradient over all live rows.
+    """Return the published bound; without one, measure the gradient over all live rows.
 
     Raises
     ------
     NotConverged
-        There is none to be had.
+        No bound can be computed.
     """
     if error.bound is not None:
         return error.bound, "version", error.kind
@@ -171,12 +171,12 @@ def bound_at(
     )
     if certificate.bound is not None:
         return certificate.bound, "audit", certificate.argument
-    # Too far away for a certificate at theta: certify the optimum, and measure the way to it.
+    # Too far away for a certificate at theta: certify the optimum, and add the distance to it.
     optimum = precompute_blocks(objective, rows, theta)
     if optimum.certificate.bound is None:
         raise NotConverged(
-            f"model {model_id!r}: no bound can be had at this point, nor at its optimum; "
-            "order `lethe refresh --size rebuild`, and raise the ridge strength if that fails too"
+            f"model {model_id!r}: no bound can be computed at this point or at its optimum; "
+            "run `lethe refresh --size rebuild`, and raise the ridge strength if that fails too"
         )
     return (
         norm(theta - optimum.theta) + optimum.certificate.bound,
@@ -191,13 +191,13 @@ def bound_at(
 def refit(kind: Kind, penalty: Array, rows: Rows, noise: Array | None = None) -> Oracle:
     """Return the minimiser over ``rows`` by code that the engine does not use.
 
-    Of several classes each is refitted against the rest. ``noise`` is the linear term of a
+    With several classes, each is refitted against the rest. ``noise`` is the linear term of a
     certified model, d x m.
 
     Raises
     ------
     NotConverged
-        It cannot judge: a large residual would let any model pass.
+        The residual is so large that any model would pass.
     """
     if kind is Kind.LINEAR:
         oracle = _linear(penalty, rows, noise)
@@ -216,8 +216,8 @@ def refit(kind: Kind, penalty: Array, rows: Rows, noise: Array | None = None) ->
         oracle = Oracle(theta, parts[0].method, residual)
     if not oracle.residual <= _RESIDUAL * norm(oracle.theta) + _SMALLEST:
         raise NotConverged(
-            f"the independent refit ({oracle.method}) has not converged: {oracle.residual:.1e} is "
-            "left, and it cannot judge. Raise the ridge strength or rescale the features"
+            f"the independent refit ({oracle.method}) has not converged ({oracle.residual:.1e} is "
+            "left), so it cannot judge the model; raise the ridge strength or rescale the features"
         )
     return oracle
 
@@ -261,7 +261,7 @@ def _logistic(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
         return curved
 
     method = "trust-exact" if d <= _EXACT_LIMIT else "trust-krylov"
-    found = minimize(
+    solution = minimize(
         value,
         np.zeros(d),
         jac=gradient,
@@ -275,12 +275,12 @@ def _logistic(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
         step: Array = cho_solve(cho_factor(hessian(point[:, 0])), slope)
         return step
 
-    theta, residual = _refined(np.asarray(found.x).reshape(d, 1), step_at)
+    theta, residual = _refined(np.asarray(solution.x).reshape(d, 1), step_at)
     return Oracle(theta, f"scipy.optimize {method}", residual)
 
 
 def _refined(theta: Array, step_at: _StepAt) -> tuple[Array, float]:
-    """Take Newton steps while they shrink; return the point and the length of what is left."""
+    """Take Newton steps while they shrink; return the point and how far off it may be."""
     step = step_at(theta)
     for _ in range(_REFINEMENTS):
         moved = theta - step

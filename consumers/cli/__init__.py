@@ -1,1 +1,1 @@
-"""The command ``lethe``: one file a subject. `consumers.cli.main` puts them together."""
+"""The command ``lethe``: one module per subcommand, joined in `consumers.cli.main`."""

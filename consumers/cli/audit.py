@@ -24,36 +24,39 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(short_help="Check a model's whole published history.")
 @click.argument("model", required=False)
-@click.option("--bundle", type=_FILE, metavar="FILE", help="Check an exported file; no servers.")
-@click.option("--export", type=_FILE, metavar="FILE", help="Write such a file as well.")
+@click.option(
+    "--bundle", type=_FILE, metavar="FILE", help="Check an exported file, without servers."
+)
+@click.option("--export", type=_FILE, metavar="FILE", help="Also write such a file.")
 @trust_option
 @click.option(
     "--checkpoint", type=_FILE, metavar="FILE",
-    help="Demand that history goes on from what this file remembers, and remember it anew.",
+    help="Require that history continues from the checkpoint in this file, then update it.",
 )  # fmt: skip
-@click.option("--since", metavar="VERSION:DIGEST", help="Demand that this version is there.")
+@click.option("--since", metavar="VERSION:DIGEST", help="Require this version in the history.")
 @click.option("--strict", is_flag=True, help="Exit code 1 also if something was not checked.")
 @click.option("--no-bound", is_flag=True, help="Do not retrain to check the bound.")
 @click.option("--data", type=_FILE, metavar="FILE", help="With --bundle: the training file.")
-@click.option("--id", "id_column", metavar="COLUMN", help="Its column of row ids.")
+@click.option("--id", "id_column", metavar="COLUMN", help="The column of row ids in that file.")
 @click.option(
     "--target", "targets", multiple=True, metavar="COLUMN",
-    help="Its target columns. Default: those of the parameters.",
+    help="Target columns in that file. Default: those of the parameters.",
 )  # fmt: skip
-@click.option("--deleted", type=_FILE, metavar="FILE", help="Ids of its deleted rows, one a line.")
-@click.option("--ridge", type=float, metavar="R", help="Default: as the bundle says.")
+@click.option("--deleted", type=_FILE, metavar="FILE", help="Ids of deleted rows, one per line.")
+@click.option("--ridge", type=float, metavar="R", help="Ridge strength. Default: the bundle's.")
 @global_options
 @click.pass_context
-def audit(ctx: click.Context, /, **given: Any) -> int:
+def audit(ctx: click.Context, /, **options: Any) -> int:
     """Replay the published history of MODEL and check it; each check is OK, FAILED or NOT CHECKED.
 
-    Records, the chain of versions, signatures by trusted keys, the newest parameters, receipts
-    against versions, rows deleted, the Merkle log of receipts; commits, as far as the log has them,
-    and with the seal key what they seal; then the state in the store against all that, and theta
-    against retraining on the live rows. Exit code 1 if a check failed.
+    Checks the records, the chain of versions, signatures by trusted keys, the newest parameters,
+    receipts against versions, rows deleted and the Merkle log of receipts; commits, as far as the
+    log retains them, and their contents if the seal key is available; then the state in the store
+    against all of that, and theta against retraining on the live rows. Exit code 1 if a check
+    failed.
 
-    With --bundle it needs no server: what an auditor can do elsewhere, with a file from --export.
-    With the training file and the list of deleted ids it then retrains as well.
+    With --bundle it needs no server: an auditor can check a file from --export anywhere. Given the
+    training file and the list of deleted ids as well, it also retrains.
 
     \b
     Examples:
@@ -62,113 +65,113 @@ def audit(ctx: click.Context, /, **given: Any) -> int:
       lethe audit --bundle churn.bundle --data rows.parquet --id customer --deleted gone.txt
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    _check_usage(given)
-    trusted = trusted_file(settings) if given["bundle"] is not None else keys_of_auditor(settings)
-    if given["bundle"] is not None:
+    _check_usage(options)
+    trusted = trusted_file(settings) if options["bundle"] is not None else keys_of_auditor(settings)
+    if options["bundle"] is not None:
         with out.progress() as report:
-            found = audit_bundle(
-                given["bundle"],
-                model_id=given["model"],
+            outcome = audit_bundle(
+                options["bundle"],
+                model_id=options["model"],
                 trusted=trusted,
-                remembered=_remembered(given),
-                holding=_holding(given),
+                remembered=_remembered(options),
+                holding=_holding(options),
                 progress=report,
             )
     else:
         with open_runtime(settings) as runtime, out.progress() as report:
             reader, store = runtime.log.reader(), runtime.store()
             try:
-                found = audit_model(
+                outcome = audit_model(
                     store,
                     reader,
-                    given["model"],
+                    options["model"],
                     trusted=trusted,
                     seals=seals_of_auditor(runtime, store),
-                    remembered=_remembered(given),
-                    export=given["export"],
-                    bound=not given["no_bound"],
+                    remembered=_remembered(options),
+                    export=options["export"],
+                    bound=not options["no_bound"],
                     log_alone=settings.redis_url is None and runtime.log.name == "kafka",
                     progress=report,
                 )
             finally:
                 reader.close()
-    return _answer(out, found, given)
+    return _answer(out, outcome, options)
 
 
-def _check_usage(given: dict[str, Any]) -> None:
-    offline = given["bundle"] is not None
-    if not offline and given["model"] is None:
+def _check_usage(options: dict[str, Any]) -> None:
+    offline = options["bundle"] is not None
+    if not offline and options["model"] is None:
         raise click.UsageError("give a MODEL, or --bundle FILE")
-    if offline and given["export"] is not None:
+    if offline and options["export"] is not None:
         raise click.UsageError("--export reads the servers; --bundle reads none")
-    if given["since"] is not None and given["checkpoint"] is not None:
-        raise click.UsageError("give --since or --checkpoint, one of the two")
-    rows = [given["data"], given["id_column"], given["deleted"], given["ridge"]]
-    if not offline and (any(value is not None for value in rows) or given["targets"]):
-        raise click.UsageError("--data, --id, --target, --deleted and --ridge go with --bundle")
-    if given["data"] is not None and given["id_column"] is None:
+    if options["since"] is not None and options["checkpoint"] is not None:
+        raise click.UsageError("give --since or --checkpoint, not both")
+    rows = [options["data"], options["id_column"], options["deleted"], options["ridge"]]
+    if not offline and (any(value is not None for value in rows) or options["targets"]):
+        raise click.UsageError("--data, --id, --target, --deleted and --ridge require --bundle")
+    if options["data"] is not None and options["id_column"] is None:
         raise click.UsageError("--data needs --id, the column of row ids")
-    if given["data"] is None and (any(value is not None for value in rows) or given["targets"]):
-        raise click.UsageError("--id, --target, --deleted and --ridge go with --data")
+    if options["data"] is None and (any(value is not None for value in rows) or options["targets"]):
+        raise click.UsageError("--id, --target, --deleted and --ridge require --data")
 
 
-def _remembered(given: dict[str, Any]) -> Callable[[str], Seen | None]:
+def _remembered(options: dict[str, Any]) -> Callable[[str], Seen | None]:
     def remembered(model_id: str) -> Seen | None:
-        if given["since"] is not None:
-            return parse_since(given["since"])
-        path = given["checkpoint"]
+        if options["since"] is not None:
+            return parse_since(options["since"])
+        path = options["checkpoint"]
         return None if path is None else read_checkpoint(path, model_id)
 
     return remembered
 
 
-def _holding(given: dict[str, Any]) -> Holding | None:
-    if given["data"] is None or given["no_bound"]:
+def _holding(options: dict[str, Any]) -> Holding | None:
+    if options["data"] is None or options["no_bound"]:
         return None
     return Holding(
-        given["data"],
-        given["id_column"],
-        given["targets"],
-        frozenset() if given["deleted"] is None else read_ids(given["deleted"]),
-        given["ridge"],
+        options["data"],
+        options["id_column"],
+        options["targets"],
+        frozenset() if options["deleted"] is None else read_ids(options["deleted"]),
+        options["ridge"],
     )
 
 
 # -- what is printed ----------------------------------------------------------------------------
 
 
-def _answer(out: Output, found: Audit, given: dict[str, Any]) -> int:
-    failed, passed = found.count(Result.FAILED), found.count(Result.NOT_CHECKED)
-    if given["checkpoint"] is not None and not failed:
-        write_checkpoint(given["checkpoint"], found.history)
-    tip = found.history.tip
+def _answer(out: Output, outcome: Audit, options: dict[str, Any]) -> int:
+    failed, not_checked = outcome.count(Result.FAILED), outcome.count(Result.NOT_CHECKED)
+    if options["checkpoint"] is not None and not failed:
+        write_checkpoint(options["checkpoint"], outcome.history)
+    tip = outcome.history.tip
     head = None if tip is None else tip.head
     out.document(
         {
-            "model_id": found.history.model_id,
+            "model_id": outcome.history.model_id,
             "ok": failed == 0,
             "failed": failed,
-            "not_checked": passed,
+            "not_checked": not_checked,
             "version": None if tip is None else tip.event.version,
             "digest": None if tip is None else tip.event.digest,
             "receipt_log": None if head is None else {"size": head.size, "root": head.root.hex()},
             "checks": [
                 {"check": one.check, "result": one.result.value, "detail": one.detail}
-                for one in found.findings
+                for one in outcome.findings
             ],
-            "exported_records": found.exported,
+            "exported_records": outcome.exported,
         }
     )
-    for line in table_of(found.findings):
+    for line in table_of(outcome.findings):
         out.line(line)
-    if found.exported is not None:
-        out.line(f"{given['export']}: {counted(found.exported, 'record')} written")
+    if outcome.exported is not None:
+        out.line(f"{options['export']}: {counted(outcome.exported, 'record')} written")
     if tip is not None:
         out.line(f"newest: {tip.event.version}:{tip.event.digest}")
     verdict = "REFUSED" if failed else "no check failed"
-    rest = f", {passed} not checked" if passed else ""
-    out.line(f"{verdict}: {counted(len(found.findings), 'check')}, {failed} failed{rest}")
-    return 1 if failed or (given["strict"] and passed) else 0
+    rest = f", {not_checked} not checked" if not_checked else ""
+    out.line(f"{verdict}: {counted(len(outcome.findings), 'check')}, {failed} failed{rest}")
+    return 1 if failed or (options["strict"] and not_checked) else 0
 
 
 def table_of(findings: Sequence[Finding]) -> list[str]:

@@ -30,32 +30,32 @@ from lethe.engine.store.store import ModelStore
 def check(ctx: click.Context, /) -> int:
     """Check everything that a worker relies on; each line is OK or says what to do.
 
-    Programs; the keys that events are signed with; the store, what a crash of it can lose, and its
-    memory policy; the log and its topics; the keys that seal commits, how far the store follows
-    lethe.commits, and which models are halted; and each model: its head, the lengths of V and Q,
-    row records against the count of live rows, the identity L L^T w_i = x_i on rows drawn at
-    random, published history against stored state, and deferred requests that nobody is to
-    resolve. Exit code 1 if anything fails.
+    Covers programs; the keys that events are signed with; the store, what a crash of it can lose,
+    and its memory policy; the log and its topics; the keys that seal commits, how far the store
+    follows lethe.commits, and which models are halted; and for each model its head, the lengths of
+    V and Q, row records against the count of live rows, the identity L L^T w_i = x_i on rows drawn
+    at random, published history against stored state, and deferred requests that no pending
+    rebuild will resolve. Exit code 1 if anything fails.
 
     \b
     Example:
       lethe check
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    found: list[Check] = []
+    checks: list[Check] = []
     for one in _checks(settings):
-        found.append(one)
+        checks.append(one)
         out.line(f"{'OK  ' if one.ok else 'FAIL'}  {one.subject}: {one.detail}")
-    failed = sum(not one.ok for one in found)
+    failed = sum(not one.ok for one in checks)
     out.document(
         {
             "ok": failed == 0,
             "checks": [
-                {"subject": one.subject, "ok": one.ok, "detail": one.detail} for one in found
+                {"subject": one.subject, "ok": one.ok, "detail": one.detail} for one in checks
             ],
         }
     )
-    out.line(f"{len(found)} checks, {failed} failed")
+    out.line(f"{len(checks)} checks, {failed} failed")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""``lethe delete``: sends one deletion request, and waits for its receipt if asked to."""
+"""``lethe delete``: sends one deletion request, and optionally waits for its receipt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_ROWS_FILE_BYTES = MAX_ROWS * (4 * 128 + 2) + 3
 
 
 class NoReceipt(Unavailable):
-    """No final receipt came in time; the request is in the log and will be decided."""
+    """No final receipt came in time; the request is in the log and will be processed."""
 
     code = "NO_RECEIPT"
     exit_code = 1
@@ -48,22 +48,20 @@ class NoReceipt(Unavailable):
 @click.argument("model")
 @click.argument("more_rows", nargs=-1, metavar="")
 @click.option(
-    "--row", "rows", multiple=True, metavar="ID", help="A row to forget; --row A B C too."
+    "--row", "rows", multiple=True, metavar="ID", help="A row to forget; --row A B C also works."
 )
 @click.option(
     "--rows-file", type=click.Path(path_type=Path, allow_dash=True), metavar="F",
-    help="A file with one row id a line; - reads standard input.",
+    help="A file with one row id per line; - reads standard input.",
 )  # fmt: skip
 @click.option("--subject", metavar="ID", help="Forget every row of a subject.")
-@click.option(
-    "--strict", is_flag=True, help="Send nothing if one of the rows was never the model's."
-)
+@click.option("--strict", is_flag=True, help="Send nothing if a row never belonged to the model.")
 @click.option(
     "--request-id", metavar="R",
-    help="Identity of the request; sent again, it is answered again and not done again. "
+    help="Identity of the request; a repeat is answered again, but not executed again. "
     "Default: a random one.",
 )  # fmt: skip
-@click.option("--reason", metavar="T", help="Why, for the record in the log.")
+@click.option("--reason", metavar="T", help="The reason, kept with the request in the log.")
 @click.option(
     "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
     help="Sign the request with this private key (PEM). Default: LETHE_REQUEST_SIGNING_KEY, or "
@@ -71,16 +69,16 @@ class NoReceipt(Unavailable):
 )  # fmt: skip
 @click.option(
     "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
-    help=f"Wait for the receipt, at most S seconds ({_DEFAULT_WAIT} if not said).",
+    help=f"Wait for the receipt, at most S seconds (default {_DEFAULT_WAIT}).",
 )  # fmt: skip
 @global_options
 @click.pass_context
-def delete(ctx: click.Context, /, **given: Any) -> int:
+def delete(ctx: click.Context, /, **options: Any) -> int:
     """Send one request to forget rows of MODEL: some rows, or all rows of a subject.
 
-    A worker (`lethe work`) decides it. Without --wait the answer is the request id, and the
-    receipt comes on the topic lethe.receipts. Exit code 1: the request was rejected, or no receipt
-    came in time.
+    A worker (`lethe work`) processes it. Without --wait, the command prints the request id, and the
+    receipt is published on the topic lethe.receipts. Exit code 1: the request was rejected, or no
+    receipt came in time.
 
     \b
     Examples:
@@ -88,21 +86,21 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
       lethe delete churn --subject "household 7" --request-id erasure-2041
       lethe delete churn --rows-file withdrawn.txt --wait 300
     """  # noqa: D301 - click looks for the character
-    ctx.ensure_object(Flags).settings["request_signing_key"] = given["sign"]
+    ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
     settings, out = prepare(ctx)
     key = settings.request_signing_key
     signer = None if key is None else read_signer(key)
-    request = _request(given)
+    request = _request(options)
     with open_runtime(settings) as runtime:
-        models = runtime.models()  # refuses a store that is not there before anything is sent
+        models = runtime.models()  # fails before anything is sent if the store cannot be reached
         reader = runtime.log.reader()
         try:
             if request.model_id in models:
-                _check_rows(runtime, request, given)
+                _check_rows(runtime, request, options)
             partition = _receipts(reader, request.model_id)
             begin = reader.bounds(partition).end
             _send(runtime, request, signer)
-            if given["wait"] is None:
+            if options["wait"] is None:
                 if request.model_id not in models:
                     click.echo(
                         f"lethe: warning: model {request.model_id!r} is not registered in this "
@@ -112,7 +110,7 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
                 out.document({"request_id": request.request_id, "model_id": request.model_id})
                 out.line(f"request {request.request_id} sent")
                 return 0
-            return _wait(out, reader, partition, begin, request, given["wait"])
+            return _wait(out, reader, partition, begin, request, options["wait"])
         finally:
             reader.close()
 
@@ -120,27 +118,27 @@ def delete(ctx: click.Context, /, **given: Any) -> int:
 # -- the request --------------------------------------------------------------------------------
 
 
-def _request(given: dict[str, Any]) -> DeletionRequest:
-    if given["more_rows"] and not given["rows"]:
-        raise click.UsageError("name rows with --row; only the model stands alone")
-    rows: tuple[str, ...] | None = (*given["rows"], *given["more_rows"]) or None
-    named = [rows is not None, given["rows_file"] is not None, given["subject"] is not None]
+def _request(options: dict[str, Any]) -> DeletionRequest:
+    if options["more_rows"] and not options["rows"]:
+        raise click.UsageError("name rows with --row; only the model is options without an option")
+    rows: tuple[str, ...] | None = (*options["rows"], *options["more_rows"]) or None
+    named = [rows is not None, options["rows_file"] is not None, options["subject"] is not None]
     if sum(named) != 1:
         raise click.UsageError("give one of --row, --rows-file and --subject")
-    if given["rows_file"] is not None:
-        rows = tuple(_read_rows(given["rows_file"]))
+    if options["rows_file"] is not None:
+        rows = tuple(_read_rows(options["rows_file"]))
     if rows is not None and len(rows) > MAX_ROWS:
         raise InvalidRequest(
             f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several requests"
         )
     try:
         request = DeletionRequest(
-            request_id=given["request_id"] or str(uuid.uuid4()),
-            model_id=given["model"],
+            request_id=options["request_id"] or str(uuid.uuid4()),
+            model_id=options["model"],
             row_ids=rows,
-            subject_id=given["subject"],
+            subject_id=options["subject"],
             requested_at=rfc3339(datetime.now(UTC)),
-            reason=given["reason"],
+            reason=options["reason"],
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -153,7 +151,7 @@ def _request(given: dict[str, Any]) -> DeletionRequest:
 
 
 def _read_rows(path: Path) -> Iterator[str]:
-    """Yield the ids of a file, one a line; blank lines are skipped."""
+    """Yield the ids in a file, one per line; blank lines are skipped."""
     try:
         if str(path) == "-":
             content = sys.stdin.buffer.read(MAX_ROWS_FILE_BYTES + 1)
@@ -164,41 +162,41 @@ def _read_rows(path: Path) -> Iterator[str]:
         raise InvalidRequest(f"{path}: cannot be read ({error.strerror}); check the path") from None
     if len(content) > MAX_ROWS_FILE_BYTES:
         raise InvalidRequest(
-            f"{path}: more than {MAX_ROWS_FILE_BYTES} bytes, which {MAX_ROWS} row ids cannot have; "
-            "send several requests"
+            f"{path}: more than {MAX_ROWS_FILE_BYTES} bytes, the most that {MAX_ROWS} row ids can "
+            "take; send several requests"
         )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidRequest(f"{path}: is not UTF-8 text with one row id a line") from None
-    found = [line.strip() for line in text.split("\n") if line.strip()]
-    if not found:
+        raise InvalidRequest(f"{path}: is not UTF-8 text with one row id per line") from None
+    rows = [line.strip() for line in text.split("\n") if line.strip()]
+    if not rows:
         raise InvalidRequest(f"{path}: names no row; nothing was sent")
-    yield from found
+    yield from rows
 
 
-def _check_rows(runtime: Runtime, request: DeletionRequest, given: dict[str, Any]) -> None:
-    """Name rows that were never the model's; with --strict, send nothing then.
+def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, Any]) -> None:
+    """Warn of rows that never belonged to the model; with --strict, refuse them.
 
-    A receipt only counts them: whoever reads receipts need not know which rows there are.
+    A receipt only counts them: its readers need not know which rows there are.
     """
-    rows, strict = request.row_ids or (), bool(given["strict"])
+    rows, strict = request.row_ids or (), bool(options["strict"])
     try:
         unknown = runtime.never_members(request.model_id, rows)
     except Unavailable:
         if strict:
             raise
-        return  # this user may not look
+        return  # this user may not read the membership of rows
     if not unknown:
         return
     shown = ", ".join(repr(row) for row in unknown[:_SHOWN])
     more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-    message = f"never rows of model {request.model_id!r}: {shown}{more}"
-    if given["rows_file"] is not None and unknown == [rows[0]] and len(rows) > 1:
+    message = f"model {request.model_id!r} never had these rows: {shown}{more}"
+    if options["rows_file"] is not None and unknown == [rows[0]] and len(rows) > 1:
         message += "; is the first line of the file a header?"
     if strict:
         raise InvalidRequest(f"{message}; nothing was sent (--strict)")
-    click.echo(f"lethe: warning: {message}; sent all the same", err=True)
+    click.echo(f"lethe: warning: {message}; the request is sent anyway", err=True)
 
 
 def _value(request: DeletionRequest) -> bytes:
@@ -224,7 +222,7 @@ def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> 
 
 
 def _receipts(reader: Reader, model_id: str) -> Partition:
-    """Return the partition that the receipt will lie in."""
+    """Return the partition that the receipt will be published on."""
     if not (reader.partitions(topics.DELETIONS) and reader.partitions(topics.RECEIPTS)):
         raise InvalidRequest(
             f"the topics {topics.DELETIONS} and {topics.RECEIPTS} do not exist; `lethe register` "
@@ -241,7 +239,7 @@ def _wait(
     request: DeletionRequest,
     seconds: float,
 ) -> int:
-    """Print the receipts of a request until the final one; return the exit code."""
+    """Print the receipts of a request up to the final one; return the exit code."""
     end = time.monotonic() + seconds
     deferred = False
     with out.progress() as report:
@@ -260,12 +258,12 @@ def _wait(
                 continue
             break
         else:
-            waits = "deferred and waits for a refresh" if deferred else "in the log"
+            place = "deferred and waits for a refresh" if deferred else "in the log"
             raise NoReceipt(
-                f"no final receipt of request {request.request_id} in {seconds:g} s; it is {waits} "
-                "and will be decided once a worker runs (`lethe work`). The same request id and "
-                "rows again bring the same receipt. A request that workers refuse to authenticate "
-                f"gets none: it lies in {topics.DEAD_LETTERS}"
+                f"no final receipt of request {request.request_id} in {seconds:g} s; it is "
+                f"{place} and will be processed once a worker runs (`lethe work`). Sending the "
+                "same request id and rows again brings the same receipt. A request that fails "
+                f"authentication gets none: it goes to {topics.DEAD_LETTERS}"
             )
     out.document(receipt.model_dump(mode="json"))
     out.line(_sentence(receipt))
@@ -273,13 +271,13 @@ def _wait(
 
 
 def _receipt(value: bytes | None, request: DeletionRequest) -> Receipt | None:
-    """Return a record's receipt if it is one of this request."""
+    """Return a record's receipt if it belongs to this request."""
     try:
         receipt = Receipt.read(value or b"")
     except ValueError:
         return None
-    mine = (request.model_id, request.request_id)
-    return receipt if (receipt.model_id, receipt.request_id) == mine else None
+    expected = (request.model_id, request.request_id)
+    return receipt if (receipt.model_id, receipt.request_id) == expected else None
 
 
 def _sentence(receipt: Receipt) -> str:

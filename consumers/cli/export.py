@@ -30,17 +30,17 @@ Tensors = dict[str, Array]
 @click.argument("model")
 @click.option(
     "--out", "path", required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Name that ends in .json, .safetensors or .npz.",
+    help="File name that ends in .json, .safetensors or .npz.",
 )  # fmt: skip
 @global_options
 @click.pass_context
 def export(ctx: click.Context, /, *, model: str, path: Path) -> None:
-    """Write the newest parameters of MODEL to FILE, their digest checked before.
+    """Write the newest parameters of MODEL to FILE, after checking their digest.
 
-    The file has theta (features in order), the intercept apart, feature and target names, the
-    names of classes if the model has some, version and digests. In .safetensors the names are
-    JSON in the metadata; .npz needs no pickle.
-    An existing file is replaced in one step, so readers see the old one or the new one.
+    The file has theta (features in order), a separate intercept, feature and target names, class
+    names if the model has any, version and digests. In .safetensors the names are JSON in the
+    metadata; .npz needs no pickle.
+    An existing file is replaced atomically, so readers see either the old one or the new one.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def _facts(event: Parameters) -> dict[str, Any]:
 
 
 def _tensors(event: Parameters, theta: Array) -> Tensors:
-    """Return theta, (p,) or p x m, and the intercept, scalar or (m,); 0 for a model without."""
+    """Return theta, (p,) or p x m, and the intercept, scalar or (m,); 0 if the model has none."""
     p = len(event.feature_names)
     intercept = theta[p] if event.fit_intercept else np.zeros(theta.shape[1])
     if theta.shape[1] == 1:
@@ -88,8 +88,8 @@ def _tensors(event: Parameters, theta: Array) -> Tensors:
 
 
 def _json(tensors: Tensors, facts: dict[str, Any]) -> bytes:
-    whole = {**facts, **{name: array.tolist() for name, array in tensors.items()}}
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    document = {**facts, **{name: array.tolist() for name, array in tensors.items()}}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def _safetensors(tensors: Tensors, facts: dict[str, Any]) -> bytes:
@@ -114,17 +114,17 @@ _FORMS: MappingProxyType[str, Callable[[Tensors, dict[str, Any]], bytes]] = Mapp
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file in one step: beside it, synced, then renamed over it."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    """Replace a file atomically: write a temporary one beside it, sync it, rename it."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         try:
-            with beside.open("xb") as file:
+            with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            temporary.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InvalidData(
             f"{path}: cannot be written ({error.strerror}); name another place with --out"

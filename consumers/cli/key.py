@@ -1,4 +1,4 @@
-"""``lethe key``: keys that events and requests are signed with, and those that seal commits."""
+"""``lethe key``: keys that sign events and requests, and secrets that seal commits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lethe.consumers.contract.signatures import Signer, new_key_file, read_signe
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group(short_help="Make a key to sign with, or show its public half.")
+@click.group(short_help="Create a signing key, or show its public half.")
 @global_options
 def key() -> None:
-    """Make an Ed25519 key, or show the public half of one; make the secrets that seal commits.
+    """Create an Ed25519 key, or show its public half; create the secrets that seal commits.
 
-    Name the file to the workers and to `lethe register` in LETHE_SIGNING_KEY; put the public key
-    into the file that readers name in LETHE_TRUSTED_KEYS, one key a line. A file of secrets that
-    seal commits is named in LETHE_SEAL_KEY_FILE, the same to all who work and register.
+    Set LETHE_SIGNING_KEY to the file for the workers and for `lethe register`; add the public key
+    to the file that readers name in LETHE_TRUSTED_KEYS, one key per line. Set LETHE_SEAL_KEY_FILE
+    to a file of secrets that seal commits, the same for all workers and for `lethe register`.
 
     \b
     Examples:
@@ -32,16 +32,15 @@ def key() -> None:
     """  # noqa: D301 - click looks for the character
 
 
-@key.command(short_help="Make a key in a new file.")
+@key.command(short_help="Create a key in a new file.")
 @click.argument("file", type=_FILE)
-@click.option("--seal", is_flag=True, help="A secret that seals commits, not a key to sign with.")
+@click.option("--seal", is_flag=True, help="Create a secret that seals commits, not a signing key.")
 @global_options
 @click.pass_context
 def new(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
-    """Make a private key in the new FILE, which only you can read; print its public key.
+    """Create a private key in the new FILE, readable only by you; print its public key.
 
-    With --seal: a secret that commits are sealed with. A file that is there already is left as it
-    is.
+    With --seal: create a secret that seals commits. A file that exists is left unchanged.
     """
     if seal:
         _print_seals(ctx, file, new_seal_file(file))
@@ -49,19 +48,19 @@ def new(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
         _print(ctx, new_key_file(file))
 
 
-@key.command(short_help="Put a new secret before the others of a file.")
+@key.command(short_help="Put a new secret first in a file.")
 @click.argument("file", type=_FILE)
-@click.option("--seal", is_flag=True, required=True, help="Of the secrets that seal commits.")
+@click.option("--seal", is_flag=True, required=True, help="The secrets that seal commits.")
 @global_options
 @click.pass_context
 def rotate(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
-    """Put a new secret before the others of FILE: from now on it seals, and all of them open.
+    """Put a new secret first in FILE: from now on it seals, and all of them open.
 
-    Hand the file to every worker before the first is restarted with it: one that lacks the new
-    secret halts the models whose commits are sealed with it. An old secret may go when its commits
-    have expired and `lethe check` names no model that needs it.
+    Copy the file to every worker before restarting the first one with it: a worker without the new
+    secret halts the models whose commits are sealed with it. An old secret may be removed once its
+    commits have expired and `lethe check` names no model that needs it.
     """
-    del seal  # there is nothing else to rotate: keys to sign with are trusted by name
+    del seal  # nothing else can be rotated: signing keys are trusted by name
     _print_seals(ctx, file, rotate_seal_file(file))
 
 
@@ -70,7 +69,7 @@ def rotate(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
 @global_options
 @click.pass_context
 def show(ctx: click.Context, /, *, file: Path) -> None:
-    """Print the public key of the private key in FILE, as files of trusted keys hold it."""
+    """Print the public key of the private key in FILE, in the form of a trusted-keys file."""
     _print(ctx, read_signer(file))
 
 

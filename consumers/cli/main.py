@@ -1,7 +1,7 @@
 """The group ``lethe``, its exit codes, and the one place where an error becomes a line.
 
-Subcommands are imported when they are asked for, so that ``lethe --help`` does not wait for
-NumPy; their one-line summaries stand here, and a test compares them with the commands.
+Subcommands are imported on demand, so that ``lethe --help`` does not wait for NumPy; their one-line
+summaries are kept here too, and a test compares them with the commands.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ COMMANDS = MappingProxyType(
         "verify": ("cli.verify", "Compare a model with an independent refit."),
         "receipt": ("cli.receipt", "Show what became of one request."),
         "audit": ("cli.audit", "Check a model's whole published history."),
-        "refresh": ("cli.refresh", "Order a refresh of a model, or of those due."),
+        "refresh": ("cli.refresh", "Schedule a refresh of one model, or of all that are due."),
         "check": ("cli.check", "Check servers, topics and stored invariants."),
         "recover": (
             "cli.recover",
-            "Last resort: go on from the store when the log lost commits.",
+            "Last resort: continue from the store after the log lost commits.",
         ),
-        "key": ("cli.key", "Make a key to sign with, or show its public half."),
+        "key": ("cli.key", "Create a signing key, or show its public half."),
     }
 )
-"""Command name to its module in `lethe.consumers`, which has a command of that name; summary."""
+"""By command name: its module in `lethe.consumers`, which defines the command; its summary."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports a subcommand when it is asked for."""
+    """A group that imports subcommands on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of a reader's first day."""
+        """Return the names in the order in which a new user needs them."""
         del ctx
         return list(COMMANDS)
 
@@ -67,21 +67,21 @@ class LazyGroup(click.Group):
             return None
         module = f"lethe.consumers.{COMMANDS[cmd_name][0]}"
         try:
-            found = getattr(importlib.import_module(module), cmd_name)
+            command = getattr(importlib.import_module(module), cmd_name)
         except ModuleNotFoundError as error:
             if error.name is not None and module.startswith(error.name):
                 raise click.UsageError(f"this install has no {module}", ctx) from error
             raise
-        return found if isinstance(found, click.Command) else None
+        return command if isinstance(command, click.Command) else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is named; for a misspelt one, say which was meant."""
+        """Find a command by name; for a misspelt one, suggest the closest."""
         if args[0] not in COMMANDS:
-            meant = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            ask = f"; did you mean {meant[0]!r}?" if meant else ""
-            ctx.fail(f"there is no command {args[0]!r}{ask}")
+            matches = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"; did you mean {matches[0]!r}?" if matches else ""
+            ctx.fail(f"there is no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -91,12 +91,12 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run; when the reader of our output has gone, leave quietly."""
+        """Run; if the reader of the output has gone, exit quietly."""
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # What Python still holds for stdout would fail again at exit.
+            # Flushing what is still buffered for stdout would fail again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return BROKEN_PIPE
         return answer
@@ -113,7 +113,7 @@ def lethe(ctx: click.Context) -> None:
     """Make trained models forget rows: deletion events in, checked model versions out.
 
     \b
-    A first day:
+    Getting started:
       lethe demo                                   see it work
       lethe sample churn.csv                       data to try it with
       lethe register churn --data churn.csv --id customer --target left --kind logistic --ridge 1
@@ -121,53 +121,53 @@ def lethe(ctx: click.Context) -> None:
       lethe delete churn --row u17 --wait          forget one row, wait for the receipt
       lethe verify churn                           compare with retraining from scratch
 
-    Without --kafka the log is kept in Redis (single-node mode); without --redis a Valkey of our
-    own runs on --data-dir. Every option below may stand before or after the command, and every
-    one has an environment variable.
+    Without --kafka, the log is kept in Redis (single-node mode); without --redis, an embedded
+    Valkey runs on --data-dir. Every option below may be given before or after the command, and
+    every one has an environment variable.
 
-    Exit codes: 0 done; 1 the answer is no (verify failed, unhealthy, a request was rejected);
-    2 wrong usage or input; 3 a needed server cannot be reached.
+    Exit codes: 0 success; 1 a negative result (verify failed, unhealthy, a request was rejected);
+    2 wrong usage or input; 3 a required server cannot be reached.
     """  # noqa: D301 - click looks for the character
     ctx.ensure_object(Flags)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code. No traceback reaches a person."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    as_json = "--json" in given
+    """Run the command; return its exit code. Users never see a traceback."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    as_json = "--json" in words
     try:
-        answer = lethe.main(given, prog_name="lethe", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as asked:
-        click.echo(asked.format_message())
+        answer = lethe.main(words, prog_name="lethe", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as usage:
+        click.echo(usage.format_message())
         return 0
     except click.ClickException as error:
         _say(_one_line(error))
         return _fail(as_json, error.exit_code, "USAGE", error.format_message())
     except (click.Abort, KeyboardInterrupt):
-        return _interrupted(given, as_json)
+        return _interrupted(words, as_json)
     except Exception as error:  # the last place that can say something useful
         return _explain(error, as_json)
     return answer if isinstance(answer, int) else 0
 
 
-_STANDS = MappingProxyType(
+_AFTER_INTERRUPT = MappingProxyType(
     {
-        "register": "a version is published whole or not at all: `lethe status` shows which",
-        "unregister": "a model is unregistered or it is not: `lethe status` shows which",
-        "recover": "each model is recovered or it is not; run it again for the others",
-        "delete": "a request that was sent will be decided; sent again with its --request-id, it "
-        "is answered and not done again",
-        "work": "what was decided stands, and what was not is read again by the next worker",
-        "refresh": "an order that was sent will be carried out",
+        "register": "a version is published completely or not at all: `lethe status` shows which",
+        "unregister": "a model is unregistered completely or not at all: `lethe status` shows it",
+        "recover": "each model is recovered completely or not at all; run it again for the others",
+        "delete": "a request that was sent will be processed; sent again with its --request-id, it "
+        "is answered again, but not executed again",
+        "work": "committed requests stand, and the next worker reads the others again",
+        "refresh": "a refresh that was scheduled will be done",
     }
 )
-"""By command, what holds when somebody stops it; the others change nothing."""
+"""By command, what holds after it was interrupted; the others change nothing."""
 
 
-def _interrupted(given: list[str], as_json: bool) -> int:
-    """Say that it stopped, and what stands."""
-    command = next((word for word in given if word in COMMANDS), "")
-    message = f"stopped; {_STANDS.get(command, 'nothing was changed')}"
+def _interrupted(words: list[str], as_json: bool) -> int:
+    """Report that the command stopped, and what is certain to hold."""
+    command = next((word for word in words if word in COMMANDS), "")
+    message = f"stopped; {_AFTER_INTERRUPT.get(command, 'nothing was changed')}"
     _say(message)
     return _fail(as_json, INTERRUPTED, "INTERRUPTED", message)
 
@@ -179,7 +179,8 @@ def _explain(error: Exception, as_json: bool) -> int:
         _say(str(error))
         return _fail(as_json, error.exit_code, error.code, str(error))
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        full = f"the disk is full: {error.filename or 'a file'} could not be written; make room"
+        name = error.filename or "a file"
+        full = f"the disk is full: {name} could not be written; free some space"
         _say(full)
         return _fail(as_json, 2, "DISK_FULL", full)
     if os.environ.get("LETHE_LOG_LEVEL", "").upper() == "DEBUG":
@@ -194,7 +195,7 @@ def _explain(error: Exception, as_json: bool) -> int:
 
 
 def _one_line(error: click.ClickException) -> str:
-    """Return a usage error as what is wrong, and where the right usage is told."""
+    """Return a usage error in one line, with a hint to the command's help."""
     message = " ".join(error.format_message().split())
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:

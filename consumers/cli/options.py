@@ -1,4 +1,4 @@
-"""Options that every command has, and the types of option values."""
+"""Options shared by all commands, and the types of option values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class Flags:
-    """Values of the global options, wherever they were written; the last one counts."""
+    """Values of the global options, wherever they were given; the last one counts."""
 
     json: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +36,8 @@ class Duration(click.ParamType[float]):
         text = str(value).strip()
         seconds = seconds_of(text)
         if text[-1:].isdigit() or not isinstance(seconds, float) or seconds == 0:
-            self.fail(f"{value!r} is no duration above zero: write 30s, 15m, 24h or 7d", param, ctx)
+            advice = "write 30s, 15m, 24h or 7d"
+            self.fail(f"{value!r} is not a duration above zero: {advice}", param, ctx)
         return seconds
 
 
@@ -55,8 +56,8 @@ class Limit(click.ParamType[tuple[str, float]]):
         try:
             return name.strip().replace("-", "_"), float(number)
         except ValueError:
-            wanted = "a number" if equals else "NAME=VALUE"
-            self.fail(f"{value!r} is not {wanted}", param, ctx)
+            expected = "a number" if equals else "NAME=VALUE"
+            self.fail(f"{value!r} is not {expected}", param, ctx)
 
 
 class WaitSeconds(click.ParamType[float]):
@@ -74,7 +75,7 @@ class WaitSeconds(click.ParamType[float]):
             seconds = -1.0
         if not 0 < seconds < 1e7:
             self.fail(
-                f"{value!r} is no number of seconds: write --wait last, or --wait=30", param, ctx
+                f"{value!r} is not a number of seconds: write --wait last, or --wait=30", param, ctx
             )
         return seconds
 
@@ -121,14 +122,14 @@ _GLOBAL = [
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
         expose_value=False,
         callback=_keep("log_level"),
-        help="Least level of logs on stderr. Default: LETHE_LOG_LEVEL, or INFO.",
+        help="Lowest level of log lines on stderr. Default: LETHE_LOG_LEVEL, or INFO.",
     ),
     click.option(
         "--log-format",
         type=click.Choice(["console", "json"]),
         expose_value=False,
         callback=_keep("log_format"),
-        help="Form of logs on stderr. Default: LETHE_LOG_FORMAT, or console.",
+        help="Format of log lines on stderr. Default: LETHE_LOG_FORMAT, or console.",
     ),
     click.option(
         "--json",
@@ -142,19 +143,19 @@ _GLOBAL = [
 
 
 def global_options(command: Command) -> Command:
-    """Add the options of every command; they end up in the context's `Flags`."""
+    """Add the global options to a command; their values end up in the context's `Flags`."""
     for option in reversed(_GLOBAL):
         command = option(command)
     return command
 
 
 def trust_option(command: Command) -> Command:
-    """Add ``--trust``, which stands for the setting ``trusted_keys``."""
+    """Add ``--trust``, which sets the setting ``trusted_keys``."""
     return click.option(
         "--trust",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         expose_value=False,
         callback=_keep("trusted_keys"),
-        help="Public keys whose signatures count, one a line. Default: LETHE_TRUSTED_KEYS.",
+        help="Public keys whose signatures count, one per line. Default: LETHE_TRUSTED_KEYS.",
     )(command)

@@ -1,7 +1,7 @@
 """What a command prints: text or one JSON document on stdout, progress on stderr.
 
-Tables and bars are drawn by rich on a terminal; elsewhere a table is plain aligned text and
-progress is a log line a stage. The object is passed to those who print.
+On a terminal, rich draws tables and bars; elsewhere a table is plain aligned text and progress is
+one log line per stage. Commands pass the `Output` to the functions that print.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from lethe.consumers.service.settings import Settings, load_settings, unknown_va
 from lethe.engine.store.connection import connect
 from lethe.engine.store.records import CertificateRecord
 
-_SAY_AFTER = 1.0  # seconds before a stage is worth a line where there is no terminal
-_SAY_EVERY = 5.0  # seconds between such lines
+_LOG_AFTER = 1.0  # seconds before a stage gets a log line where there is no terminal
+_LOG_EVERY = 5.0  # seconds between such lines
 _CLASSES_SHOWN = 12
 
 
 class Output:
-    """Prints in the form that was asked for."""
+    """Prints text or JSON, as requested."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -60,7 +60,7 @@ class Output:
             sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table for people. Columns whose name ends in ``>`` are set to the right."""
+        """Print a table for people. Columns whose name ends in ``>`` are right-aligned."""
         if self.as_json:
             return
         lines = plain_table(columns, rows)
@@ -73,14 +73,14 @@ class Output:
                 click.echo(text)
 
     def facts(self, facts: Mapping[str, str]) -> None:
-        """Print names and values, a line each."""
+        """Print names and values, one pair per line."""
         width = max(len(name) for name in facts)
         for name, value in facts.items():
             self.line(f"{name:<{width}}  {value}")
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Show what is done meanwhile, on stderr."""
+        """Show progress on stderr."""
         if sys.stderr.isatty() and not self.as_json:
             with _bars() as report:
                 yield report
@@ -124,45 +124,45 @@ def _bars() -> Iterator[Progress]:
                 for task in tasks.values():
                     progress.update(task, visible=False)
                 tasks[what] = progress.add_task(what, total=total or None, counts="")
-            counted = f"{done}/{total}" if total else (str(done) if done else "")
-            progress.update(tasks[what], completed=done, total=total or None, counts=counted)
+            shown = f"{done}/{total}" if total else (str(done) if done else "")
+            progress.update(tasks[what], completed=done, total=total or None, counts=shown)
 
         yield report
 
 
 @contextmanager
 def _log_lines() -> Iterator[Progress]:
-    """Log a stage once it has taken a second, and from then on every few seconds."""
+    """Log a stage once it has taken a second, and every few seconds from then on."""
     log = logger("cli")
-    now: dict[str, Any] = {}
+    stage: dict[str, Any] = {}
     lock = threading.Lock()
     ended = threading.Event()
 
     def report(what: str, done: int, total: int) -> None:
         with lock:
-            since = now["since"] if now.get("what") == what else time.monotonic()
+            since = stage["since"] if stage.get("what") == what else time.monotonic()
             counts = {"done": done, "of": total} if total else {}
-            now.update(what=what, since=since, counts=counts)
+            stage.update(what=what, since=since, counts=counts)
 
-    def speak() -> None:
-        pause = _SAY_AFTER
+    def log_stages() -> None:
+        pause = _LOG_AFTER
         while not ended.wait(pause):
             with lock:
-                if now and time.monotonic() - now["since"] >= _SAY_AFTER:
-                    log.info(now["what"], action="progress", **now["counts"])
-                    pause = _SAY_EVERY
+                if stage and time.monotonic() - stage["since"] >= _LOG_AFTER:
+                    log.info(stage["what"], action="progress", **stage["counts"])
+                    pause = _LOG_EVERY
 
-    speaker = threading.Thread(target=speak, name="progress", daemon=True)
-    speaker.start()
+    thread = threading.Thread(target=log_stages, name="progress", daemon=True)
+    thread.start()
     try:
         yield report
     finally:
         ended.set()
-        speaker.join()
+        thread.join()
 
 
 def prepare(ctx: click.Context) -> tuple[Settings, Output]:
-    """Return the settings and the output of a command; logs are set up from here on.
+    """Return the settings and the output of a command, and set up logging.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def prepare(ctx: click.Context) -> tuple[Settings, Output]:
     flags = ctx.ensure_object(Flags)
     settings = load_settings(flags.settings)
     for name in unknown_variables(os.environ):
-        click.echo(f"lethe: warning: {name} is no setting of Lethe and is ignored", err=True)
+        click.echo(f"lethe: warning: {name} is not a setting of Lethe and is ignored", err=True)
     configure_logging(settings.log_level, settings.log_format)
     if settings.redis_url is not None:
         # Parses the address and reads the files; connects to nothing yet.
@@ -186,12 +186,12 @@ def number(value: float | None) -> str:
 
 
 def error_number(relative: float | None) -> str:
-    """Return a relative error for people; one that is not known is said to be so."""
+    """Return a relative error for people; None becomes ``unknown``."""
     return "unknown" if relative is None else number(relative)
 
 
 def wrapped(value: str, begin: str) -> list[str]:
-    """Return a text as lines of the terminal's width, set under where it begins."""
+    """Wrap a text to the terminal's width; later lines are indented by the length of ``begin``."""
     width = min(shutil.get_terminal_size((80, 24)).columns, 120)
     return textwrap.wrap(
         value,
@@ -209,7 +209,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a span of time as options write it: 7d, 36h, 90s."""
+    """Return a duration in the notation of options: 7d, 36h, 90s."""
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"
@@ -217,7 +217,7 @@ def duration(seconds: float) -> str:
 
 
 def classes_line(names: Sequence[str], counts: Sequence[int]) -> str:
-    """Return the classes with their rows, the first dozen of them."""
+    """Return the classes with their row counts, at most a dozen of them."""
     pairs = list(zip(names, counts, strict=True))
     shown = ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in pairs[:_CLASSES_SHOWN])
     more = ", ..." if len(pairs) > _CLASSES_SHOWN else ""

@@ -32,8 +32,10 @@ from lethe.engine.store.membership import never_members
 
 @click.command(short_help="Show what became of one request.")
 @click.argument("request_id")
-@click.option("--model", metavar="M", help="Whose request; needed where several have this id.")
-@click.option("--row", "rows", multiple=True, metavar="ID", help="Is this row among its rows?")
+@click.option("--model", metavar="M", help="The model; needed if several have this request id.")
+@click.option(
+    "--row", "rows", multiple=True, metavar="ID", help="Check that the request names this row."
+)
 @trust_option
 @global_options
 @click.pass_context
@@ -45,15 +47,14 @@ def receipt(
     model: str | None,
     rows: tuple[str, ...],
 ) -> int:
-    """Tell what became of REQUEST_ID, with everything that shows it.
+    """Show what became of REQUEST_ID, with the evidence.
 
-    When and where it was asked; what was decided, and when; the version it went into, and that
-    version's place in the checked chain; signatures; the proof that its receipt is in the log of
-    receipts; the salt that opens its commitment to row ids (whoever is given it can check ids, so
-    give it to those who may know them); and whether the rows' records are erased by now.
+    When and where it was sent; its outcome, and when; the version that it is part of, and that
+    version's place in the checked chain; signatures; the proof that its receipt is in the receipt
+    log; the salt that opens its commitment to row ids (whoever has the salt can check ids, so give
+    it only to those who may know them); and whether the records of its rows are erased.
 
-    Exit code 1: nobody knows the request, something does not hold, or a --row is not among its
-    rows.
+    Exit code 1: the request is unknown, a check failed, or a --row is not among its rows.
 
     \b
     Examples:
@@ -62,63 +63,64 @@ def receipt(
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     trusted = keys_of_auditor(settings)
-    with open_runtime(settings) as runtime, out.progress() as report:
-        found = _gather(runtime, request_id, model, rows, trusted, report)
-    out.document(_document(found))
-    _print(out, found)
-    faults = found.faults()
+    with open_runtime(settings) as runtime, out.progress() as progress:
+        gathered = _gather(runtime, request_id, model, rows, trusted, progress)
+    out.document(_document(gathered))
+    _print(out, gathered)
+    faults = gathered.faults()
     for fault in faults:
         out.line(f"FAILED: {fault}")
-    return 1 if faults or not all(found.members.values()) else 0
+    return 1 if faults or not all(gathered.members.values()) else 0
 
 
 class _Gathered:
-    """A story with its rows."""
+    """A report on a request, with its rows."""
 
     def __init__(
         self,
-        story: RequestReport,
+        report: RequestReport,
         rows: Rows | None,
         erasure: Erasure | None,
-        asked: Sequence[str],
+        queried: Sequence[str],
         never: Collection[str] = (),
     ) -> None:
-        self.story = story
+        self.report = report
         self.rows = rows
         self.erasure = erasure
-        self.opening: Opening | None = opening_of(story, rows)
+        self.opening: Opening | None = opening_of(report, rows)
         exact = rows is not None and rows.exact
-        self.members = {row: row in rows.ids for row in asked} if rows is not None and exact else {}
+        known = rows.ids if rows is not None and exact else None
+        self.members = {} if known is None else {row: row in known for row in queried}
         self.never = frozenset(never)
-        self.unanswered = [row for row in asked if row not in self.members]
+        self.unanswered = [row for row in queried if row not in self.members]
 
     def faults(self) -> list[str]:
-        """Return what does not hold."""
-        story, found = self.story, []
-        if story.chain.result is Result.FAILED:
-            found.append(f"chain: {story.chain.detail}")
+        """Return the checks that failed."""
+        report, faults = self.report, []
+        if report.chain.result is Result.FAILED:
+            faults.append(f"chain: {report.chain.detail}")
         signatures: list[tuple[FoundReceipt | None, Signature]] = [
-            (t, t.signature) for t in story.told
+            (receipt, receipt.signature) for receipt in report.receipts
         ]
-        if story.version_signature is not None:
-            signatures.append((None, story.version_signature))
-        for told, signature in signatures:
-            unsigned = signature.key_id is None and story.vouched(told)
+        if report.version_signature is not None:
+            signatures.append((None, report.version_signature))
+        for receipt, signature in signatures:
+            unsigned = signature.key_id is None and report.vouched(receipt)
             if signature.valid is False and not unsigned:
-                where = "the version" if told is None else told.place
-                found.append(f"{where}: {signature.detail}")
-        if story.inclusion is not None and not story.inclusion.verified:
-            found.append("the receipt is not in the receipt log that the version names")
+                where = "the version" if receipt is None else receipt.place
+                faults.append(f"{where}: {signature.detail}")
+        if report.inclusion is not None and not report.inclusion.verified:
+            faults.append("the receipt is not in the receipt log that the version names")
         if self.opening is not None and self.opening.opens is False:
-            found.append("the receipt's commitment does not open to the rows of the request")
-        number, last = story.last.receipt.version, story.last.receipt
-        if last.status == "APPLIED" and story.version is None:
-            found.append(f"version {number} is not in the log")
-        listed = () if story.version is None else story.version.event.request_ids
-        known = story.version is not None
-        if last.status == "APPLIED" and known and story.request_id not in listed:
-            found.append(f"version {number} does not list this request")
-        return found
+            faults.append("the receipt's commitment does not open to the rows of the request")
+        number, last = report.last.receipt.version, report.last.receipt
+        if last.status == "APPLIED" and report.version is None:
+            faults.append(f"version {number} is not in the log")
+        listed = () if report.version is None else report.version.event.request_ids
+        known = report.version is not None
+        if last.status == "APPLIED" and known and report.request_id not in listed:
+            faults.append(f"version {number} does not list this request")
+        return faults
 
 
 def _gather(
@@ -127,20 +129,20 @@ def _gather(
     model: str | None,
     named: Sequence[str],
     trusted: TrustedKeys | None,
-    report: Any,
+    progress: Any,
 ) -> _Gathered:
     store, reader = runtime.store(), runtime.log.reader()
     try:
         seals = seals_of_auditor(runtime, store)
-        story = story_of(store, reader, request_id, model, trusted, report, seals=seals)
-        rows = rows_of(store, story, named)
+        report = story_of(store, reader, request_id, model, trusted, progress, seals=seals)
+        rows = rows_of(store, report, named)
         erasure = None
-        deleted = story.last.receipt.status in ("APPLIED", "ALREADY_APPLIED")
-        if rows is not None and story.state is not None and deleted:
-            report("looking for row records", 0, 0)
-            erasure = erasure_of(store, story.state, rows.ids)
-        never = never_members(store.client, story.model_id, named)
-        return _Gathered(story, rows, erasure, named, never)
+        deleted = report.last.receipt.status in ("APPLIED", "ALREADY_APPLIED")
+        if rows is not None and report.state is not None and deleted:
+            progress("looking for row records", 0, 0)
+            erasure = erasure_of(store, report.state, rows.ids)
+        never = never_members(store.client, report.model_id, named)
+        return _Gathered(report, rows, erasure, named, never)
     finally:
         reader.close()
 
@@ -148,37 +150,37 @@ def _gather(
 # -- for programs -------------------------------------------------------------------------------
 
 
-def _document(found: _Gathered) -> dict[str, Any]:
-    story, opening, erasure = found.story, found.opening, found.erasure
-    version, newest, asked = story.version, story.newest, story.asked
+def _document(gathered: _Gathered) -> dict[str, Any]:
+    report, opening, erasure = gathered.report, gathered.opening, gathered.erasure
+    version, newest, request = report.version, report.newest, report.request
     return {
-        "request_id": story.request_id,
-        "model_id": story.model_id,
-        "status": story.last.receipt.status,
-        "ok": not found.faults(),
-        "faults": found.faults(),
+        "request_id": report.request_id,
+        "model_id": report.model_id,
+        "status": report.last.receipt.status,
+        "ok": not gathered.faults(),
+        "faults": gathered.faults(),
         "asked": None
-        if asked is None
+        if request is None
         else {
-            "at": _moment(asked.record.timestamp_ms),
-            **story.last.receipt.source.model_dump(),
-            **(_what(asked.item) if isinstance(asked.item, Valid) else {}),
+            "at": _moment(request.record.timestamp_ms),
+            **report.last.receipt.source.model_dump(),
+            **(_request(request.item) if isinstance(request.item, Valid) else {}),
         },
-        "receipts": [_told(told) for told in story.told],
-        "conflicts": [_told(told) for told in story.conflicts],
-        "commit": _commit(story.decided),
+        "receipts": [_receipt(receipt) for receipt in report.receipts],
+        "conflicts": [_receipt(receipt) for receipt in report.conflicts],
+        "commit": _commit(report.decided),
         "version": None
         if version is None
         else {
             **version.event.model_dump(mode="json"),
             "place": version.place,
-            "signature": _signature(story.version_signature),
+            "signature": _signature(report.version_signature),
         },
-        "chain": {"result": story.chain.result.value, "detail": story.chain.detail},
+        "chain": {"result": report.chain.result.value, "detail": report.chain.detail},
         "newest": None
         if newest is None
         else {"version": newest.event.version, "digest": newest.event.digest},
-        "inclusion": _inclusion(story),
+        "inclusion": _inclusion(report),
         "commitment": None
         if opening is None
         else {
@@ -186,8 +188,8 @@ def _document(found: _Gathered) -> dict[str, Any]:
             "salt": opening.salt.hex(),
             "opens": opening.opens,
         },
-        "rows": {row: found.members.get(row) for row in (*found.members, *found.unanswered)},
-        "rows_never_members": sorted(found.never),
+        "rows": {**gathered.members, **dict.fromkeys(gathered.unanswered)},
+        "rows_never_members": sorted(gathered.never),
         "erased": None
         if erasure is None
         else {
@@ -213,8 +215,8 @@ def _commit(decided: Decided | None) -> dict[str, Any] | None:
     }
 
 
-def _inclusion(story: RequestReport) -> dict[str, Any] | None:
-    proof = story.inclusion
+def _inclusion(report: RequestReport) -> dict[str, Any] | None:
+    proof = report.inclusion
     if proof is None:
         return None
     return {
@@ -228,12 +230,12 @@ def _inclusion(story: RequestReport) -> dict[str, Any] | None:
     }
 
 
-def _told(told: FoundReceipt) -> dict[str, Any]:
+def _receipt(entry: FoundReceipt) -> dict[str, Any]:
     return {
-        "receipt": told.receipt.model_dump(mode="json"),
-        "value": told.value.decode("utf-8", errors="replace"),
-        "place": told.place,
-        "signature": _signature(told.signature),
+        "receipt": entry.receipt.model_dump(mode="json"),
+        "value": entry.value.decode("utf-8", errors="replace"),
+        "place": entry.place,
+        "signature": _signature(entry.signature),
     }
 
 
@@ -243,7 +245,7 @@ def _signature(signature: Signature | None) -> dict[str, Any] | None:
     return {"key_id": signature.key_id, "valid": signature.valid, "detail": signature.detail}
 
 
-def _what(item: Valid) -> dict[str, Any]:
+def _request(item: Valid) -> dict[str, Any]:
     request = item.request
     return {
         "rows": None if request.row_ids is None else len(request.row_ids),
@@ -260,46 +262,47 @@ def _moment(milliseconds: int) -> str | None:
 # -- for people ---------------------------------------------------------------------------------
 
 
-def _print(out: Output, found: _Gathered) -> None:
-    story = found.story
-    lines = [("request", f"{story.request_id} of model {story.model_id}"), ("asked", _asked(story))]
-    lines += [("answered", _answer(told)) for told in story.told]
-    lines += [("conflict", _answer(told)) for told in story.conflicts]
-    if story.decided is not None:
-        lines.append(("commit", _decided(story.decided)))
-    if story.version is not None:
-        lines += _version(story)
-    if story.last.receipt.final:
-        lines.append(("receipt log", _log(story)))
-    if found.opening is not None:
-        lines += _commitment(found.opening)
-    lines += [("row", f"{row}: {_member(row, found)}") for row in found.members]
+def _print(out: Output, gathered: _Gathered) -> None:
+    report = gathered.report
+    request = f"{report.request_id} of model {report.model_id}"
+    lines = [("request", request), ("sent", _sent(report))]
+    lines += [("answered", _answer(receipt)) for receipt in report.receipts]
+    lines += [("conflict", _answer(receipt)) for receipt in report.conflicts]
+    if report.decided is not None:
+        lines.append(("commit", _decided(report.decided)))
+    if report.version is not None:
+        lines += _version(report)
+    if report.last.receipt.final:
+        lines.append(("receipt log", _log(report)))
+    if gathered.opening is not None:
+        lines += _commitment(gathered.opening)
+    lines += [("row", f"{row}: {_member(row, gathered)}") for row in gathered.members]
     lines += [
         (
             "row",
-            f"{row}: it never was a row of model {found.story.model_id!r}"
-            if row in found.never
-            else f"{row}: NOT CHECKED: the rows of the request are not known any more",
+            f"{row}: it was never a row of model {gathered.report.model_id!r}"
+            if row in gathered.never
+            else f"{row}: NOT CHECKED: the rows of the request are no longer known",
         )
-        for row in found.unanswered
+        for row in gathered.unanswered
     ]
-    lines.append(("erased", _erased(found)))
+    lines.append(("erased", _erased(gathered)))
     for name, value in lines:
         for line in wrapped(value, f"{name:<11}  "):
             out.line(line)
 
 
-def _asked(story: RequestReport) -> str:
-    source = story.last.receipt.source
+def _sent(report: RequestReport) -> str:
+    source = report.last.receipt.source
     place = f"{source.topic}/{source.partition} at offset {source.offset}"
-    asked = story.asked
-    if asked is None:
-        return f"{place}; the request itself has left the log"
-    at = _moment(asked.record.timestamp_ms)
+    sent = report.request
+    if sent is None:
+        return f"{place}; the request itself has expired from the log"
+    at = _moment(sent.record.timestamp_ms)
     when = "" if at is None else f"{at}, "
-    if not isinstance(asked.item, Valid):
+    if not isinstance(sent.item, Valid):
         return f"{when}{place}"
-    request = asked.item.request
+    request = sent.item.request
     if request.subject_id is None:
         what = f"{counted(len(request.row_ids or ()), 'row')} by id"
     else:
@@ -308,8 +311,8 @@ def _asked(story: RequestReport) -> str:
     return f"{when}{place}: {what}{why}"
 
 
-def _answer(told: FoundReceipt) -> str:
-    receipt = told.receipt
+def _answer(entry: FoundReceipt) -> str:
+    receipt = entry.receipt
     parts = [f"{rfc3339(receipt.completed_at)}: {receipt.status}"]
     if receipt.code:
         parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
@@ -321,27 +324,28 @@ def _answer(told: FoundReceipt) -> str:
     if receipt.error is not None:
         error = receipt.error
         parts.append(f"error {error_number(error.relative)} of a budget of {number(error.budget)}")
-    parts += [told.place or "kept by the state; it has left the log", told.signature.detail]
+    parts += [entry.place or "kept by the state; it has expired from the log"]
+    parts.append(entry.signature.detail)
     return "; ".join(parts)
 
 
 def _decided(decided: Decided) -> str:
     fact = decided.fact
-    said = "it seals this receipt" if decided.commit is not None else "it is not opened here"
-    return f"{fact.number} ({fact.digest[:12]}); {fact.place}; {said}"
+    content = "it seals this receipt" if decided.commit is not None else "it cannot be opened here"
+    return f"{fact.number} ({fact.digest[:12]}); {fact.place}; {content}"
 
 
-def _version(story: RequestReport) -> list[tuple[str, str]]:
-    version, newest = story.version, story.newest
+def _version(report: RequestReport) -> list[tuple[str, str]]:
+    version, newest = report.version, report.newest
     if version is None or newest is None:
         return []
-    event, signature = version.event, story.version_signature
+    event, signature = version.event, report.version_signature
     signed = "" if signature is None else f"; {signature.detail}"
     place = (
         f"{event.version} of {rfc3339(event.created_at)}, generation {event.generation}; "
         f"{version.place}{signed}"
     )
-    stands = (
+    newest_is = (
         "it is the newest"
         if newest.event.version == event.version
         else f"version {newest.event.version} is the newest"
@@ -349,18 +353,18 @@ def _version(story: RequestReport) -> list[tuple[str, str]]:
     return [
         ("version", place),
         ("digest", event.digest),
-        ("chain", f"{story.chain.result.value}: {story.chain.detail}; {stands}"),
+        ("chain", f"{report.chain.result.value}: {report.chain.detail}; {newest_is}"),
     ]
 
 
-def _log(story: RequestReport) -> str:
-    proof = story.inclusion
+def _log(report: RequestReport) -> str:
+    proof = report.inclusion
     if proof is not None:
         result = "its inclusion proof holds" if proof.verified else "its inclusion proof FAILED"
         return (
             f"receipt {proof.index} of {proof.size} in the log of version {proof.version}: {result}"
         )
-    if story.state is None:
+    if report.state is None:
         return "NOT CHECKED: the store does not hold this model"
     return (
         "in no version's log: it is newer than the newest version, or older than the log or the "
@@ -370,25 +374,26 @@ def _log(story: RequestReport) -> str:
 
 def _commitment(opening: Opening) -> list[tuple[str, str]]:
     opens = {True: "it opens to the rows of the request", False: "it does NOT open to them",
-             None: "the rows of the request are not known any more"}[opening.opens]  # fmt: skip
+             None: "the rows of the request are no longer known"}[opening.opens]  # fmt: skip
     return [("commitment", f"{opening.commitment}; {opens}"), ("salt", opening.salt.hex())]
 
 
-def _member(row: str, found: _Gathered) -> str:
-    if found.members[row]:
+def _member(row: str, gathered: _Gathered) -> str:
+    if gathered.members[row]:
         return "among the rows of the request"
-    never = f"; it never was a row of model {found.story.model_id!r}" if row in found.never else ""
-    return f"NOT among its rows{never}"
+    if row in gathered.never:
+        return f"NOT among its rows; it was never a row of model {gathered.report.model_id!r}"
+    return "NOT among its rows"
 
 
-def _erased(found: _Gathered) -> str:
-    story, erasure, rows = found.story, found.erasure, found.rows
-    if not story.last.receipt.final:
+def _erased(gathered: _Gathered) -> str:
+    report, erasure, rows = gathered.report, gathered.erasure, gathered.rows
+    if not report.last.receipt.final:
         return "not yet: its rows wait for a rebuild without them"
-    if story.last.receipt.status == "REJECTED":
+    if report.last.receipt.status == "REJECTED":
         return "nothing was deleted"
     if erasure is None or rows is None:
-        return "NOT CHECKED: which rows it named is not known any more"
+        return "NOT CHECKED: the rows that it named are no longer known"
     whose = counted(erasure.rows, "row")
     if not rows.exact and rows.known_from == "the ledger":
         whose = f"all {whose} of the version"
@@ -396,6 +401,6 @@ def _erased(found: _Gathered) -> str:
         where = counted(erasure.generations, "generation")
         return f"{whose}: no record is left in {where}"
     return (
-        f"NOT YET: {counted(erasure.records, 'record')} of {whose} still there, of a job or a "
-        "registration that was not finished; they expire, or go with the next registration"
+        f"NOT YET: {counted(erasure.records, 'record')} of {whose} still there, from a job or a "
+        "registration that did not finish; they expire, or the next registration removes them"
     )

@@ -11,18 +11,18 @@ from lethe.consumers.registration.recovery import Plan
 from lethe.consumers.service.connect import open_runtime
 
 
-@click.command(short_help="Last resort: go on from the store when the log lost commits.")
+@click.command(short_help="Last resort: continue from the store after the log lost commits.")
 @click.argument("model")
-@click.option("--yes", is_flag=True, help="Do not ask first.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @global_options
 @click.pass_context
 def recover(ctx: click.Context, /, *, model: str, yes: bool) -> int:
-    """Have the log of MODEL go on from what the store holds, after it lost acknowledged commits.
+    """Continue the log of MODEL from what the store holds, after the log lost acknowledged commits.
 
-    For LOG_RESET and LOG_GAP, when the log cannot be restored. Stop all workers before. Where a
-    whole partition of lethe.commits has lost its end or was made again, all of its models that need
-    it are recovered with MODEL. Refused when published versions or receipts know more than the
-    store. Asks first.
+    For LOG_RESET and LOG_GAP, if the log cannot be restored. Stop all workers first. If a whole
+    partition of lethe.commits lost its end or was recreated, every model in it that needs recovery
+    is recovered with MODEL. The command refuses if published versions or receipts are ahead of the
+    store. It asks for confirmation.
 
     \b
     Example:
@@ -38,7 +38,7 @@ def recover(ctx: click.Context, /, *, model: str, yes: bool) -> int:
         for line in _lines(plan):
             click.echo(f"lethe: {line}", err=True)
         if not yes and not click.confirm(
-            "Go on from the store, with all workers stopped?", err=True
+            "Continue from the store, with all workers stopped?", err=True
         ):
             out.document({"model_id": model, "recovered": []})
             out.line("nothing was changed")
@@ -54,16 +54,16 @@ def recover(ctx: click.Context, /, *, model: str, yes: bool) -> int:
     ]
     out.document({"model_id": model, "recovered": recovered})
     for one in recovered:
-        out.line(f"recovered {one['model_id']}: commit {one['commit']} goes on from the store")
+        out.line(f"recovered {one['model_id']}: commit {one['commit']} continues from the store")
     if not recovered:
-        out.line("no model has lost commits; the partition is read anew")
+        out.line("no model has lost commits; the partition will be read again")
     return 0
 
 
 def _lines(plan: Plan) -> list[str]:
-    """Return what is about to happen, a line a model."""
+    """Return what the store and the log hold, one line per model."""
     where = f"partition {plan.index} of {plan.tail.partition.topic}"
-    lines = [] if plan.restart is None else [f"{where} lost commits, or was made again"]
+    lines = [] if plan.restart is None else [f"{where} lost commits or was recreated"]
     for state, tip in plan.models:
         last = "none of its commits" if tip.head.commit < 0 else f"commit {tip.head.commit} as last"
         lines.append(

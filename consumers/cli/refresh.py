@@ -1,4 +1,4 @@
-"""``lethe refresh``: orders refreshes, of one model or of those that are due."""
+"""``lethe refresh``: schedules refreshes, of one model or of all that are due."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ _SUPERSEDED_SECONDS = 5.0  # from the commit of a swap to its version on the top
 
 
 class NoRefresh(Unavailable):
-    """A refresh that was waited for has not happened in time."""
+    """The refresh did not finish within the time to wait."""
 
     code = "NO_REFRESH"
     exit_code = 1
 
 
-@click.command(short_help="Order a refresh of a model, or of those due.")
+@click.command(short_help="Schedule a refresh of one model, or of all that are due.")
 @click.argument("model", required=False)
 @click.option(
     "--due", is_flag=True,
-    help="Order what every model needs by now: a rebuild where --refresh-every has passed, where "
-    "what derives from deleted rows has reached its age limit, or where deferred requests wait and "
-    "none is pending. Pending jobs over an hour old are sent again.",
+    help="Schedule what each model needs: a rebuild if --refresh-every has passed, if data derived "
+    "from deleted rows has reached its age limit, or if deferred requests wait and no refresh is "
+    "pending. Pending jobs over an hour old are sent again.",
 )  # fmt: skip
 @click.option(
     "--size", type=click.Choice([size.value for size in RefreshKind]),
-    help="complete: publish the exact answer. polish: back to the optimum of the live rows. "
-    "compact: fold deletions into the factor. rebuild: refit and precompute anew. Default: the "
-    "policy's choice (with --due: rebuild).",
+    help="complete: publish the exact answer. polish: return to the optimum of the live rows. "
+    "compact: fold deletions into the factor. rebuild: refit and precompute again. Default: the "
+    "policy chooses (with --due: rebuild).",
 )  # fmt: skip
 @click.option(
     "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
@@ -64,9 +64,9 @@ class NoRefresh(Unavailable):
 def refresh(
     ctx: click.Context, /, *, model: str | None, due: bool, size: str | None, wait: float | None
 ) -> int:
-    """Order a refresh of MODEL; a refresh worker (`lethe work`) does it.
+    """Schedule a refresh of MODEL; a refresh worker (`lethe work`) does it.
 
-    Deletions go on meanwhile. A generation that is used up is compacted or rebuilt whatever
+    Deletions continue meanwhile. A generation that is used up is compacted or rebuilt even if a
     smaller size was named. Exit code 1 with --wait: the refresh failed, or none came in time.
 
     \b
@@ -77,7 +77,7 @@ def refresh(
     if due == (model is not None):
         raise click.UsageError("give a MODEL, or --due")
     if due and wait is not None:
-        raise click.UsageError("--wait goes with a MODEL")
+        raise click.UsageError("--wait requires a MODEL")
     settings, out = prepare(ctx)
     chosen = None if size is None else RefreshKind(size)
     with open_runtime(settings) as runtime:
@@ -86,16 +86,16 @@ def refresh(
             if not reader.partitions(topics.REFRESH_JOBS):
                 raise InvalidData(
                     f"the topic {topics.REFRESH_JOBS} does not exist; `lethe register` and "
-                    "`lethe work` create it. Nothing was ordered"
+                    "`lethe work` create it. Nothing was scheduled"
                 )
             if model is None:
-                return _order_due(out, runtime, store, reader, chosen or RefreshKind.REBUILD)
-            return _order(out, runtime, store, reader, model, chosen, wait)
+                return _schedule_due(out, runtime, store, reader, chosen or RefreshKind.REBUILD)
+            return _schedule(out, runtime, store, reader, model, chosen, wait)
         finally:
             reader.close()
 
 
-def _order(
+def _schedule(
     out: Output,
     runtime: Runtime,
     store: ModelStore,
@@ -110,7 +110,7 @@ def _order(
     _send(runtime, [job])
     if wait is None:
         out.document({"job_id": job.job_id, "model_id": model, "size": size})
-        out.line(f"refresh {job.job_id} of {model} ordered")
+        out.line(f"refresh {job.job_id} of {model} scheduled")
         return 0
     version = _wait(out, _Waiting(store, reader, partition, job), begin, wait)
     out.document(version.model_dump(mode="json"))
@@ -154,7 +154,7 @@ def _send(runtime: Runtime, jobs: Sequence[RefreshRequested]) -> None:
 # -- those due ----------------------------------------------------------------------------------
 
 
-def _order_due(
+def _schedule_due(
     out: Output, runtime: Runtime, store: ModelStore, reader: Reader, size: RefreshKind
 ) -> int:
     queued = set(_queued(reader, store))
@@ -167,18 +167,18 @@ def _order_due(
     _send(runtime, jobs)
     out.document({"ordered": [job.model_dump(mode="json", exclude={"generation"}) for job in jobs]})
     for job in jobs:
-        out.line(f"refresh {job.job_id} of {job.model_id} ordered: {job.reason}")
-    out.line(f"{len(jobs)} refreshes ordered")
+        out.line(f"refresh {job.job_id} of {job.model_id} scheduled: {job.reason}")
+    out.line(f"{len(jobs)} refreshes scheduled")
     if not rewrite_append_only_file(store.client):
-        out.line("the store was not made to rewrite its append-only file now (docs/state.md)")
+        out.line("the store did not start to rewrite its append-only file (docs/state.md)")
     return 0
 
 
 def _due(state: ModelState, size: RefreshKind, now: datetime) -> RefreshRequested | None:
     """Return the job that a model needs now.
 
-    A scheduled job's id follows from what it is due for, so that asking again before it is done
-    does not order it twice.
+    The id of a job that is due by time follows from its reason, so that running the command again
+    before the job is done does not schedule it twice.
     """
     meta = state.meta
     pending = meta.pending_job
@@ -187,7 +187,7 @@ def _due(state: ModelState, size: RefreshKind, now: datetime) -> RefreshRequeste
         again = _job(state, pending.job_id, pending.reason, None)
         return again if age > _LOST_SECONDS else None
     reason = refresh_reason(state, now)
-    if reason is not None:  # of time alone, or after a rebuild that failed: nothing was committed
+    if reason is not None:  # due by time, or after a rebuild that failed: no commit
         seed = f"{state.model_id}\n{reason}\n{state.head.commit}"
         return _job(state, hashlib.sha256(seed.encode()).hexdigest()[:32], reason, None)
     every = meta.config.refresh_every_seconds
@@ -200,7 +200,7 @@ def _due(state: ModelState, size: RefreshKind, now: datetime) -> RefreshRequeste
 
 
 def _queued(reader: Reader, store: ModelStore) -> Iterator[str]:
-    """Yield the ids of the jobs that wait in the topic or are being done."""
+    """Yield the ids of the jobs that wait in the topic or are under way."""
     for lag in lags(reader, store, topics.REFRESH_JOBS):
         end = lag.next_offset + lag.waiting
         offset = max(lag.next_offset, reader.bounds(lag.partition).begin)
@@ -213,7 +213,7 @@ def _queued(reader: Reader, store: ModelStore) -> Iterator[str]:
                 except ValueError:
                     continue  # the worker skips it too
             if after == offset:
-                break  # at worst a job is ordered twice, and done once
+                break  # at worst a job is scheduled twice, and done once
             offset = after
 
 
@@ -222,7 +222,7 @@ def _queued(reader: Reader, store: ModelStore) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A job that is waited for, and where its version will appear."""
+    """The job to wait for, and where its version will appear."""
 
     store: ModelStore
     reader: Reader
@@ -238,7 +238,7 @@ def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Versio
     RefreshFailed
         The job failed, or another refresh was faster.
     NoRefresh
-        Nothing came in time.
+        No version came in time.
     """
     job = waiting.job
     end = time.monotonic() + seconds
@@ -259,11 +259,12 @@ def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Versio
             elif time.monotonic() - outdated_since > _SUPERSEDED_SECONDS:
                 raise RefreshFailed(
                     f"refresh {job.job_id} of model {job.model_id!r} made no version: another "
-                    "refresh was faster. `lethe versions` shows it; order again if it is not enough"
+                    "refresh was faster. `lethe versions` shows it; schedule another if that is "
+                    "not enough"
                 )
     raise NoRefresh(
-        f"refresh {job.job_id} of model {job.model_id!r} has not happened in {seconds:g} s; it "
-        "stays ordered. Is a refresh worker running (`lethe work`)?"
+        f"refresh {job.job_id} of model {job.model_id!r} has not finished in {seconds:g} s; it "
+        "stays scheduled. Is a refresh worker running (`lethe work`)?"
     )
 
 
@@ -277,15 +278,15 @@ def _outdated(waiting: _Waiting) -> bool:
     """
     job, store = waiting.job, waiting.store
     state = store.load_model(job.model_id)
-    refused = read_refusal(store.client, state.keys, job.job_id)
-    if refused is not None:
-        raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r}: {refused}")
-    found: Any = read_result(store.client, state.keys, job.job_id)
-    if isinstance(found, str):
-        raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r} failed: {found}")
-    if found is None:
+    refusal = read_refusal(store.client, state.keys, job.job_id)
+    if refusal is not None:
+        raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r}: {refusal}")
+    outcome: Any = read_result(store.client, state.keys, job.job_id)
+    if isinstance(outcome, str):
+        raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r} failed: {outcome}")
+    if outcome is None:
         return False
-    result: JobResult = found[0]
+    result: JobResult = outcome[0]
     made_from = (result.generation_key, result.reference_epoch)
     return made_from != (state.meta.generation_key, state.meta.reference_epoch)
 

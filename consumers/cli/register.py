@@ -40,7 +40,7 @@ class CertifiedTerms(click.ParamType[Terms]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Terms:
-        """Return the terms; whether they can be kept is checked with the model."""
+        """Return the terms; `check_terms` checks them together with the model."""
         if isinstance(value, Terms):
             return value
         try:
@@ -61,12 +61,12 @@ class CertifiedTerms(click.ParamType[Terms]):
 )
 @click.option(
     "--id", "id_column", required=True, metavar="COL",
-    help="Column of row ids: text or whole numbers, distinct, 1 to 128 characters.",
+    help="Column of row ids: distinct, text or whole numbers, 1 to 128 characters.",
 )  # fmt: skip
 @click.option(
     "--target", "targets", required=True, multiple=True, metavar="COL",
-    help="Column to predict. Of a logistic model 0 or 1, or classes (text or whole numbers): more "
-    "than two are fitted each against the rest. May be repeated for a linear model.",
+    help="Column to predict. For a logistic model 0 or 1, or classes (text or whole numbers); with "
+    "more than two, each is fitted against the rest. May be repeated for a linear model.",
 )  # fmt: skip
 @click.option("--kind", required=True, type=click.Choice(["linear", "logistic"]), help="The loss.")
 @click.option(
@@ -75,10 +75,10 @@ class CertifiedTerms(click.ParamType[Terms]):
 )  # fmt: skip
 @click.option(
     "--features", metavar="A,B,C",
-    help="Columns to learn from, in order. Default: every other numeric column but the subject.",
+    help="Columns to learn from, in order. Default: every other numeric column except the subject.",
 )  # fmt: skip
 @click.option(
-    "--subject", metavar="COL", help="Column that says whose row it is, for delete --subject."
+    "--subject", metavar="COL", help="Column that names the subject of a row, for delete --subject."
 )
 @click.option("--no-intercept", is_flag=True, help="Fit no intercept. (It is never penalised.)")
 @click.option(
@@ -88,19 +88,19 @@ class CertifiedTerms(click.ParamType[Terms]):
 )  # fmt: skip
 @click.option(
     "--error-budget", default=0.01, show_default=True, type=float, metavar="F",
-    help="Relative distance to retraining at which a refresh is ordered.",
+    help="Relative distance to retraining at which a refresh is scheduled.",
 )  # fmt: skip
 @click.option(
     "--refresh-every", type=Duration(), metavar="DURATION",
-    help="Age at which `lethe refresh --due` orders a rebuild: 30m, 24h, 7d.",
+    help="Age at which `lethe refresh --due` schedules a rebuild: 30m, 24h, 7d.",
 )  # fmt: skip
 @click.option(
     "--limit", "limits", type=Limit(), multiple=True, metavar="NAME=VALUE",
     help="A limit of the refresh policy; may be repeated. far_under: fraction of the budget that a "
     "refresh must reach (0.25). fraction_of_d, floor_rows: compact or rebuild after "
     "max(d x fraction, floor) deleted rows (0.5, 2048), or once they have cost as much as "
-    "folding them away. completions: rebuild after so many (64). condition: rebuild above this "
-    "condition number (1e12). age_seconds: rebuild when what derives from deleted rows is older "
+    "folding them away. completions: rebuild after this many (64). condition: rebuild above this "
+    "condition number (1e12). age_seconds: rebuild when data derived from deleted rows is older "
     "(2592000).",
 )  # fmt: skip
 @click.option(
@@ -111,22 +111,22 @@ class CertifiedTerms(click.ParamType[Terms]):
 )  # fmt: skip
 @click.option(
     "--replace", is_flag=True,
-    help="The model exists: publish its next version from this file. Rows that were deleted once "
-    "never come back; the answer says how many were left out.",
+    help="The model exists: publish its next version from this file. Rows that were once deleted "
+    "never come back; the output says how many were left out.",
 )  # fmt: skip
 @click.option(
     "--allow-change", is_flag=True,
-    help="With --replace: the model may become one of another kind, or of other columns.",
+    help="With --replace: the kind and the columns of the model may change.",
 )  # fmt: skip
 @click.option(
     "--accept-forgotten", is_flag=True,
-    help="With --replace, where neither the store nor the log has the model's commits any more, or "
-    "their key is lost: go on all the same. Which rows were deleted is forgotten, so FILE must "
-    "have none of them.",
+    help="With --replace, if neither the store nor the log has the model's commits any more, or "
+    "their key is lost: continue anyway. Which rows were deleted is then unknown, so FILE must "
+    "contain none of them.",
 )  # fmt: skip
 @global_options
 @click.pass_context
-def register(ctx: click.Context, /, **given: Any) -> None:
+def register(ctx: click.Context, /, **options: Any) -> None:
     """Fit MODEL from a file, precompute what deletions need, and publish version 0.
 
     \b
@@ -135,34 +135,34 @@ def register(ctx: click.Context, /, **given: Any) -> None:
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     for option in ("accept_forgotten", "allow_change"):
-        if given[option] and not given["replace"]:
-            raise click.UsageError(f"--{option.replace('_', '-')} goes with --replace")
-    _check_numbers(given)
-    kind = Kind(given["kind"])
-    features = given["features"]
+        if options[option] and not options["replace"]:
+            raise click.UsageError(f"--{option.replace('_', '-')} requires --replace")
+    _check_numbers(options)
+    kind = Kind(options["kind"])
+    features = options["features"]
     columns = Columns(
-        id=given["id_column"],
-        targets=given["targets"],
+        id=options["id_column"],
+        targets=options["targets"],
         features=None if features is None else _split(features),
-        subject=given["subject"],
+        subject=options["subject"],
     )
-    _check_name(given["model"])
-    limits = _limits(given["limits"])
-    check_readable(given["data"])
+    _check_name(options["model"])
+    limits = _limits(options["limits"])
+    check_readable(options["data"])
     with out.progress() as report, open_runtime(settings) as runtime:
-        if not given["replace"] and given["model"] in runtime.models():
-            raise exists(given["model"])
-        keys = given["accept_forgotten"]
-        with registrar(runtime, runtime.store(), report, lost_keys=keys) as registering:
-            read = read_table(given["data"], columns, kind, report)
-            config = _config(given, kind, limits, read.data)
+        if not options["replace"] and options["model"] in runtime.models():
+            raise exists(options["model"])
+        accept_forgotten = options["accept_forgotten"]
+        with registrar(runtime, runtime.store(), report, lost_keys=accept_forgotten) as registering:
+            read = read_table(options["data"], columns, kind, report)
+            config = _config(options, kind, limits, read.data)
             check_terms(config)
             done = registering.register(
                 config,
                 read.data,
-                replace_model=given["replace"],
-                accept_forgotten=given["accept_forgotten"],
-                allow_change=given["allow_change"],
+                replace_model=options["replace"],
+                accept_forgotten=accept_forgotten,
+                allow_change=options["allow_change"],
             )
     out.document(_document(done, read))
     for text in _lines(done, read):
@@ -173,29 +173,29 @@ def register(ctx: click.Context, /, **given: Any) -> None:
 
 
 def _config(
-    given: dict[str, Any], kind: Kind, limits: LimitsRecord, data: TrainingData
+    options: dict[str, Any], kind: Kind, limits: LimitsRecord, data: TrainingData
 ) -> ModelConfig:
     return ModelConfig(
-        model_id=given["model"],
+        model_id=options["model"],
         kind=kind,
-        method=given["method"],
-        ridge=given["ridge"],
-        fit_intercept=not given["no_intercept"],
+        method=options["method"],
+        ridge=options["ridge"],
+        fit_intercept=not options["no_intercept"],
         feature_names=data.feature_names,
         target_names=data.target_names,
         class_names=data.class_names,
-        error_budget=given["error_budget"],
-        refresh_every_seconds=given["refresh_every"],
+        error_budget=options["error_budget"],
+        refresh_every_seconds=options["refresh_every"],
         limits=limits,
-        certify=given["certify"],
+        certify=options["certify"],
     )
 
 
-def _check_numbers(given: dict[str, Any]) -> None:
+def _check_numbers(options: dict[str, Any]) -> None:
     for option in ("ridge", "error_budget"):
-        if not (math.isfinite(given[option]) and given[option] > 0):
+        if not (math.isfinite(options[option]) and options[option] > 0):
             name = option.replace("_", "-")
-            raise InvalidData(f"--{name} must be a finite number above 0, not {given[option]:g}")
+            raise InvalidData(f"--{name} must be a finite number above 0, not {options[option]:g}")
 
 
 def _check_name(model: str) -> None:
@@ -205,8 +205,8 @@ def _check_name(model: str) -> None:
         raise InvalidData("a model's name has 1 to 128 characters") from None
     if not model.isprintable() or model != model.strip() or model.startswith("-"):
         raise InvalidData(
-            f"{model!r} is no name for a model: it has no blanks around it, no control characters, "
-            "and does not begin with a hyphen"
+            f"{model!r} is not a valid model name: a name has no blanks around it and no control "
+            "characters, and does not begin with a hyphen"
         )
 
 
@@ -214,15 +214,15 @@ def _split(features: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in features.split(",") if name.strip())
 
 
-def _limits(given: tuple[tuple[str, float], ...]) -> LimitsRecord:
+def _limits(limits: tuple[tuple[str, float], ...]) -> LimitsRecord:
     known = LimitsRecord.model_fields
-    for name, value in given:
+    for name, value in limits:
         if name not in known:
             raise InvalidData(f"there is no limit {name!r}; choose one of {', '.join(known)}")
         if not (math.isfinite(value) and value > 0):
             raise InvalidData(f"limit {name} must be a finite number above 0, not {value:g}")
     try:
-        return LimitsRecord.model_validate(dict(given))
+        return LimitsRecord.model_validate(dict(limits))
     except ValidationError as error:
         wrong = error.errors()[0]["loc"][0]
         raise InvalidData(f"limit {wrong} must be a whole number") from None
@@ -271,11 +271,11 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     if config.refresh_every_seconds is not None:
         lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
     if read.left_out:
-        held = ", ".join(f"{name} ({what})" for name, what in read.left_out.items())
-        lines.append(f"left out: {held}; encode them as numbers to learn from them")
+        columns = ", ".join(f"{name} ({what})" for name, what in read.left_out.items())
+        lines.append(f"left out: {columns}; encode them as numbers to learn from them")
     if done.left_out:
         lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
     if meta.status == "INTERCEPT_PENALISED":
-        what = "a class has no rows" if config.blocks > 1 else "all targets are alike"
+        what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
         lines.append(f"{what}: the intercept is penalised like the features")
     return lines

@@ -1,4 +1,4 @@
-"""What `lethe register`, `unregister` and `recover` have in common: who commits from here."""
+"""What `lethe register`, `unregister` and `recover` share: a writer of commits."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Committing = TypeVar("Committing")
 def registrar(
     runtime: Runtime, store: ModelStore, progress: Progress, *, lost_keys: bool = False
 ) -> Iterator[Registrar]:
-    """Return a registrar on the servers of a runtime; missing topics are created.
+    """Yield a registrar on the servers of a runtime; missing topics are created.
 
-    ``lost_keys``: what the keys here do not open is given up.
+    ``lost_keys``: commits that the keys here cannot open are given up.
 
     Raises
     ------
     KeyUnknown
-        The keys here do not open what models are at.
+        The keys here cannot open the newest commits of the models.
     """
-    with _committing(Registrar, runtime, store, progress, lost_keys=lost_keys) as made:
-        yield made
+    with _committing(Registrar, runtime, store, progress, lost_keys=lost_keys) as opened:
+        yield opened
 
 
 @contextmanager
 def recovery(runtime: Runtime, store: ModelStore, progress: Progress) -> Iterator[Recovery]:
-    """Return what recovers models, as `registrar`."""
-    with _committing(Recovery, runtime, store, progress) as made:
-        yield made
+    """Yield a `Recovery`, as `registrar` does."""
+    with _committing(Recovery, runtime, store, progress) as opened:
+        yield opened
 
 
 @contextmanager

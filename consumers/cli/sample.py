@@ -21,7 +21,7 @@ _COLUMNS = ("customer", "household", "months", "fee", "calls", "late_payments", 
 
 @click.command(short_help="Write sample data to try the commands with.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @global_options
 @click.pass_context
 def sample(ctx: click.Context, /, *, file: Path, force: bool) -> None:
@@ -43,7 +43,7 @@ def sample(ctx: click.Context, /, *, file: Path, force: bool) -> None:
         with file.open("w" if force else "x", encoding="utf-8", newline="") as out:
             out.write(_table())
     except FileExistsError:
-        raise InvalidData(f"{file}: is there already; --force writes over it") from None
+        raise InvalidData(f"{file}: already exists; --force overwrites it") from None
     except OSError as error:
         raise InvalidData(f"{file}: cannot be written ({error.strerror})") from error
     if ctx.ensure_object(Flags).json:
@@ -54,12 +54,12 @@ def sample(ctx: click.Context, /, *, file: Path, force: bool) -> None:
 
 def _table() -> str:
     """Return the rows as CSV."""
-    dice, text = random.Random(_SEED), io.StringIO()  # noqa: S311 - the same for everybody
+    dice, text = random.Random(_SEED), io.StringIO()  # noqa: S311 - the same every time
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     household = 0
     for number in range(1, _CUSTOMERS + 1):
-        household += number == 1 or dice.random() < 0.6  # else one more of the same
+        household += number == 1 or dice.random() < 0.6  # else one more customer in it
         writer.writerow(_customer(dice, number, household))
     return text.getvalue()
 

@@ -1,4 +1,4 @@
-"""The keys that commits are sealed with, for who only reads: without them there is less to see."""
+"""The keys that seal commits, for commands that only read: without them they can check less."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lethe.engine.store.store import ModelStore
 
 
 def seals_of_auditor(runtime: Runtime, store: ModelStore) -> SealKeys | None:
-    """Return what opens commits: of the file that is named, or of the store.
+    """Return the keys that open commits, from the configured file or else from the store.
 
-    None: there is nothing of either, or this user may not read the store's.
+    None: there are none, or this user may not read those of the store.
 
     Raises
     ------
     InvalidData
-        The file that is named cannot be used.
+        The configured file cannot be used.
     """
     path = runtime.settings.seal_key_file
     if path is not None:

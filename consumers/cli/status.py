@@ -39,11 +39,11 @@ _COLUMNS = (
 def status(ctx: click.Context, /, *, model: str | None) -> None:
     """Show every model, or MODEL in full.
 
-    A model whose deferred requests wait for a rebuild that is not even pending is STUCK.
+    Shows the version, live and deleted rows, the published error (relative distance to retraining,
+    and whether it is exact, an estimate or a certificate) against its budget, a pending refresh,
+    and how many requests wait in each partition.
 
-    Version, live and deleted rows, the published error (relative distance to retraining, and
-    whether it is exact, an estimate or a certificate) against its budget, a pending refresh, and
-    how many requests wait in each partition.
+    A model is STUCK if its deferred requests wait for a rebuild that is not even pending.
 
     \b
     Examples:
@@ -55,8 +55,8 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         store = runtime.store()
         reader = runtime.log.reader()
         try:
-            wanted = store.model_ids() if model is None else [model]
-            states = [store.load_model(name) for name in wanted]
+            names = store.model_ids() if model is None else [model]
+            states = [store.load_model(name) for name in names]
             waiting = list(lags(reader, store, topics.DELETIONS))
             jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
         finally:
@@ -113,7 +113,7 @@ def _document(state: ModelState) -> dict[str, Any]:
 
 
 def _outputs(m: dict[str, Any]) -> dict[str, str]:
-    """Return what there is to say of several targets or of named classes."""
+    """Return a fact about several targets or named classes, if the model has them."""
     if m["classes"]:
         return {"target": f"{m['targets'][0]}, {classes_line(m['classes'], m['class_counts'])}"}
     return {"targets": ", ".join(m["targets"])} if len(m["targets"]) > 1 else {}

@@ -1,4 +1,4 @@
-"""How a command that runs until it is told to stop hears a signal."""
+"""Signal handling for commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _IMPATIENT_SECONDS = 1.0
 
 @contextmanager
 def stopped_by(stop: threading.Event, *signals: signal.Signals) -> Iterator[None]:
-    """Let signals set ``stop``; an impatient second Ctrl-C interrupts.
+    """Let signals set ``stop``; a later second Ctrl-C interrupts.
 
-    A signal may come twice for one (`timeout` signals its child and its group): only a SIGINT
-    some time after the first one counts as impatience. Nothing is raised at the first one: in
-    the midst of a library's work, or of an object's end, an exception is lost or becomes another.
+    One signal may arrive twice (`timeout` signals its child and its group), so a second SIGINT
+    interrupts only some time after the first. The first raises nothing: inside a library call or a
+    destructor, an exception would be lost or turn into another.
     """
     first: list[float] = []
 

@@ -12,14 +12,15 @@ from lethe.consumers.service.connect import open_runtime
 
 @click.command(short_help="Delete a model's rows and state; its history stays.")
 @click.argument("model")
-@click.option("--yes", is_flag=True, help="Do not ask first.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @global_options
 @click.pass_context
 def unregister(ctx: click.Context, /, *, model: str, yes: bool) -> int:
     """Delete every row of MODEL from the store, and its state.
 
-    Its published versions stay, and which rows were deleted: `lethe register` goes on from there.
-    Requests that wait for a rebuild get their final receipts, later ones are rejected. Asks first.
+    Its published versions stay, and so does the record of deleted rows: `lethe register` continues
+    from there. Requests that wait for a rebuild get their final receipts; later ones are rejected.
+    The command asks for confirmation.
 
     \b
     Example:

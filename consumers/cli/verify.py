@@ -21,9 +21,9 @@ def verify(ctx: click.Context, /, *, model: str) -> int:
     """Retrain MODEL from scratch on its live rows and compare.
 
     The refit shares no code with the engine: QR of the augmented system for linear models,
-    scipy.optimize for logistic ones, and its own remaining error is measured and allowed for.
+    scipy.optimize for logistic ones; its own remaining error is measured and allowed for.
     Prints the distance, the published bound and the budget; exit code 1 if the distance exceeds
-    the bound. When the newest version carries no bound, the model is audited first: its gradient
+    the bound. If the newest version carries no bound, the model is audited first: its gradient
     over all live rows is measured and turned into a bound.
 
     \b
@@ -33,53 +33,56 @@ def verify(ctx: click.Context, /, *, model: str) -> int:
     settings, out = prepare(ctx)
     with open_runtime(settings) as runtime, out.progress() as report:
         report("retraining on the live rows", 0, 0)
-        found = verify_model(runtime.store(), model)
-    out.document(_document(found))
-    error = found.state.meta.error
+        verification = verify_model(runtime.store(), model)
+    out.document(_document(verification))
+    error = verification.state.meta.error
     out.facts(
         {
-            "model": f"{model}, version {found.version}, {found.rows_live} live rows",
-            "refit": f"{found.method}; itself within {number(found.residual)}",
-            "distance": f"{number(found.distance)} ({number(found.relative)} relative)",
-            "bound": f"{number(found.bound)} ({_origin(found)})",
+            "model": f"{model}, version {verification.version}, {verification.rows_live} live rows",
+            "refit": f"{verification.method}; itself within {number(verification.residual)}",
+            "distance": f"{number(verification.distance)} "
+            f"({number(verification.relative)} relative)",
+            "bound": f"{number(verification.bound)} ({_origin(verification)})",
             "budget": f"{number(error.budget)} relative; published error "
             f"{error_number(error.relative)}",
         }
     )
-    said = "verified: the distance is within" if found.holds else "FAILED: the distance exceeds"
-    out.line(f"{said} the bound")
-    certificate = certificate_of(found.state)
-    if certificate is not None and found.gradient is not None:
-        verdict = "within" if found.certified else "FAILED: not within"
+    if verification.holds:
+        out.line("verified: the distance is within the bound")
+    else:
+        out.line("FAILED: the distance exceeds the bound")
+    certificate = certificate_of(verification.state)
+    if certificate is not None and verification.gradient is not None:
+        within = "within" if verification.certified else "FAILED: not within"
         out.line(
-            f"certificate: a gradient residual of {number(found.gradient)} is {verdict} the "
-            f"{number(certificate.spent)} that are spent of {number(certificate.budget)}"
+            f"certificate: a gradient residual of {number(verification.gradient)} is {within} the "
+            f"{number(certificate.spent)} spent of a budget of {number(certificate.budget)}"
         )
-    return 0 if found.holds and found.certified else 1
+    return 0 if verification.holds and verification.certified else 1
 
 
-def _origin(found: Verification) -> str:
-    if found.bound_from == "version":
-        return f"published: {found.argument}"
-    return f"audited now: {found.argument}"
+def _origin(verification: Verification) -> str:
+    if verification.bound_from == "version":
+        return f"published: {verification.argument}"
+    return f"audited now: {verification.argument}"
 
 
-def _document(found: Verification) -> dict[str, Any]:
-    error, certificate = found.state.meta.error, certificate_of(found.state)
+def _document(verification: Verification) -> dict[str, Any]:
+    error, certificate = verification.state.meta.error, certificate_of(verification.state)
     return {
-        "model_id": found.state.model_id,
-        "version": found.version,
-        "digest": found.state.digest,
-        "rows_live": found.rows_live,
-        "verified": found.holds and found.certified,
-        "distance": found.distance,
-        "distance_relative": found.relative,
-        "bound": found.bound,
-        "bound_from": found.bound_from,
-        "argument": found.argument,
+        "model_id": verification.state.model_id,
+        "version": verification.version,
+        "digest": verification.state.digest,
+        "rows_live": verification.rows_live,
+        "verified": verification.holds and verification.certified,
+        "distance": verification.distance,
+        "distance_relative": verification.relative,
+        "bound": verification.bound,
+        "bound_from": verification.bound_from,
+        "argument": verification.argument,
         "budget": error.budget,
         "error": error.model_dump(mode="json"),
-        "refit": {"method": found.method, "residual": found.residual},
+        "refit": {"method": verification.method, "residual": verification.residual},
         "certificate": None if certificate is None else certificate.model_dump(mode="json"),
-        "gradient": found.gradient,
+        "gradient": verification.gradient,
     }

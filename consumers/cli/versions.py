@@ -27,16 +27,16 @@ _WIDTHS = (7, 3, 19, 8, 8, 9, 11, 8, 10, 24, 12)
 
 @click.command(short_help="Show a model's versions, each link checked.")
 @click.argument("model")
-@click.option("--follow", is_flag=True, help="Go on with new versions until interrupted.")
+@click.option("--follow", is_flag=True, help="Continue with new versions until interrupted.")
 @global_options
 @click.pass_context
 def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
     """Show the history of MODEL as a subscriber reads it from lethe.versions.
 
-    Each version's digest is computed anew and its link to the one before is checked; a version
-    that was altered, removed or replaced ends the command with exit code 1, and nothing after it
-    is shown. Where LETHE_TRUSTED_KEYS names a file of public keys, versions that none of them
-    has signed end it as well. With --follow, --json prints one document a line.
+    Each version's digest is recomputed and its link to the one before is checked; a version that
+    was altered, removed or replaced ends the command with exit code 1, and nothing after it is
+    shown. If LETHE_TRUSTED_KEYS names a file of public keys, a version that none of them vouches
+    for ends it as well. With --follow, --json prints one document per line.
 
     \b
     Examples:
@@ -49,15 +49,15 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
         try:
             stop = threading.Event()
             trusted = trusted_keys(settings)
-            found = history(reader, model, follow=follow, stop=stop, trusted=trusted)
+            chain = history(reader, model, follow=follow, stop=stop, trusted=trusted)
             if follow:
                 if model not in runtime.store().model_ids():
                     text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
                     click.echo(text, err=True)
                 with stopped_by(stop, signal.SIGINT):
-                    _follow(out, found, stop)
+                    _follow(out, chain, stop)
                 raise KeyboardInterrupt
-            shown = list(found)
+            shown = list(chain)
         finally:
             reader.close()
     if not shown:
@@ -73,7 +73,7 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
 def _with_certificates(
     shown: Sequence[Version],
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return columns and rows; a certified model has one more, what is spent of its budget."""
+    """Return columns and rows; a certified model has one more column, its spent budget."""
     rows = [tuple(_cells(version)) for version in shown]
     if all(version.certificate is None for version in shown):
         return _COLUMNS, rows
@@ -83,10 +83,10 @@ def _with_certificates(
     ]
 
 
-def _follow(out: Output, found: Iterable[Version], stop: threading.Event) -> None:
+def _follow(out: Output, chain: Iterable[Version], stop: threading.Event) -> None:
     """Print versions as they come, in columns of fixed width."""
     out.line(_aligned([name.rstrip(">") for name in _COLUMNS]))
-    for version in found:
+    for version in chain:
         if stop.is_set():
             return
         out.line(_aligned(_cells(version)))

@@ -1,4 +1,4 @@
-"""``lethe work``: runs the workers of a process until SIGTERM, or until nothing is left to do."""
+"""``lethe work``: runs workers in one process until SIGTERM, or until nothing is left to do."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import CorruptState, RefreshFailed, Unavailable
 
-_LOOK_SECONDS = 0.1  # between looks at the workers and, with --until-idle, at what is left
-_PATIENCE_SECONDS = 10.0  # with what keeps a process from ever being idle, such as a halted model
+_POLL_SECONDS = 0.1  # between checks of the workers and, with --until-idle, of what is left
+_PATIENCE_SECONDS = 10.0  # before giving up on ever being idle, as with a halted model
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
@@ -51,8 +51,8 @@ T = TypeVar("T")
 @click.option(
     "--until-idle",
     is_flag=True,
-    help="Return when every topic is drained and no refresh is needed; exit code 1 when one is "
-    "that nobody does, because it failed.",
+    help="Return when every topic is drained and no refresh is needed; exit code 1 if a refresh is "
+    "needed that no worker will do, because it failed.",
 )
 @click.option(
     "--http-port",
@@ -71,8 +71,8 @@ T = TypeVar("T")
 @click.option(
     "--max-wait",
     metavar="DURATION",
-    help="With --min-batch: decide a request that has waited this long (30s, 15m; 1h at most) in "
-    "any case. Default: LETHE_MAX_WAIT, or 60s.",
+    help="With --min-batch: process a request anyway once it has waited this long (30s, 15m; at "
+    "most 1h). Default: LETHE_MAX_WAIT, or 60s.",
 )
 @global_options
 @click.pass_context
@@ -88,28 +88,28 @@ def work(
 ) -> int | None:
     """Run workers: those for deletions, those for refreshes, or both (the default).
 
-    SIGTERM or SIGINT finishes the commit under way and leaves cleanly; a refresh under way is
-    left to the next worker. Servers that are down are waited for, with one line a try; nothing is
-    lost meanwhile. Any number of processes may run: the partitions are shared among them.
+    On SIGTERM or SIGINT it finishes the commit under way and exits cleanly; a refresh under way is
+    left to the next worker. While a server is down it waits, with one log line per try; nothing is
+    lost meanwhile. Any number of processes may run: they share the partitions.
 
     \b
     Examples:
       lethe work                       both workers, one process
-      lethe work refresh               refreshes alone, LETHE_REBUILD_THREADS BLAS threads
-      lethe work --until-idle          do what waits, then return
+      lethe work refresh               only refreshes, LETHE_REBUILD_THREADS BLAS threads
+      lethe work --until-idle          do what is waiting, then return
       lethe work --min-batch 5 --max-wait 15m
     """  # noqa: D301 - click looks for the character
     ctx.ensure_object(Flags).settings |= {"min_batch": min_batch, "max_wait": max_wait}
     settings, out = prepare(ctx)
     port = settings.http_port if http_port is None else http_port
-    stamina.instrumentation.set_on_retry_hooks([])  # the workers say themselves what they wait for
+    stamina.instrumentation.set_on_retry_hooks([])  # the workers log themselves what they wait for
     names = ["deletions", "refresh"] if which == "all" else [which]
     crew = _Crew({name: Health() for name in names}, impatient=until_idle)
     with stopped_by(crew.stop, signal.SIGTERM, signal.SIGINT), ExitStack() as stack:
         if port:
-            asked = http_port is not None or "http_port" in settings.model_fields_set
+            explicit = http_port is not None or "http_port" in settings.model_fields_set
             port = stack.enter_context(
-                serve(settings.http_host, port, crew.health, crew.metrics, or_another=not asked)
+                serve(settings.http_host, port, crew.health, crew.metrics, or_another=not explicit)
             )
         runtime = stack.enter_context(open_runtime(settings))
         if which == "refresh":
@@ -118,12 +118,12 @@ def work(
         collect_rarely()
         idle = _run(runtime, crew, until_idle=until_idle)
     how = "idle" if idle else "stopped"
-    decided = crew.totals("lethe_requests", "status")
+    requests = crew.totals("lethe_requests", "status")
     refreshes = crew.totals("lethe_refreshes", "size")
-    out.document({"state": how, "workers": names, "requests": decided, "refreshes": refreshes})
-    out.line(f"{how}; requests: {_counts(decided)}; refreshes: {_counts(refreshes)}")
+    out.document({"state": how, "workers": names, "requests": requests, "refreshes": refreshes})
+    out.line(f"{how}; requests: {_counts(requests)}; refreshes: {_counts(refreshes)}")
     if any(thread.name.startswith("refresh_") for thread in threading.enumerate()):
-        # Python would wait for the abandoned job, an hour perhaps. Its staged keys expire.
+        # Python would wait for the abandoned job, perhaps for an hour. Its staged keys expire.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -142,11 +142,11 @@ class _Crew:
     failures: list[BaseException] = field(default_factory=list)
 
     def halted(self) -> int:
-        """Return how many models wait for a person."""
+        """Return how many models are halted and wait for an operator."""
         return int(self.metrics.registry.get_sample_value("lethe_halted_models") or 0)
 
     def totals(self, family: str, label: str) -> dict[str, int]:
-        """Return a counter's values by one label."""
+        """Return a counter's values by the given label."""
         return {
             sample.labels[label]: int(sample.value)
             for metric in self.metrics.registry.collect()
@@ -164,7 +164,7 @@ def _counts(totals: Mapping[str, int]) -> str:
 
 
 def _run(runtime: Runtime, crew: _Crew, *, until_idle: bool) -> bool:
-    """Run the threads until they are told to stop; return whether they ran out of work."""
+    """Run the threads until they are stopped; return whether they ran out of work."""
     _reach(crew, runtime.ensure_topics)
     threads = [
         threading.Thread(target=_thread, args=(runtime, crew, name), name=f"lethe-{name}")
@@ -176,7 +176,7 @@ def _run(runtime: Runtime, crew: _Crew, *, until_idle: bool) -> bool:
     try:
         if until_idle:
             idle = _wait_until_idle(runtime, crew)
-        while not idle and not crew.stop.wait(_LOOK_SECONDS):
+        while not idle and not crew.stop.wait(_POLL_SECONDS):
             pass
     finally:
         crew.stop.set()
@@ -188,7 +188,7 @@ def _run(runtime: Runtime, crew: _Crew, *, until_idle: bool) -> bool:
 
 
 def _thread(runtime: Runtime, crew: _Crew, name: str) -> None:
-    """Make a worker and run it; what ends it before its time ends the process."""
+    """Create a worker and run it; a failure of the worker ends the process."""
     try:
         worker = _reach(crew, partial(_make, runtime, crew, name))
         if worker is None:
@@ -197,7 +197,7 @@ def _thread(runtime: Runtime, crew: _Crew, name: str) -> None:
             worker.run(crew.stop)
         finally:
             worker.close()
-    except BaseException as error:  # goes on in the main thread
+    except BaseException as error:  # raised again in the main thread
         crew.failures.append(error)
     finally:
         crew.stop.set()
@@ -240,7 +240,7 @@ def _batch_limits(settings: Settings) -> BatchLimits:
 
 
 def _reach(crew: _Crew, act: Callable[[], T]) -> T | None:
-    """Do what needs a server, again and again until it is there; None when told to stop."""
+    """Retry an action until the servers that it needs are up; None if stopped before."""
     attempt = 0
     while not crew.stop.is_set():
         try:
@@ -257,22 +257,22 @@ def _reach(crew: _Crew, act: Callable[[], T]) -> T | None:
 
 
 def _wait_until_idle(runtime: Runtime, crew: _Crew) -> bool:
-    """Return True when nothing is left to do, False when told to stop.
+    """Return True once nothing is left to do, False if stopped before.
 
     Raises
     ------
     CorruptState
         A halted model keeps the topics from ever being drained.
     RefreshFailed
-        A refresh is needed that nobody does: an operator's problem.
+        A refresh is needed that no worker will do; an operator has to act.
     """
-    wanted = {"deletions": topics.DELETIONS, "refresh": topics.REFRESH_JOBS}
-    # Jobs are looked at first: what they lead to is in the deletions topic before they are done.
-    names = [wanted[name] for name in ("refresh", "deletions") if name in crew.health]
+    topic_of = {"deletions": topics.DELETIONS, "refresh": topics.REFRESH_JOBS}
+    # Jobs are checked first: what they cause is in the deletions topic before they are done.
+    names = [topic_of[name] for name in ("refresh", "deletions") if name in crew.health]
     drained = Drained(runtime.log.reader(), runtime.store())
     waited, undone = 0.0, 0.0
     try:
-        while not crew.stop.wait(_LOOK_SECONDS):
+        while not crew.stop.wait(_POLL_SECONDS):
             needed = ""
             try:
                 if drained.topics(names):
@@ -282,10 +282,10 @@ def _wait_until_idle(runtime: Runtime, crew: _Crew) -> bool:
             except Unavailable as error:
                 crew.log.warning("waiting", action="retry", reason=str(error))
                 crew.pause(5)
-            undone = undone + _LOOK_SECONDS if needed else 0.0
+            undone = undone + _POLL_SECONDS if needed else 0.0
             if undone > _PATIENCE_SECONDS:
                 raise RefreshFailed(needed)
-            waited = waited + _LOOK_SECONDS if crew.halted() else 0.0
+            waited = waited + _POLL_SECONDS if crew.halted() else 0.0
             if waited > _PATIENCE_SECONDS:
                 raise CorruptState(
                     f"{crew.halted()} models are halted and their requests "

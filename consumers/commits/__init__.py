@@ -1,6 +1,6 @@
-"""One commit, one record: docs/commit.md, and nothing else.
+"""The commit protocol of docs/commit.md, and nothing else: one commit, one record.
 
-The log is the truth, the store a view of it. `record` is what a commit looks like in
-``lethe.commits``, `journal` appends and judges, `apply` changes the store, `publish` sends what
-others read, `fold` is the one way back.
+The log is the truth; the store is a view of it. `record` defines the bytes of a commit in
+``lethe.commits``, `journal` appends commits and judges which records count, `apply` changes the
+store, `publish` sends what others read, and `fold` is the one way back.
 """

@@ -1,4 +1,4 @@
-"""From a commit of the log to a change of the store (step 7), and to the state after it."""
+"""Step 7: what a commit of the log changes in the store, and the state after it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from lethe.engine.store.store import ModelStore
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """What a commit does to V and Q: rows to append, shapes r x (h d) and r x d.
+    """What a commit does to V and Q: rows to append, of shapes r x (h d) and r x d.
 
-    ``V_before`` and ``Q_before`` are how many there are; ``expected`` is the id of the arrays that
-    the rows were computed from, None for a generation that becomes live.
+    ``V_before`` and ``Q_before`` count the rows before it; ``expected`` is the id of the arrays
+    that the new rows were computed from, or None for a generation that becomes live.
     """
 
     V_rows: Array
@@ -39,30 +39,30 @@ class Arrays:
 
 
 NOTHING = Arrays(np.empty((0, 0)), np.empty((0, 0)), 0, 0, None)
-"""Of a generation without rows."""
+"""For a generation without rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A staged generation as it becomes live: its keys that are there."""
+    """A staged generation that becomes live; ``persist`` are those of its keys that exist."""
 
     keys: GenerationKeys
     persist: tuple[str, ...]
 
 
 def arrays_of(before: ModelState, after: Stream) -> Arrays:
-    """Return what a step within a generation appended, from the streams before and after."""
+    """Return what a step within a generation appended, from the streams before and after it."""
     v, q = len(before.stream.V), len(before.stream.Q)
     return Arrays(after.V.array[v:], after.Q.array[q:], v, q, before.arrays)
 
 
 def no_rows(before: ModelState) -> Arrays:
-    """Return what a commit does to V and Q that appends nothing, and renews their id."""
+    """Return the arrays of a commit that appends nothing to V and Q, and renews their id."""
     return arrays_of(before, before.stream)
 
 
 def staged_keys(store: ModelStore, commit: Commit) -> Live | None:
-    """Return the keys of what a commit makes live; None: some of it has gone."""
+    """Return the keys of the generation that a commit makes live; None if part of it is gone."""
     keys = ModelKeys(commit.model_id)
     if commit.kind is CommitKind.UNREGISTRATION:
         return Live(keys.generation("none"), ())
@@ -77,8 +77,8 @@ def staged_keys(store: ModelStore, commit: Commit) -> Live | None:
     if commit.staged.dataset is not None:
         dataset = keys.dataset(commit.staged.dataset)
         required, optional = [*required, dataset.ids], [*optional, dataset.subjects]
-    found = staging.to_persist(store.client, required, optional)
-    return None if found is None else Live(live, tuple(found))
+    persist = staging.to_persist(store.client, required, optional)
+    return None if persist is None else Live(live, tuple(persist))
 
 
 def change_of(
@@ -97,15 +97,15 @@ def change_of(
     sealed
         The commit.
     before
-        The state before it; None where there is none, or it is already beyond it.
+        The state before it; None if there is none, or the store is already beyond the commit.
     arrays
-        What it does to V and Q; None: nothing.
+        What it does to V and Q; None if nothing.
     live
-        What it makes live; None: nothing.
+        What it makes live; None if nothing.
     lost
-        Whether V and Q cease to be usable: rows or a refresh's result have gone.
+        Whether V and Q become unusable, because rows or a refresh's result are gone.
     meta
-        What the head says afterwards, where a fold knows a worse scalar than the commit.
+        The head's meta afterwards, if a fold has computed a worse scalar than the commit's.
     """
     commit, keys = sealed.commit, ModelKeys(sealed.commit.model_id)
     rows = "" if before is None else before.rows
@@ -132,7 +132,9 @@ def change_of(
         retired=commit.left_out,
         erase=commit.erased if erases else caught_up,
         requests={answer.receipt.request_id: pack(answer) for answer in commit.answers},
-        deferred={name: one.model_dump_json() for name, one in commit.deferred.items()},
+        deferred={
+            request_id: request.model_dump_json() for request_id, request in commit.deferred.items()
+        },
         undeferred=commit.undeferred,
         resets_deferred=commit.jumps or commit.kind is CommitKind.UNREGISTRATION,
         arrays=None if arrays is None else _arrays(arrays, clears_Q=commit.clears_Q),
@@ -142,10 +144,10 @@ def change_of(
 
 
 def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | None) -> Change:
-    """Return what a checkpoint changes: in the store that it was made from, next to nothing.
+    """Return what a checkpoint changes: next to nothing in the store that it was made from.
 
-    A store that lies elsewhere takes all but V and Q, which a rebuild makes anew. Rows that are in
-    the ledger already stay as they are.
+    A store at another commit takes over everything but V and Q, which a rebuild makes anew. Rows
+    that are already in the ledger stay as they are.
     """
     commit = sealed.commit
     at_base = before is not None and before.head == commit.base
@@ -155,7 +157,7 @@ def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | No
 
 
 def already(sealed: Sealed) -> Change:
-    """Return the change of a commit that the head has: what of it can be repeated."""
+    """Return the repeatable part of the change of a commit that the head already includes."""
     return replace(change_of(sealed, None), repeats=True)
 
 
@@ -164,11 +166,11 @@ def after_requests(
 ) -> ModelState:
     """Return the state after a batch of requests that was read from the log.
 
-    ``stream`` has V and Q as they are now; its thetas are the commit's.
+    ``stream`` supplies V and Q as they are now; the thetas are the commit's.
     """
     commit = sealed.commit
     thetas = {name: getattr(before.stream, name) for name in THETAS} | thetas_in(commit)
-    gone = frozenset(commit.erased)
+    erased = frozenset(commit.erased)
     return replace(
         before,
         head=sealed.head,
@@ -186,12 +188,12 @@ def after_requests(
             least_pivot=meta.least_pivot,
             v_trace=meta.v_trace,
         ),
-        sentinels=before.sentinels.without(gone),
+        sentinels=before.sentinels.without(erased),
         offsets={**before.offsets, **commit.offsets},
         deferred={
-            name: one
-            for name, one in {**before.deferred, **commit.deferred}.items()
-            if name not in commit.undeferred
+            request_id: request
+            for request_id, request in {**before.deferred, **commit.deferred}.items()
+            if request_id not in commit.undeferred
         },
         opening=before.opening if commit.opening is None else commit.opening,
         arrays=arrays,
@@ -205,7 +207,7 @@ def thetas_in(commit: Commit) -> dict[str, Array]:
     Raises
     ------
     CorruptState
-        One has another shape.
+        A theta has the wrong shape.
     """
     config = commit.meta.config
     shape, what = (config.d, config.m), f"model {commit.model_id!r}, commit {commit.number}"
@@ -231,7 +233,7 @@ def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
 
 
 def new_arrays_id() -> str:
-    """Return a new id for V and Q: two writers of one commit get two, and notice each other."""
+    """Return a new id for V and Q, so that two writers of one commit notice each other."""
     return secrets.token_hex(8)
 
 
@@ -258,9 +260,9 @@ def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
 
 
 def _swap(commit: Commit, before: ModelState | None, live: Live) -> Swap:
-    """Return what becomes live and what ceases to be: what the store has, and what the log says.
+    """Return what a commit makes live, and what it discards according to the store and the log.
 
-    The two differ where the result of an earlier refresh was lost.
+    The two differ if the result of an earlier refresh was lost.
     """
     keys = ModelKeys(commit.model_id)
     former = dict.fromkeys(() if commit.staged is None else commit.staged.former)

@@ -1,7 +1,7 @@
-"""V and Q of commits that are read from the log: the store computes them again from its own rows.
+"""Recomputing V and Q, from the store's own rows, for commits that are read from the log.
 
 The state is a function of the *set* of rows that were left out (`engine.deletion.stream`), so the
-steps come to the same arrays, up to rounding. What is published is never computed again: thetas,
+steps arrive at the same arrays, up to rounding. What is published is never recomputed: thetas,
 errors and receipts are the commit's.
 """
 
@@ -23,10 +23,9 @@ from lethe.engine.store.store import ModelStore
 
 
 def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Stream | None:
-    """Return the stream without the rows that a commit deleted, by their stored records.
+    """Return the stream without the rows that a commit deleted, from their stored records.
 
-    None: some record is not there any more, or a guard refuses this time. The model then waits for
-    a rebuild.
+    None if a record is gone, or if a guard refuses this time; the model then waits for a rebuild.
     """
     if state.awaiting_rebuild:
         return None
@@ -44,8 +43,8 @@ def _delete(
         return None
     config = meta.config
     what = f"model {config.model_id!r}, rows that were deleted"
-    found = [records[row] for row in row_ids]
-    rows = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
+    packed_rows = [records[row_id] for row_id in row_ids]
+    rows = codec.unpack_rows(packed_rows, config.d, config.m, what, config.blocks)
     try:
         return delete(
             generation,
@@ -61,17 +60,17 @@ def _delete(
 def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
     """Return what a commit appends to V and Q of the generation that it makes live.
 
-    That is what the swap left out of it: rows that were deleted while it was made. None: they are
-    not there, a guard refuses, or V is not the commit's.
+    These are rows that were deleted while the generation was made, and that the swap leaves out.
+    None if something is missing, if a guard refuses, or if V is not the commit's.
     """
     if commit.empties:
         return NOTHING
     if commit.staged is None:
         return None
-    before = read_live(store, live.keys, commit.meta, commit.thetas)
-    if before is None:
+    live_generation = read_live(store, live.keys, commit.meta, commit.thetas)
+    if live_generation is None:
         return None
-    generation, staged = before
+    generation, staged = live_generation
     rows = commit.staged.caught_up
     records = store.row_records(live.keys, rows) if rows else {}
     stream = _delete(generation, staged, commit.meta, rows, records) if rows else staged
@@ -82,7 +81,7 @@ def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
 
 
 def larger_of_both(meta: Meta, stream: Stream) -> Meta:
-    """Return a commit's meta with the scalars that bound V as it is stored here."""
+    """Return a commit's meta with scalars that also bound V as it is stored here."""
     if stream.v_trace <= meta.v_trace and stream.least_pivot >= meta.least_pivot:
         return meta
     return with_meta(
@@ -93,5 +92,5 @@ def larger_of_both(meta: Meta, stream: Stream) -> Meta:
 
 
 def unchanged(state: ModelState) -> Arrays | None:
-    """Return what a refresh that keeps the generation does to V and Q: it renews their id."""
+    """Return the arrays of a refresh that keeps the generation: it only renews their id."""
     return None if state.awaiting_rebuild else arrays_of(state, state.stream)

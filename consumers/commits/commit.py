@@ -1,8 +1,8 @@
 """A commit as a value: everything that one decision about a model changes.
 
-The deletion worker and `lethe register` make it, the log keeps it (`consumers.commits.record`), the
-store applies it (`consumers.commits.apply`), and what others read is made from it
-(`consumers.commits.publish`).
+The deletion worker and `lethe register` create commits. The log keeps them
+(`consumers.commits.record`), the store applies them (`consumers.commits.apply`), and everything
+that others read is made from them (`consumers.commits.publish`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class CommitKind(StrEnum):
     """What was decided."""
 
     REGISTRATION = "registration"
-    """A model begins, or goes on from another file."""
+    """A model begins, or continues from another file."""
     OPENING = "opening"
-    """From which offsets on requests are the model's."""
+    """Sets the offsets from which requests belong to the model."""
     REQUESTS = "requests"
     """A batch of requests."""
     REFRESH = "refresh"
     """A refresh's result is swapped in, or dropped."""
     UNREGISTRATION = "unregistration"
-    """The model ends; its numbers and its ledger stay."""
+    """The model ends; its numbers and its ledger remain."""
     CHECKPOINT = "checkpoint"
-    """A log that lost commits goes on from what the store holds (`lethe recover`)."""
+    """A log that lost commits continues from what the store holds (`lethe recover`)."""
 
 
 BODY_BYTES = 16
-"""Of the digest of a request's content: two contents of one digest harm only who makes them."""
+"""Length of the digest of a request's content: a collision harms only whoever constructs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ class Answer:
     receipt, value
         The receipt, and its published bytes.
     body
-        Digest of the request's content (`BODY_BYTES`): the same id with another one is a conflict.
+        Digest of the request's content (`BODY_BYTES`): the same request id with another digest is
+        a conflict.
     place
-        Of a final one: its place in the log of receipts. -1 for one that waits.
+        Place of a final receipt in the log of receipts; -1 for one that is pending.
     """
 
     receipt: Receipt
@@ -61,18 +62,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A generation, and perhaps a data set, that becomes live with this commit.
+    """A generation, and perhaps a data set, that a commit makes live.
 
     Attributes
     ----------
     generation, dataset
-        Names of what was staged; ``dataset`` None: the rows stay those that were registered.
+        Names of what was staged; ``dataset`` is None if the registered rows stay.
     mark
-        Written once all of it was staged (`engine.store.staging.mark_complete`).
+        Written once everything was staged (`engine.store.staging.mark_complete`).
     caught_up
-        Rows of it that were deleted while it was made, and that the swap leaves out of it.
+        Its rows that were deleted while it was made, and that the swap leaves out.
     former
-        Names of the generations and data sets that cease to be: ``gen:<name>``, ``data:<name>``.
+        Names of the generations and data sets that are discarded: ``gen:<name>``, ``data:<name>``.
     """
 
     generation: str
@@ -89,41 +90,42 @@ class Commit:
     Attributes
     ----------
     model_id, number, prev, kind
-        Whose it is; dense from 0; the digest of the commit before, empty for the first.
+        Its model; its number, dense from 0; the digest of the commit before it, empty for the
+        first; what was decided.
     meta
-        What the head says afterwards; its configuration is sealed where ``configures``.
+        The head's meta afterwards; its configuration is sealed if ``configures``.
     newest
         Number of the newest version afterwards.
     offsets
-        Next offsets that it moves, by partition of ``lethe.deletions``.
+        Next offsets that it sets, by partition of ``lethe.deletions``.
     answers, repeats
-        Receipts that are kept, and bytes of receipts that are only sent (again).
+        Receipts that are kept, and bytes of receipts that are only published (again).
     deleted, erased
-        Row ids for the ledger; those of them whose records cease to be.
+        Row ids that enter the ledger; those of them whose records are erased.
     left_out
         Row ids that a --replace leaves out.
     deferred, undeferred
-        Requests that begin to wait for a rebuild, by id; ids of those that cease to.
+        Requests that start to wait for a rebuild, by id; ids of those that stop waiting.
     thetas
-        Raw float64 of what the step sets: theta_exact, theta_r, anchor, published.
+        Raw float64 of the thetas that the step sets: theta_exact, theta_r, anchor, published.
     clears_Q
-        Whether the basis of the deleted span begins anew.
+        Whether the basis of the deleted span starts afresh.
     version, version_value
         The version that it makes, and its published bytes.
     job
-        The refresh that it orders.
+        The refresh that it schedules.
     staged
         What it makes live.
     empties
-        Whether no row is left: a generation without rows, of which nothing is stored.
+        Whether no row is left: the generation has no rows, and nothing of it is stored.
     opening
-        By partition, the offset from which requests are the model's.
+        By partition, the offset from which requests belong to the model.
     skips
-        Whether its number may skip some: the log has lost the commits before it.
+        Whether its number may skip some, because the log has lost the commits before it.
     secret
-        Salts commitments of receipts; at a registration.
+        Salts the commitments in receipts; set by a registration.
     base, base_version
-        Of a checkpoint: the store's commit that it goes on from, and the newest version event.
+        Of a checkpoint: the store's commit that it continues from, and the newest version event.
     """
 
     model_id: str
@@ -156,13 +158,13 @@ class Commit:
 
     @property
     def ordered_at(self) -> datetime:
-        """When it orders its refresh."""
+        """When it schedules its refresh."""
         pending = self.meta.pending_job
         return self.meta.refreshed_at if pending is None else pending.ordered_at
 
     @property
     def tip(self) -> tuple[str, bytes] | None:
-        """Digest and bytes of the newest version afterwards; None: it is the one before."""
+        """Digest and bytes of the newest version afterwards; None if that does not change."""
         if self.version is not None:
             return self.version.digest, self.version_value
         if self.base_version:
@@ -176,13 +178,13 @@ class Commit:
 
     @property
     def jumps(self) -> bool:
-        """Whether it needs only a head that is not beyond it: it says all there is to say."""
+        """Whether it applies to any head that is not beyond it: it is complete in itself."""
         return self.kind in (CommitKind.REGISTRATION, CommitKind.CHECKPOINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A commit that counts: as it was appended, its digest, its seal's key, and where it lies."""
+    """A commit that counts: as appended, with its digest, its sealing key and its place."""
 
     commit: Commit
     digest: str
@@ -191,5 +193,5 @@ class Sealed:
 
     @property
     def head(self) -> Head:
-        """The model's newest commit, once this is applied."""
+        """The model's newest commit once this one is applied."""
         return Head(self.commit.number, self.digest)

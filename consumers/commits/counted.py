@@ -1,4 +1,4 @@
-"""Which records of a commits partition count, as a fold finds out: from their open parts alone."""
+"""Which records of a commits partition count: a fold judges this from their open parts alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.progress import Progress
 from lethe.engine.store.state import Head
 
-_TELL = 64  # records between two reports of progress
+_PROGRESS_INTERVAL = 64  # records between two progress reports
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRecord:
-    """A record as a fold reads it first: its open part, and where it lies."""
+    """A record as a fold first reads it: its open part, and where it lies."""
 
     offset: int
     epoch: int
@@ -35,7 +35,7 @@ class Counted:
     newest
         By model, its newest commit.
     gaps
-        By model: a commit is missing.
+        By model, the error of a missing commit.
     """
 
     valid: Mapping[int, OpenRecord]
@@ -46,22 +46,22 @@ class Counted:
 def read_open(
     reader: Reader, partition: Partition, start: int, end: int, progress: Progress
 ) -> list[OpenRecord]:
-    """Read the open parts from ``start`` up to ``end``; records that are no commits are void."""
-    found = []
+    """Read open parts from ``start`` up to ``end``; records that are not commits are void."""
+    open_records = []
     for record, framed in read_records(reader, partition, start, end):
-        if record.offset % _TELL == 0:
+        if record.offset % _PROGRESS_INTERVAL == 0:
             progress("reading commits", record.offset, end)
         if framed is not None:
             epoch = -1 if record.leader_epoch is None else record.leader_epoch
-            found.append(OpenRecord(record.offset, epoch, framed.digest, framed.open))
-    return found
+            open_records.append(OpenRecord(record.offset, epoch, framed.digest, framed.open))
+    return open_records
 
 
 def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> Counted:
-    """Return the records that count: the past of the stored heads, and what follows them.
+    """Return the records that count: those that the stored heads descend from, and what follows.
 
-    A model without a head begins with its commit 0, or, where that has expired, with the first
-    commit that another one continues.
+    A model without a head begins with its commit 0 or, if that has expired, with the first commit
+    that another one continues.
 
     Parameters
     ----------
@@ -70,32 +70,32 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
     heads
         By model, the newest commit that the store holds.
     """
-    by_digest = {one.digest: one for one in read}
+    by_digest = {record.digest: record for record in read}
     valid: dict[int, OpenRecord] = {}
     newest, gaps = dict(heads), dict[str, LogGap]()
     for head in heads.values():
-        one = by_digest.get(head.digest)
-        while one is not None and one.offset not in valid:
-            valid[one.offset] = one
-            one = by_digest.get(one.open.prev)
-    continued = {one.open.prev for one in read}
-    for one in read:
-        model = one.open.model_id
-        if one.offset in valid:
+        record = by_digest.get(head.digest)
+        while record is not None and record.offset not in valid:
+            valid[record.offset] = record
+            record = by_digest.get(record.open.prev)
+    continued = {record.open.prev for record in read}
+    for record in read:
+        model = record.open.model_id
+        if record.offset in valid:
             continue
-        # Also of a model that halts: what continues it is its newest all the same.
+        # A model that halts is no exception: what continues its newest commit is then the newest.
         head = newest.get(model, Head())
-        if model not in newest and one.open.number > 0 and one.digest in continued:
-            head = Head(one.open.number - 1, one.open.prev)
-        match judge(one.open, head, index):
+        if model not in newest and record.open.number > 0 and record.digest in continued:
+            head = Head(record.open.number - 1, record.open.prev)
+        match judge(record.open, head, index):
             case Verdict.VALID:
-                valid[one.offset] = one
-                newest[model] = Head(one.open.number, one.digest)
-                if one.open.checkpoint:  # a person goes on over what was missing
+                valid[record.offset] = record
+                newest[model] = Head(record.open.number, record.digest)
+                if record.open.checkpoint:  # a person has accepted what is missing
                     gaps.pop(model, None)
             case Verdict.GAP:
-                if model not in heads or one.offset > heads[model].offset:
-                    gaps.setdefault(model, gap(one.open, head, one.offset))
+                if model not in heads or record.offset > heads[model].offset:
+                    gaps.setdefault(model, gap(record.open, head, record.offset))
             case Verdict.VOID:
                 pass
     return Counted(valid, newest, gaps)

@@ -1,8 +1,8 @@
-"""The one way back: the store is brought to what the log says, and what was not published is.
+"""The one way back: a fold brings the store to what the log says, and publishes what was not.
 
 After a crash, a failover, a restored backup, a lost answer, a refused apply, or another worker's
-append, the commits partition is read from the lower of its two cursors to its end, and every record
-that counts is applied and published again, as far as it can be repeated. Nothing is decided here.
+append, a fold reads the commits partition from the lower of its two cursors to its end, and applies
+and publishes again every record that counts, as far as it can be repeated. A fold decides nothing.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from lethe.engine.store.partition import commit_partition
 from lethe.engine.store.state import Head
 from lethe.engine.store.store import Answer, ModelStore, corrupt
 
-_TRIES = 5  # while the store goes back again and again
+_TRIES = 5  # for a store that keeps going back
 _GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)
-_RUN = 64
-"""Commits whose rows are read, and that are applied, in one round trip."""
-_LONG = 2 * _RUN
-"""Commits of which one worker at a time folds more."""
+_RUN_LENGTH = 64
+"""Commits of a run: their rows are read, and they are applied, in one round trip."""
+_LONG_FOLD = 2 * _RUN_LENGTH
+"""More commits than this are folded by one worker at a time."""
 _WAITING = "waiting for another worker to bring the store up to date"
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a fold came to.
+    """The outcome of a fold.
 
     Attributes
     ----------
     followed
-        The partition, for appending to it.
+        The partition, as appending to it requires.
     halted
-        By model: why a person must look.
+        By model, the error that a person must look at.
     lost
         Models with fewer row records than live rows (DATA_LOST).
     applied, published
-        How many commits were.
+        How many commits were applied and published.
     """
 
     followed: Followed
@@ -74,10 +74,10 @@ class Folded:
     published: int = 0
 
 
-class _Moved(Exception):
-    """The store went back while it was folded, or a model halted amid it: begin anew.
+class _StoreWentBack(Exception):
+    """The store went back during a fold, or a model halted in the middle of it: start again.
 
-    ``halted`` are models whose commits are left out from the start.
+    ``halted`` are the models whose commits the next try leaves out from the start.
     """
 
     def __init__(self, halted: Mapping[str, LetheError]) -> None:
@@ -86,7 +86,7 @@ class _Moved(Exception):
 
 
 def reset(model_id: str, head: Head) -> LogReset:
-    """Return the error of a model whose newest commit the log does not have any more."""
+    """Return the error of a model whose newest commit is no longer in the log."""
     return LogReset(
         f"model {model_id!r}: the store holds commit {head.commit}, and another record, or none, "
         f"lies at its offset {head.offset} of {topics.COMMITS}: the log lost commits. Restore it, "
@@ -100,13 +100,13 @@ class Fold:
     Parameters
     ----------
     store, reader, producer
-        What is brought up to date, where commits are read, and what publishes.
+        What is brought up to date, what reads commits, and what publishes them.
     seals, trusted
-        What opens commits, and who must have signed them; None: it is not asked.
+        What opens commits, and who must have signed them; None if signatures are not checked.
     progress
-        Told how far it has come.
+        Called with how far a fold has come.
     at_step
-        Called between two writes, for tests of crashes.
+        Called between two writes, for crash tests.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class Fold:
         self._seals = seals
         self._trusted = trusted
         self.states = StateCache()
-        """States of the models that were met, as they are after the fold.
+        """States, after the fold, of the models that it met.
 
-        None is from before it: what is folded is the store, which may have gone back.
+        None predates the fold: it starts from the store, which may have gone back.
         """
         self._progress = progress
         self._at_step = at_step
@@ -142,7 +142,7 @@ class Fold:
         LogReset
             The log has lost commits that the store holds.
         StoreUnavailable, LogUnavailable
-            A server is away: try again.
+            A server cannot be reached: try again.
         """
         keys = PartitionKeys(index)
         lease = FoldLease(self._store.client, keys, lambda: self._progress(_WAITING, 0, 0))
@@ -153,40 +153,42 @@ class Fold:
                 lease.give_up()
 
     def _run(self, keys: PartitionKeys, lease: FoldLease) -> Folded:
-        known: Mapping[str, LetheError] = {}
+        halted: Mapping[str, LetheError] = {}
         for tries in range(_TRIES, 0, -1):
             self.states.clear()
             partition = commit_partitions(self._reader)[keys.index]
             cursors, end = self._extent(keys, partition)
-            if end - cursors.lowest > _LONG and lease.take():
-                cursors, end = self._extent(keys, partition)  # another worker has folded it
-            low = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
-            check_tail(self._reader, low, end)
-            one = _One(self, keys, partition, cursors, end, known, lease, last=tries == 1)
+            if end - cursors.lowest > _LONG_FOLD and lease.take():
+                cursors, end = self._extent(keys, partition)  # another worker folded meanwhile
+            applied_tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
+            check_tail(self._reader, applied_tail, end)
+            partition_fold = _PartitionFold(
+                self, keys, partition, cursors, end, halted, lease, last_try=tries == 1
+            )
             try:
-                return one.run()
-            except _Moved as moved:
-                known = moved.halted
+                return partition_fold.run()
+            except _StoreWentBack as went_back:
+                halted = went_back.halted
         raise CommitConflict(
             f"{topics.COMMITS}/{keys.index}: the store went back {_TRIES} times while it was folded"
         )
 
     def _extent(self, keys: PartitionKeys, partition: Partition) -> tuple[PartitionCursors, int]:
-        """Return where a fold begins and where it ends."""
+        """Return the cursors at which a fold begins, and the offset at which it ends."""
         return self._cursors(keys, partition), self._reader.ends([partition])[partition]
 
     def _cursors(self, keys: PartitionKeys, partition: Partition) -> PartitionCursors:
-        """Return the cursors of a partition, and begin them where there are none.
+        """Return the cursors of a partition; create them if there are none.
 
-        A store without cursors is new, or was emptied: which models there were, versions tell.
+        A store without cursors is new, or was emptied: published versions name the former models.
         """
         cursors = self._store.cursors.read(keys)
         if cursors.topic_id == "":
             if self._versioned is None:
                 self._versioned = versioned_models(self._reader)
-            named = [one for one in self._versioned if commit_partition(one) == keys.index]
+            models = [model for model in self._versioned if commit_partition(model) == keys.index]
             begin = self._reader.bounds(partition).begin
-            self._store.cursors.begin(keys, partition.topic_id, begin, named)
+            self._store.cursors.begin(keys, partition.topic_id, begin, models)
             return self._store.cursors.read(keys)
         if cursors.topic_id != partition.topic_id:
             raise LogReset(
@@ -196,8 +198,8 @@ class Fold:
         return cursors
 
 
-class _One:
-    """The fold of one partition."""
+class _PartitionFold:
+    """One try to fold one partition."""
 
     def __init__(
         self,
@@ -209,7 +211,7 @@ class _One:
         halted: Mapping[str, LetheError],
         lease: FoldLease,
         *,
-        last: bool,
+        last_try: bool,
     ) -> None:
         self._lease = lease
         self._store = fold._store
@@ -224,10 +226,10 @@ class _One:
         self._partition = partition
         self._cursors = cursors
         self._end = end
-        self._last = last
+        self._last_try = last_try
         self._halted = dict(halted)
         self._headless: set[str] = set()
-        self._resumed: dict[str, int] = {}
+        self._newest_registration: dict[str, int] = {}
         self._configs: dict[str, ModelConfig] = {}
         self._applied = self._published = 0
         self._published_to = cursors.cursors.published
@@ -238,65 +240,69 @@ class _One:
         start = min(self._cursors.lowest, self._end)
         begin = self._reader.bounds(self._partition).begin
         first = max(start, begin)
-        read = self._read_open(first)
-        heads = self._heads(read, first)
+        records = self._read_open(first)
+        heads = self._heads(records, first)
         if start < begin:
-            self._too_old(begin, heads)
-        counted = count(read, heads, self._keys.index)
+            self._halt_expired(begin, heads)
+        counted = count(records, heads, self._keys.index)
         for model, error in counted.gaps.items():
             self._halt(model, error)
         self._followed.heads = counted.newest
-        run: list[Sealed] = []
-        publish: list[Sealed] = []
+        to_apply: list[Sealed] = []
+        to_publish: list[Sealed] = []
         for sealed in self._opened(counted.valid):
             behind = self._cursors.of_model(sealed.commit.model_id)
             if sealed.place.offset >= behind.apply:
-                run.append(sealed)
+                to_apply.append(sealed)
             if sealed.place.offset >= behind.published:
-                publish.append(sealed)
-            # Row records are read for a whole run: it ends where another generation becomes live.
+                to_publish.append(sealed)
+            # Row records are read for a whole run, so it ends where another generation goes live.
             swaps = sealed.commit.kind is not CommitKind.REQUESTS
-            if swaps or len(run) == _RUN or len(publish) == _RUN:
-                self._apply(run)
-                self._publish(publish)
-                self._advance(sealed.place.offset + 1)  # a fold is long, and may be cut short
+            if swaps or len(to_apply) == _RUN_LENGTH or len(to_publish) == _RUN_LENGTH:
+                self._apply(to_apply)
+                self._publish(to_publish)
+                self._advance(sealed.place.offset + 1)  # a long fold may be cut short
                 self._lease.renew()
-                run, publish = [], []
+                to_apply, to_publish = [], []
                 self._progress("reading commits", sealed.place.offset, self._end)
-        self._apply(run)
-        self._publish(publish)
-        self._finish(read)
+        self._apply(to_apply)
+        self._publish(to_publish)
+        self._finish(records)
         lost = frozenset(self._store.without_all_rows(self._keys))
-        gone = {m: forgotten(m) for m in self._headless if m not in counted.newest}
-        halted: Mapping[str, LetheError] = {**gone, **self._halted}
+        forgotten_models = {
+            model: forgotten(model) for model in self._headless if model not in counted.newest
+        }
+        halted: Mapping[str, LetheError] = {**forgotten_models, **self._halted}
         return Folded(self._followed, halted, lost, self._applied, self._published)
 
     # -- reading and judging --------------------------------------------------------------------
 
-    def _heads(self, read: list[OpenRecord], first: int) -> dict[str, Head]:
-        """Return the stored newest commits; records from ``first`` on were read.
+    def _heads(self, records: list[OpenRecord], first: int) -> dict[str, Head]:
+        """Return the newest commits in the store; ``records`` are those read from ``first`` on.
 
-        Another worker may have applied commits beyond the end: it is read on, so that what leads
-        to them is known to count. One whose commit is not where it was halts: the log has lost it.
+        Another worker may have applied commits beyond the end: reading goes on, so that what leads
+        to them is known to count. A model whose commit is not where it was halts: the log lost it.
 
         Raises
         ------
-        _Moved
+        _StoreWentBack
             The store has gone back since its cursors were read.
         """
         while True:
-            models = {one.open.model_id for one in read} | set(self._store.models_in(self._keys))
+            models = {record.open.model_id for record in records} | set(
+                self._store.models_in(self._keys)
+            )
             stored, cursors = self._store.heads(sorted(models), self._keys)
             self._headless = models - stored.keys()
             if cursors.lowest < self._cursors.lowest:
-                raise _Moved({})
+                raise _StoreWentBack({})
             heads: dict[str, Head] = {}
             for model, head in stored.items():
                 if isinstance(head, Head):
                     heads[model] = head
                 else:
                     self._halt(model, head)
-            digests = {one.digest for one in read}
+            digests = {record.digest for record in records}
             beyond = {
                 model: head
                 for model, head in heads.items()
@@ -309,13 +315,13 @@ class _One:
                 for model, head in beyond.items():
                     self._halt(model, reset(model, head))
                 return heads
-            read += self._read_open(begin)
+            records += self._read_open(begin)
 
     def _read_open(self, start: int) -> list[OpenRecord]:
         return read_open(self._reader, self._partition, start, self._end, self._progress)
 
-    def _too_old(self, begin: int, heads: Mapping[str, Head]) -> None:
-        """Halt the models that lie before what the log retains, unless they were replaced since."""
+    def _halt_expired(self, begin: int, heads: Mapping[str, Head]) -> None:
+        """Halt the models whose next commits have expired, unless they were replaced since."""
         for model in self._store.models_in(self._keys):
             pair = self._cursors.of_model(model)
             if pair.lower >= begin:
@@ -332,17 +338,17 @@ class _One:
         if not valid:
             return
         first, last = min(valid), max(valid)
-        for record, framed in read_records(self._reader, self._partition, first, last + 1):
-            one = valid.get(record.offset)
-            if one is None or framed is None or one.open.model_id in self._halted:
+        for log_record, framed in read_records(self._reader, self._partition, first, last + 1):
+            record = valid.get(log_record.offset)
+            if record is None or framed is None or record.open.model_id in self._halted:
                 continue
-            commit = self._open(one, framed, valid)
+            commit = self._open(record, framed, valid)
             if commit is not None:
-                place = self._place(one)
-                yield Sealed(commit, one.digest, one.open.key, place)
+                place = self._place(record)
+                yield Sealed(commit, record.digest, record.open.key, place)
 
     def _open(
-        self, one: OpenRecord, framed: Framed, valid: Mapping[int, OpenRecord]
+        self, record: OpenRecord, framed: Framed, valid: Mapping[int, OpenRecord]
     ) -> Commit | None:
         model = framed.open.model_id
         try:
@@ -354,27 +360,29 @@ class _One:
         except Unavailable:
             raise
         except LetheError as error:
-            if isinstance(error, UNOPENED) and self._given_up(one, valid):
+            if isinstance(error, UNOPENED) and self._superseded(record, valid):
                 return None
             self._halt(model, error)
             return None
         self._configs[model] = commit.meta.config
         return commit
 
-    def _given_up(self, one: OpenRecord, valid: Mapping[int, OpenRecord]) -> bool:
-        """Return whether a registration follows that goes on without what cannot be opened."""
-        model = one.open.model_id
-        if model not in self._resumed:
+    def _superseded(self, record: OpenRecord, valid: Mapping[int, OpenRecord]) -> bool:
+        """Return whether a later registration goes on without a record that cannot be opened."""
+        model = record.open.model_id
+        if model not in self._newest_registration:
             checkpoints = [
                 later.offset
                 for later in valid.values()
                 if later.open.model_id == model and later.open.checkpoint
             ]
-            self._resumed[model] = max(filter(self._registers, checkpoints), default=-1)
-        return one.offset < self._resumed[model]
+            self._newest_registration[model] = max(
+                filter(self._is_registration, checkpoints), default=-1
+            )
+        return record.offset < self._newest_registration[model]
 
-    def _registers(self, offset: int) -> bool:
-        """Return whether a registration lies at an offset."""
+    def _is_registration(self, offset: int) -> bool:
+        """Return whether the record at an offset is a registration."""
         for _, framed in read_records(self._reader, self._partition, offset, offset + 1):
             with suppress(CorruptState):
                 commit = framed and open_commit(framed, self._seals, self._trusted, None)
@@ -383,22 +391,22 @@ class _One:
         return False
 
     def _halt(self, model_id: str, error: LetheError) -> None:
-        """Let a model wait for a person; from now on the partition's cursors may pass it."""
+        """Halt a model until a person acts; from now on the partition's cursors may pass it."""
         if model_id not in self._halted:
             self._halted[model_id] = error
             self._store.cursors.note_behind(self._keys, model_id)
 
-    def _place(self, one: OpenRecord) -> Place:
-        """Return where a record lies; below the apply cursor nothing of it moves a cursor."""
-        if one.offset < self._cursors.cursors.apply:
-            low = self._cursors.of_model(one.open.model_id).apply
-            followed = self._followed.lows
+    def _place(self, record: OpenRecord) -> Place:
+        """Return the place of a record; one below the apply cursor does not move that cursor."""
+        if record.offset < self._cursors.cursors.apply:
+            low = self._cursors.of_model(record.open.model_id).apply
+            lows = self._followed.lows
             place = Place(
-                one.offset, one.epoch, one.offset + 1, followed.get(one.open.model_id, low)
+                record.offset, record.epoch, record.offset + 1, lows.get(record.open.model_id, low)
             )
-            followed[one.open.model_id] = one.offset + 1
+            lows[record.open.model_id] = record.offset + 1
             return place
-        return self._followed.place(one.open.model_id, one.offset, one.epoch)
+        return self._followed.place(record.open.model_id, record.offset, record.epoch)
 
     # -- applying -------------------------------------------------------------------------------
 
@@ -407,92 +415,97 @@ class _One:
             self._apply_part(part)
 
     def _apply_part(self, part: Sequence[Sealed]) -> None:
-        """Apply commits whose rows lie in one generation for each model."""
-        records = self._records(part)
-        waiting: list[tuple[Sealed, Change]] = []
+        """Apply commits whose rows, for each model, lie in a single generation."""
+        row_records = self._row_records(part)
+        changes: list[tuple[Sealed, Change]] = []
         for sealed in part:
             if sealed.commit.model_id in self._halted:
                 continue
             try:
-                change = self._replay.change(sealed, records)
+                change = self._replay.change(sealed, row_records)
             except Unavailable:
                 raise
             except LetheError as error:
-                self._leave_out(sealed.commit.model_id, error)
+                self._halt_midway(sealed.commit.model_id, error)
                 continue
-            waiting.append((sealed, change))
-        self._send(waiting)
+            changes.append((sealed, change))
+        self._send(changes)
 
-    def _records(self, run: Sequence[Sealed]) -> dict[str, dict[str, bytes]]:
+    def _row_records(self, run: Sequence[Sealed]) -> dict[str, dict[str, bytes]]:
         """Return the row records that a run of commits needs, by model."""
-        rows: dict[str, list[str]] = {}
+        erased: dict[str, list[str]] = {}
         for sealed in run:
             if sealed.commit.kind is CommitKind.REQUESTS:
-                rows.setdefault(sealed.commit.model_id, []).extend(sealed.commit.erased)
-        found = {}
-        for model, named in rows.items():
+                erased.setdefault(sealed.commit.model_id, []).extend(sealed.commit.erased)
+        row_records = {}
+        for model, row_ids in erased.items():
             if model in self._halted:
                 continue
             try:
                 state = self._replay.state(model)
-                if state is not None and named and not state.awaiting_rebuild:
-                    found[model] = self._store.records_if_there(state.generation_keys, named)
+                if state is not None and row_ids and not state.awaiting_rebuild:
+                    row_records[model] = self._store.records_if_there(
+                        state.generation_keys, row_ids
+                    )
             except Unavailable:
                 raise
             except LetheError as error:
                 self._halt(model, error)
-        return found
+        return row_records
 
-    def _send(self, waiting: list[tuple[Sealed, Change]]) -> None:
-        """Apply changes in one round trip, and look at what came of them."""
-        if not waiting:
+    def _send(self, changes: list[tuple[Sealed, Change]]) -> None:
+        """Apply changes in one round trip, and act on the answers."""
+        if not changes:
             return
         self._at_step(Step.FOLD_APPLY)
-        answers, _ = self._store.apply([self._over_halted(change) for _, change in waiting])
-        for (sealed, change), answer in zip(waiting, answers, strict=True):
+        answers, _ = self._store.apply([self._noting_halted(change) for _, change in changes])
+        for (sealed, change), answer in zip(changes, answers, strict=True):
             if answer.done:
-                self._done(sealed, change)
+                self._note_applied(sealed, change)
             elif sealed.commit.model_id not in self._halted:
-                self._again(sealed, change, answer)
-        waiting.clear()
+                self._apply_once_more(sealed, change, answer)
+        changes.clear()
 
-    def _over_halted(self, change: Change) -> Change:
-        """Return a change that notes halted models before the cursor passes their commits.
+    def _noting_halted(self, change: Change) -> Change:
+        """Return a change that notes the halted models before the cursor passes their commits.
 
-        That they were noted before may have been lost with the store's last writes.
+        They were noted when they halted, but the store may have lost that with its last writes.
         """
         if not self._halted:
             return change
         return replace(change, place=replace(change.place, halted=tuple(sorted(self._halted))))
 
-    def _again(self, sealed: Sealed, change: Change, answer: Answer) -> None:
-        """Apply once more what was refused, from what is stored by now; or halt its model."""
+    def _apply_once_more(self, sealed: Sealed, change: Change, answer: Answer) -> None:
+        """Apply a refused commit once more, from what is stored by now, or halt its model."""
         model = sealed.commit.model_id
         self._replay.forget(model)
         try:
-            change = self._replay.change(sealed, self._records([sealed]))
-            [answer], _ = self._store.apply([self._over_halted(change)])
+            change = self._replay.change(sealed, self._row_records([sealed]))
+            [answer], _ = self._store.apply([self._noting_halted(change)])
         except Unavailable:
             raise
         except LetheError as error:
-            self._leave_out(model, error)
+            self._halt_midway(model, error)
             return
         if answer.done:
-            self._done(sealed, change)
+            self._note_applied(sealed, change)
             return
         self._replay.forget(model)
-        if not self._last and answer.applied in _GONE_BACK:
-            raise _Moved({})
-        self._leave_out(model, corrupt(change, f"{answer.applied}: {answer.found}"))
+        if not self._last_try and answer.applied in _GONE_BACK:
+            raise _StoreWentBack({})
+        self._halt_midway(model, corrupt(change, f"{answer.applied}: {answer.found}"))
 
-    def _leave_out(self, model_id: str, error: LetheError) -> None:
-        """Halt a model some of whose commits are behind others by now: the cursor waits for it."""
+    def _halt_midway(self, model_id: str, error: LetheError) -> None:
+        """Halt a model in the middle of a fold, and start again, except on the last try.
+
+        Commits of other models beyond its own are applied by now, and the cursor waits for it.
+        """
         self._halt(model_id, error)
-        if not self._last:
-            raise _Moved(self._halted)
+        if not self._last_try:
+            raise _StoreWentBack(self._halted)
 
-    def _done(self, sealed: Sealed, change: Change) -> None:
-        """Count a commit that is applied, and drop the keys of the rows that it erased."""
+    def _note_applied(self, sealed: Sealed, change: Change) -> None:
+        """Count an applied commit, and drop the keys of the rows that it erased."""
         self._applied += 1
         self._shred(sealed.commit, change.live.name)
 
@@ -508,14 +521,14 @@ class _One:
         told = [one for one in sealed if one.commit.model_id not in self._halted]
         if not told:
             return
-        for one in told:  # whoever applied it may have died before it dropped the keys
+        for one in told:  # whoever applied it may have died before dropping the keys
             self._shred(one.commit, "")
         self._at_step(Step.FOLD_PUBLISH)
         self._producer.publish(messages_of([one.commit for one in told]))
         self._published += len(told)
 
     def _advance(self, end: int) -> Pair:
-        """Note that everything below ``end`` is published; return the cursors before."""
+        """Note that everything below ``end`` is published; return the previous cursors."""
         self._at_step(Step.FOLD_ADVANCE)
         low, self._published_to = self._published_to, end
         halted = sorted(self._halted)
@@ -523,9 +536,9 @@ class _One:
 
     # -- the end --------------------------------------------------------------------------------
 
-    def _finish(self, read: Sequence[OpenRecord]) -> None:
+    def _finish(self, records: Sequence[OpenRecord]) -> None:
         """Move both cursors to the end, past void records and those of halted models."""
-        last = read[-1] if read and read[-1].offset == self._end - 1 else None
+        last = records[-1] if records and records[-1].offset == self._end - 1 else None
         below, epoch = ("", -1) if last is None else (last.digest, last.epoch)
         if self._end == self._cursors.cursors.apply:
             below, epoch = self._cursors.below, self._cursors.epoch
@@ -534,7 +547,7 @@ class _One:
             self._keys, low, self._end, below=below, epoch=epoch, halted=halted
         )
         if self._advance(self._end).published > self._end:
-            self._newest_once_more(read)
+            self._resend_newest(records)
         for model in self._cursors.behind:
             if model in self._halted:
                 continue
@@ -549,7 +562,7 @@ class _One:
         self._followed.low = self._end
         self._followed.tail = Tail(self._partition, self._end, below, epoch)
 
-    def _newest_once_more(self, read: Sequence[OpenRecord]) -> None:
-        """Send the newest parameters again: compaction may have kept older ones of ours."""
-        models = sorted({one.open.model_id for one in read} - self._halted.keys())
+    def _resend_newest(self, records: Sequence[OpenRecord]) -> None:
+        """Send the newest parameters again: compaction may have kept older ones that we sent."""
+        models = sorted({record.open.model_id for record in records} - self._halted.keys())
         self._producer.publish(newest_parameters(self._store, models))

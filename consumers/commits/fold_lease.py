@@ -1,7 +1,7 @@
-"""Long folds of one partition come one after another: the second worker finds them done.
+"""Long folds of one partition run one after another, so that the second worker finds them done.
 
-Only time is at stake. Whoever does not wait does the same work once more, with the same outcome;
-so the lease is short, nobody checks it before a write, and a store that loses it loses nothing.
+Only time is at stake. A worker that does not wait repeats the work, with the same outcome; so the
+lease is short, nobody checks it before a write, and a store that loses it loses nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import PartitionKeys
 
 SECONDS = 3.0
-"""Of a lease. Its holder renews it after each part of a fold, which takes about a second."""
+"""Life of a lease. Its holder renews it after each part of a fold, which takes about a second."""
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 class FoldLease:
@@ -29,7 +29,7 @@ class FoldLease:
     client, keys
         The store, and the partition.
     wait
-        Called while another worker folds: the caller must not be taken for dead.
+        Called while another worker folds, so that the caller is not taken for dead.
     """
 
     def __init__(self, client: redis.Redis, keys: PartitionKeys, wait: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class FoldLease:
         self._held = False
 
     def take(self) -> bool:
-        """Take the lease once nobody else has it; return whether another worker had it before."""
+        """Take the lease once it is free; return whether another worker held it before."""
         if self._held:
             self.renew()
             return False
@@ -48,17 +48,17 @@ class FoldLease:
         while not self._set(only_new=True):
             waited = True
             self._wait()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         self._held = True
         return waited
 
     def renew(self) -> None:
-        """Keep the lease, if it was taken."""
+        """Extend the lease, if it was taken."""
         if self._held:
             self._set(only_new=False)
 
     def give_up(self) -> None:
-        """Let the next worker begin, if the lease was taken and is still ours."""
+        """Release the lease, if it was taken and is still ours."""
         if not self._held:
             return
         self._held = False
@@ -69,5 +69,5 @@ class FoldLease:
 
     def _set(self, *, only_new: bool) -> bool:
         with reachable(self._client):
-            done = self._client.set(self._key, self._name, px=int(SECONDS * 1000), nx=only_new)
-        return bool(done)
+            acquired = self._client.set(self._key, self._name, px=int(SECONDS * 1000), nx=only_new)
+        return bool(acquired)

@@ -1,4 +1,4 @@
-"""Which commits partitions a worker has read to their ends, and when they are folded again."""
+"""Which commits partitions a worker has read to their ends, and when it folds them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lethe.engine.store.store import ModelStore
 Halt = Callable[[str, Exception], None]
 
 LATE_SECONDS = 45.0
-"""After this nothing arrives any more of a producer that died: brokers and clients give up after
+"""After this, nothing more arrives from a producer that died: brokers and clients give up after
 30 s."""
 
 
@@ -30,13 +30,13 @@ class Follower:
     Parameters
     ----------
     journal, fold
-        What appends, and what reads again.
+        What appends commits, and what folds them.
     store, reader, consumer
-        Whose cursors and ends are looked at, and whose partitions are assigned.
+        What has the cursors, the ends of partitions, and the assignment.
     states
-        States in memory; all are forgotten where the store has gone back.
+        States in memory; all are forgotten if the store has gone back.
     metrics, logger
-        What is measured and said.
+        Where folds are counted and logged.
     halt
         Called for each model that a fold halts.
     """
@@ -66,8 +66,8 @@ class Follower:
         self._lost: dict[int, frozenset[str]] = {}
         self._reset: dict[int, LogReset] = {}
         self._halted: dict[int, Mapping[str, LetheError]] = {}
-        self._again: dict[int, float] = {}
-        self._read_on: set[int] = set()
+        self._resend_at: dict[int, float] = {}
+        self._read_since_poll: set[int] = set()
 
     @property
     def lost(self) -> frozenset[str]:
@@ -75,25 +75,26 @@ class Follower:
         return frozenset[str]().union(*self._lost.values())
 
     def homes(self) -> list[int]:
-        """Return the commits partitions of the models whose requests lie in what is assigned.
+        """Return the commits partitions of the models whose requests are in assigned partitions.
 
-        With as many partitions of requests they have the same numbers; else they may be any.
+        If there are as many partitions of requests, the numbers are the same; otherwise these may
+        be any of them.
         """
         if len(self._reader.partitions(topics.DELETIONS)) != COMMIT_PARTITIONS:
             return list(range(COMMIT_PARTITIONS))
         return sorted(partition.index for partition in self._consumer.assignment())
 
     def follow(self, indexes: Iterable[int]) -> None:
-        """Fold those of these partitions that were not read to their ends already.
+        """Fold those of these partitions that have not been read to their ends already.
 
-        The models of one that has lost commits halt; it is not followed.
+        A partition that has lost commits is not followed, and its models halt.
         """
         for index in indexes:
             if self._journal.followed(index) is None:
                 self._follow(index)
 
     def follow_model(self, model_id: str) -> None:
-        """Fold the partition of a model that is asked for, unless it was read to its end already.
+        """Fold the partition of a model, unless it has been read to its end already.
 
         Raises
         ------
@@ -122,10 +123,10 @@ class Follower:
         self._journal.follow(index, folded.followed)
         self._states.renew(index, self._fold.states, folded.followed.heads)
         self._lost[index], self._halted[index] = folded.lost, folded.halted
-        self._again[index] = time.monotonic() + LATE_SECONDS
+        self._resend_at[index] = time.monotonic() + LATE_SECONDS
         self._metrics.folds.inc()
-        for model_id, why in folded.halted.items():
-            self._halt(model_id, why)
+        for model_id, cause in folded.halted.items():
+            self._halt(model_id, cause)
         if folded.applied or folded.published or folded.lost:
             self._logger.info(
                 "commits folded",
@@ -138,25 +139,25 @@ class Follower:
             )
 
     def followed(self, model_id: str) -> Followed | None:
-        """Return a model's commits partition as it is followed now; None: it is not."""
+        """Return a model's commits partition as it is followed now, or None if it is not."""
         return self._journal.followed(commit_partition(model_id))
 
     def reaches(self, model_id: str, applied: int) -> bool:
-        """Return whether what was read of a model at an apply cursor is all that is known of it.
+        """Return whether what was read of a model, with the cursor at ``applied``, is up to date.
 
-        It is not where the store has gone back since the partition was folded.
+        It is not if the store has gone back since the partition was folded.
         """
         followed = self.followed(model_id)
         return followed is not None and applied >= followed.tail.offset
 
     def forget(self, model_id: str) -> None:
-        """Forget a model's state and its partition: they are read again when they are needed."""
+        """Forget a model's state and its partition; they are read again when they are needed."""
         self._states.drop(model_id)
         self._journal.forget(commit_partition(model_id))
 
     def new_poll(self) -> None:
-        """Say that records were polled: what is read from now on is read after that."""
-        self._read_on.clear()
+        """Note that records were polled: whatever is read from now on is read after the poll."""
+        self._read_since_poll.clear()
 
     def read_on(self, model_id: str) -> None:
         """Read the commits partition of an unknown model to an end asked for after the poll.
@@ -169,28 +170,28 @@ class Follower:
             As `follow_model`.
         """
         index = commit_partition(model_id)
-        if index not in self._read_on:
-            self._read_on.add(index)
+        if index not in self._read_since_poll:
+            self._read_since_poll.add(index)
             self.follow([index])
             if index not in self._reset:
-                self._catch_up([index])
+                self._fold_changed([index])
         self.follow_model(model_id)
 
     def to_send_again(self) -> list[int]:
-        """Return the partitions whose newest parameters are due once more.
+        """Return the partitions whose newest parameters are due to be sent again.
 
-        A publisher that died may have had older ones on their way, which arrive behind the newest
-        and are what compaction keeps. They arrive within `LATE_SECONDS`, or not at all.
+        A publisher that died may have had older ones in flight. If these arrive after the newest,
+        compaction keeps them. They arrive within `LATE_SECONDS`, or not at all.
         """
         now = time.monotonic()
-        due = [index for index, at in self._again.items() if at <= now]
+        due = [index for index, due_at in self._resend_at.items() if due_at <= now]
         for index in due:
-            del self._again[index]
+            del self._resend_at[index]
         return due
 
     def look(self) -> None:
-        """See whether others have written, or the store has gone back, and fold where they have."""
-        self._catch_up(list(self._journal.tails()))
+        """Check whether others have written or the store has gone back, and if so, fold again."""
+        self._fold_changed(list(self._journal.tails()))
         tails = dict(self._journal.tails())
         stored = self._store.cursors.read_all([PartitionKeys(index) for index in tails])
         for (index, tail), found in zip(tails.items(), stored, strict=True):
@@ -200,7 +201,8 @@ class Follower:
             self._consumer.release(tail.partition, found.lowest)
         self.follow(self.homes())
 
-    def _catch_up(self, indexes: Iterable[int]) -> None:
+    def _fold_changed(self, indexes: Iterable[int]) -> None:
+        """Fold those of these partitions that no longer end at their known tail."""
         tails = {index: self._journal.tails()[index] for index in indexes}
         ends = self._reader.ends([tail.partition for tail in tails.values()])
         for index, tail in tails.items():

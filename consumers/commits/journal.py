@@ -1,13 +1,14 @@
 """Appending commits, and judging which records of ``lethe.commits`` count.
 
-Every reader judges alike, on the open part alone. A record counts if it lies in its model's
-partition and continues the model's newest commit: (number, digest). One whose number is not above
-it is *void*: whoever came second lost, and the record is skipped. One that is ahead, or next with
-another predecessor, says that the log has lost something: the model halts.
+Every reader judges alike, on the open part alone. A record counts if it is in its model's partition
+and continues the model's newest commit, that is, has the next number and names its digest. A record
+whose number is not above the newest is *void*: its writer came second and lost, and it is skipped.
+If a number is ahead, or next but with another predecessor, the log has lost something: the model
+halts.
 
-So an append needs no lock, lease or epoch. Who appends knows the *tail* of the partition, and wins
-if what the log acknowledges continues it. Else somebody else wrote as well: the partition is read
-again (`consumers.commits.fold`), and what did not win is decided anew.
+So an append needs no lock, lease or epoch. A writer knows the *tail* of the partition, and wins if
+what the log acknowledges continues it. If not, somebody else has written too: the partition is read
+again (`consumers.commits.fold`), and what did not win is decided again.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from lethe.engine.store.partition import COMMIT_PARTITIONS, commit_partition
 from lethe.engine.store.state import Head
 
 ROOM_BYTES = 16 << 10
-"""Of a message, for its key and what the log puts around it."""
+"""Part of a message that is left for its key and for what the log adds to it."""
 
 YIELD_SECONDS = 0.05
-"""A winner who saw a rival's void record waits up to so long before its next append of that model:
-else the slower of two owners never wins (docs/model.md)."""
+"""A winner that saw a rival's void record waits up to this long before its next append for that
+model; otherwise the slower of two owners would never win (docs/model.md)."""
 
 
 class LogGap(CorruptState):
-    """A commit is missing in the log: it lost records, or somebody else wrote to it."""
+    """A commit is missing from the log: it lost records, or somebody else wrote to it."""
 
     code = "LOG_GAP"
 
@@ -61,7 +62,7 @@ class CommitTooLarge(CorruptState):
 
 
 class Verdict(Enum):
-    """What a record is to a model whose newest commit is known."""
+    """How a record relates to its model's newest commit."""
 
     VALID = "valid"
     VOID = "void"
@@ -87,16 +88,16 @@ def gap(opened: OpenPart, head: Head, offset: int) -> LogGap:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a commits partition, as far as somebody has read or written it.
+    """The end of a commits partition, as known to a process that has read or written it.
 
     Attributes
     ----------
     partition
-        With the id of its topic: one that is made again is another one.
+        Includes the topic's id: a topic that is made again is another one.
     offset
-        Where the next record will lie.
+        Where the next record will be.
     below, epoch
-        Digest of the record below it, empty where it is no commit, and its leader epoch.
+        Digest of the record below the tail (empty if it is not a commit), and its leader epoch.
     """
 
     partition: Partition
@@ -107,14 +108,14 @@ class Tail:
 
 @dataclass(slots=True)
 class Followed:
-    """A commits partition that was read to its end: what there is to know for appending to it.
+    """A commits partition that was read to its end: all that is needed to append to it.
 
     Attributes
     ----------
     tail
         Its end.
     heads
-        Newest commit of each model; one that is not there has none.
+        Newest commit of each model; a model that is absent has none.
     low
         End of the last valid record.
     lows
@@ -127,37 +128,38 @@ class Followed:
     lows: dict[str, int] = field(default_factory=dict)
 
     def place(self, model_id: str, offset: int, epoch: int = -1) -> Place:
-        """Return where a valid record lies, and count it as the last one."""
+        """Return the place of a valid record, and take it as the last one."""
         place = Place(offset, epoch, self.low, self.lows.get(model_id, self.low))
         self.low = self.lows[model_id] = offset + 1
         return place
 
 
 def commit_partitions(reader: Reader) -> Sequence[Partition]:
-    """Return the partitions of ``lethe.commits`` that count.
+    """Return the partitions of ``lethe.commits`` that are in use; any beyond them are ignored.
 
     Raises
     ------
     LogUnavailable
         The topic does not exist.
     FormatTooOld
-        It has fewer partitions than the format says.
+        It has fewer partitions than the format requires.
     """
-    found = reader.partitions(topics.COMMITS)
-    if not found:
+    partitions = reader.partitions(topics.COMMITS)
+    if not partitions:
         raise LogUnavailable(f"topic {topics.COMMITS} does not exist: `lethe work` creates it")
-    if len(found) < COMMIT_PARTITIONS:
+    if len(partitions) < COMMIT_PARTITIONS:
         raise FormatTooOld(
-            f"topic {topics.COMMITS} has {len(found)} partitions and needs {COMMIT_PARTITIONS}: "
+            f"topic {topics.COMMITS} has {len(partitions)} partitions and needs "
+            f"{COMMIT_PARTITIONS}: "
             "create it anew before the first model is registered, or add partitions to it"
         )
-    return found[:COMMIT_PARTITIONS]
+    return partitions[:COMMIT_PARTITIONS]
 
 
 def read_opening(reader: Reader) -> dict[str, int]:
     """Return where each partition of ``lethe.deletions`` ends now.
 
-    Read after a registration's first commit was acknowledged: what lies below was a request for a
+    To be read after a registration's first commit was acknowledged: any request below was for a
     model that was not registered, for everybody and for ever.
     """
     partitions = reader.partitions(topics.DELETIONS)
@@ -167,12 +169,12 @@ def read_opening(reader: Reader) -> dict[str, int]:
 def read_records(
     reader: Reader, partition: Partition, start: int, end: int
 ) -> Iterator[tuple[Record, Framed | None]]:
-    """Yield the records from ``start`` up to ``end``, taken apart; None: a record is no commit.
+    """Yield the records from ``start`` up to ``end`` with their parts; None if not a commit.
 
     Raises
     ------
     LogUnavailable
-        The log does not hand them out.
+        The log does not return them.
     """
     for record in scan(reader, partition, start, end):
         yield record, decode_frame(record.value)
@@ -188,7 +190,7 @@ class Journal:
     seals, signer
         What commits are sealed and signed with.
     sleep
-        Waits so many seconds.
+        Waits for a number of seconds.
     """
 
     def __init__(
@@ -204,19 +206,19 @@ class Journal:
         self._sleep = sleep
         self._followed: dict[int, Followed] = {}
         self._contested: set[str] = set()
-        self._sent: dict[str, str] = {}
+        self._sent_digests: dict[str, str] = {}
 
     def follow(self, index: int, followed: Followed) -> None:
-        """Take a partition that was read to its end."""
+        """Follow a partition that was read to its end."""
         self._followed[index] = followed
 
     def followed(self, index: int) -> Followed | None:
-        """Return a partition that is followed."""
+        """Return a partition as it is followed, or None if it is not."""
         return self._followed.get(index)
 
     def tails(self) -> Mapping[int, Tail]:
         """Return the ends of all partitions that are followed."""
-        return {index: one.tail for index, one in self._followed.items()}
+        return {index: followed.tail for index, followed in self._followed.items()}
 
     def forget(self, index: int | None = None) -> None:
         """Forget a partition, or all: they must be read again before anything is appended."""
@@ -228,15 +230,15 @@ class Journal:
     def append(self, commits: Sequence[Commit]) -> list[Sealed]:
         """Append (step 6) commits of different models, all at once, and return those that won.
 
-        Partitions of the others are forgotten: fold them, and decide again. A commit that does not
-        continue what is known by now is not sent at all.
+        The partitions of the others are forgotten: fold them, and decide again. A commit that no
+        longer continues the newest known commit is not sent at all.
 
         Raises
         ------
         CommitTooLarge
-            One does not fit into a message; nothing was sent.
+            A commit does not fit into a message; nothing was sent.
         LogUnavailable
-            Nobody knows what became of it: fold everything.
+            The outcome is unknown: fold everything.
         """
         continuing: list[Commit] = []
         overtaken: list[Commit] = []
@@ -259,24 +261,24 @@ class Journal:
         ]
         appended = self._producer.append(messages)
         by_partition: dict[int, list[tuple[Appended, Commit, str]]] = {}
-        for place, commit, (_, digest) in zip(appended, commits, encoded, strict=True):
+        for acknowledgement, commit, (_, digest) in zip(appended, commits, encoded, strict=True):
             index = commit_partition(commit.model_id)
-            by_partition.setdefault(index, []).append((place, commit, digest))
-            self._sent[commit.model_id] = digest
+            by_partition.setdefault(index, []).append((acknowledgement, commit, digest))
+            self._sent_digests[commit.model_id] = digest
         won: list[Sealed] = []
-        for index, mine in by_partition.items():
-            won += self._won(index, mine)
+        for index, appends in by_partition.items():
+            won += self._won(index, appends)
         return won
 
     def reconcile(self, model_id: str) -> bool:
-        """Return whether a commit that was not told to have won is the model's newest all the same.
+        """Return whether a commit that was not known to have won is the model's newest after all.
 
-        Its partition was folded since; one that could not be says nothing. A rival's void record
-        lies beside it then: the next append of the model waits a little.
+        Call this once its partition was folded; if that was not possible, it is False. If True, a
+        rival's void record lies beside it, so the next append for the model waits a little.
         """
         followed = self._followed.get(commit_partition(model_id))
         head = None if followed is None else followed.heads.get(model_id)
-        won = head is not None and head.digest == self._sent.get(model_id)
+        won = head is not None and head.digest == self._sent_digests.get(model_id)
         if won:
             self._contested.add(model_id)
         return won
@@ -286,32 +288,35 @@ class Journal:
         followed = self._followed.get(commit_partition(commit.model_id))
         if followed is None:
             return False
-        known = followed.heads.get(commit.model_id, Head())
-        return commit.skips or known == commit.continues
+        newest = followed.heads.get(commit.model_id, Head())
+        return commit.skips or newest == commit.continues
 
-    def _won(self, index: int, mine: list[tuple[Appended, Commit, str]]) -> list[Sealed]:
-        """Return commits of one partition as sealed, if they continue its tail; else none."""
+    def _won(self, index: int, appends: list[tuple[Appended, Commit, str]]) -> list[Sealed]:
+        """Return the commits of one partition, sealed, if they continue its tail; else none."""
         followed = self._followed[index]
         tail = followed.tail
-        offsets = [place.offset for place, _, _ in mine]
-        topic_ids = {place.partition.topic_id for place, _, _ in mine}
-        epochs = {-1 if place.leader_epoch is None else place.leader_epoch for place, _, _ in mine}
+        offsets = [acknowledgement.offset for acknowledgement, _, _ in appends]
+        topic_ids = {acknowledgement.partition.topic_id for acknowledgement, _, _ in appends}
+        epochs = {
+            -1 if acknowledgement.leader_epoch is None else acknowledgement.leader_epoch
+            for acknowledgement, _, _ in appends
+        }
         epoch = max(epochs)
-        expected = range(tail.offset, tail.offset + len(mine))
+        expected = range(tail.offset, tail.offset + len(appends))
         same_leader = -1 in (epoch, tail.epoch) or epochs == {tail.epoch}
         same_topic = topic_ids == {tail.partition.topic_id}
         if not (same_leader and same_topic and set(offsets) == set(expected)):
             del self._followed[index]
             return []
         sealed: list[Sealed] = []
-        for _, commit, digest in sorted(mine, key=lambda one: one[0].offset or 0):
+        for _, commit, digest in sorted(appends, key=lambda append: append[0].offset or 0):
             offset = tail.offset + len(sealed)
-            where = followed.place(commit.model_id, offset, epoch)
+            place = followed.place(commit.model_id, offset, epoch)
             followed.heads[commit.model_id] = Head(commit.number, digest)
             followed.tail = replace(
                 followed.tail, offset=offset + 1, below=digest, epoch=max(epoch, tail.epoch)
             )
-            sealed.append(Sealed(commit, digest, self._seals.current, where))
+            sealed.append(Sealed(commit, digest, self._seals.current, place))
         return sealed
 
 
@@ -328,12 +333,12 @@ def _message(commit: Commit, value: bytes) -> Message:
 
 
 def check_tail(reader: Reader, tail: Tail, end: int) -> None:
-    """Check that a partition still has what it had: that what lies below the tail is the same.
+    """Check that a partition still has what it had: the record below the tail is the same.
 
     Raises
     ------
     LogReset
-        It ends before the tail, or another record lies there.
+        The partition ends before the tail, or another record lies below it.
     """
     where = f"{tail.partition.topic}/{tail.partition.index}"
     advice = "the log lost commits. Restore it, or run `lethe recover` for each of its models"

@@ -1,4 +1,4 @@
-"""Where a model's log ends, when nobody knows whether it is whole (`lethe recover`)."""
+"""Where a model's log ends, when it may be incomplete (`lethe recover`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lethe.engine.store.state import Head
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record of one model, as far as everybody can read it."""
+    """What everybody can read of a record of one model."""
 
     offset: int
     digest: str
@@ -26,12 +26,12 @@ class LogTip:
     Attributes
     ----------
     head, offset, version
-        Its last commit that counts, where that lies (-1: the log has none), and the newest version
-        that the log names up to it (-1: none).
+        Its last commit that counts, that commit's offset (-1 if the log has none), and the newest
+        version that the log names up to it (-1 if none).
     highest
         The highest number of any of its records.
     next
-        Offset of the first commit that continues the store's; None: there is none.
+        Offset of the first commit that continues the store's, or None.
     """
 
     head: Head = Head()  # noqa: RUF009 - it is immutable
@@ -41,34 +41,39 @@ class LogTip:
     next: int | None = None
 
     def lost(self, stored: Head) -> bool:
-        """Return whether no fold brings store and log together."""
+        """Return whether no fold can bring store and log together."""
         return self.next is None and (
             self.head != stored or self.highest > max(self.head.commit, stored.commit)
         )
 
 
 def log_tip(records: Sequence[LogRecord], stored: Head, index: int) -> LogTip:
-    """Return where a model's log ends, judged from the store's commit if the log has that one.
+    """Return where a model's log ends, judged from the store's commit if the log has it.
 
-    Without it, the log begins with commit 0, or with the first that another one continues.
+    Otherwise the log begins with commit 0, or with the first commit that another one continues.
     """
-    highest = max((one.open.number for one in records), default=-1)
-    continued = {one.open.prev for one in records}
-    known = next((one for one in records if one.digest == stored.digest), None)
-    if known is not None:
-        below = [one.open.version for one in records if one.open.number <= stored.commit]
-        version = max((number for number in below if number is not None), default=-1)
-        head, offset = stored, known.offset
+    highest = max((record.open.number for record in records), default=-1)
+    continued = {record.open.prev for record in records}
+    stored_record = next((record for record in records if record.digest == stored.digest), None)
+    if stored_record is not None:
+        versions = [
+            record.open.version for record in records if record.open.number <= stored.commit
+        ]
+        version = max((number for number in versions if number is not None), default=-1)
+        head, offset = stored, stored_record.offset
     else:
-        first = next((r for r in records if r.open.number == 0 or r.digest in continued), None)
+        first = next(
+            (record for record in records if record.open.number == 0 or record.digest in continued),
+            None,
+        )
         if first is None:
             return LogTip(highest=highest)
         version, head, offset = -1, Head(first.open.number - 1, first.open.prev), -1
     following: int | None = None
-    for one in records:
-        if judge(one.open, head, index) is Verdict.VALID:
-            if known is not None and following is None:
-                following = one.offset
-            head, offset = Head(one.open.number, one.digest), one.offset
-            version = version if one.open.version is None else one.open.version
+    for record in records:
+        if judge(record.open, head, index) is Verdict.VALID:
+            if stored_record is not None and following is None:
+                following = record.offset
+            head, offset = Head(record.open.number, record.digest), record.offset
+            version = version if record.open.version is None else record.open.version
     return LogTip(head, offset, version, highest, following)

@@ -1,10 +1,10 @@
-"""A receipt in the request index: about 100 bytes, and the same bytes again when it is published.
+"""A receipt in the request index: about 100 bytes, which give back the published bytes.
 
     F (final) or P (pending) | layout | digest of the request's content (16)
     | place in the log of receipts, status, code, counts, version, generation (varints)
-    | error, source, time (ms), commitment (32), what else there is
+    | error, source, time (ms), commitment (32), anything else that is present
 
-What the packed layout has no room for (a code of a later release, say) is kept as JSON.
+A receipt that the packed layout cannot hold (a code of a later release, say) is kept as JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CODES = (
     "MODEL_UNREGISTERED",
     "DATA_LOST",
 )
-"""Append only: their places are stored."""
+"""Append only: their positions are stored."""
 
 _HAS_ERROR, _HAS_COMMITMENT, _HAS_DETAIL, _HAS_CERTIFICATE = 1, 2, 4, 8
 _HAS_VALUE, _HAS_BOUND, _BOUND_IS_VALUE, _HAS_RELATIVE = 4, 8, 16, 32
@@ -50,7 +50,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What the index knows of a request."""
+    """What the index holds about a request."""
 
     final: bool
     body: bytes
@@ -78,17 +78,17 @@ def pack(answer: Answer) -> bytes:
 
 
 def body_of(stored: bytes) -> bytes:
-    """Return the digest of the request's content, without a look at the rest."""
+    """Return the digest of the request's content, without reading the rest."""
     return stored[2 : 2 + BODY_BYTES]
 
 
 def unpack(stored: bytes, model_id: str, request_id: str) -> Indexed:
-    """Return what `pack` made.
+    """Unpack what `pack` returned.
 
     Raises
     ------
     CorruptState
-        It made none of that.
+        `pack` did not return these bytes.
     """
     what = f"model {model_id!r}, request {request_id!r}: its receipt in the store"
     try:
@@ -144,19 +144,19 @@ def _pack(out: bytearray, receipt: Receipt) -> None:
 
 
 def _pack_error(out: bytearray, error: ErrorRecord) -> None:
-    alike = error.bound is not None and error.bound == error.value
-    if not error.bound:  # zero and minus zero are other bytes in the published receipt
-        alike = alike and repr(error.bound) == repr(error.value)
+    bound_is_value = error.bound is not None and error.bound == error.value
+    if not error.bound:  # zero and minus zero differ in the published bytes
+        bound_is_value = bound_is_value and repr(error.bound) == repr(error.value)
     out.append(
         _KINDS.index(error.kind)
         | _HAS_VALUE * (error.value is not None)
-        | _HAS_BOUND * (error.bound is not None and not alike)
-        | _BOUND_IS_VALUE * alike
+        | _HAS_BOUND * (error.bound is not None and not bound_is_value)
+        | _BOUND_IS_VALUE * bound_is_value
         | _HAS_RELATIVE * (error.relative is not None)
     )
     certified = error.certified_version
     _varint(out, 0 if certified is None else certified + 1)
-    bound = None if alike else error.bound
+    bound = None if bound_is_value else error.bound
     _doubles(out, (x for x in (error.value, bound, error.relative, error.budget) if x is not None))
 
 
@@ -166,7 +166,7 @@ def _doubles(out: bytearray, numbers: Iterable[float]) -> None:
 
 
 def _varint(out: bytearray, number: int) -> None:
-    """Append a number that is not negative: 7 bits a byte, the lowest first."""
+    """Append a non-negative number: 7 bits per byte, the lowest first."""
     while number > 127:
         out.append(number & 127 | 128)
         number >>= 7
@@ -212,14 +212,14 @@ class _Reader:
 
 
 def _unpack(reader: _Reader, model_id: str, request_id: str) -> Receipt:
-    first, code = reader.bytes(2)
+    status_and_flags, code = reader.bytes(2)
     numbers = [reader.varint() - 1 for _ in range(7)]
     deleted, unknown, version, generation, partition, offset, milliseconds = numbers
-    error = _unpack_error(reader) if first & _HAS_ERROR else None
-    commitment = reader.bytes(32).hex() if first & _HAS_COMMITMENT else None
-    detail = reader.bytes(reader.varint()).decode() if first & _HAS_DETAIL else None
+    error = _unpack_error(reader) if status_and_flags & _HAS_ERROR else None
+    commitment = reader.bytes(32).hex() if status_and_flags & _HAS_COMMITMENT else None
+    detail = reader.bytes(reader.varint()).decode() if status_and_flags & _HAS_DETAIL else None
     certificate = None
-    if first & _HAS_CERTIFICATE:
+    if status_and_flags & _HAS_CERTIFICATE:
         names = CertificateRecord.model_fields
         certificate = CertificateRecord(**{name: reader.double() for name in names})
     if reader.at != len(reader.data):
@@ -227,7 +227,7 @@ def _unpack(reader: _Reader, model_id: str, request_id: str) -> Receipt:
     return Receipt(
         request_id=request_id,
         model_id=model_id,
-        status=_STATUSES[first >> 4],
+        status=_STATUSES[status_and_flags >> 4],
         code=_CODES[code],
         detail=detail,
         rows_deleted=deleted,
@@ -243,16 +243,16 @@ def _unpack(reader: _Reader, model_id: str, request_id: str) -> Receipt:
 
 
 def _unpack_error(reader: _Reader) -> ErrorRecord:
-    [first] = reader.bytes(1)
+    [kind_and_flags] = reader.bytes(1)
     certified = reader.varint() - 1
-    value = reader.double() if first & _HAS_VALUE else None
-    bound = reader.double() if first & _HAS_BOUND else None
-    if first & _BOUND_IS_VALUE:
+    value = reader.double() if kind_and_flags & _HAS_VALUE else None
+    bound = reader.double() if kind_and_flags & _HAS_BOUND else None
+    if kind_and_flags & _BOUND_IS_VALUE:
         bound = value
-    relative = reader.double() if first & _HAS_RELATIVE else None
+    relative = reader.double() if kind_and_flags & _HAS_RELATIVE else None
     return ErrorRecord(
         value=value,
-        kind=_KINDS[first & 3],
+        kind=_KINDS[kind_and_flags & 3],
         bound=bound,
         certified_version=None if certified < 0 else certified,
         budget=reader.double(),

@@ -1,7 +1,7 @@
-"""Step 8: what others read, made from commits alone.
+"""Step 8: the messages that others read, made from commits alone.
 
-The same commit always comes to the same bytes, so a repetition changes nothing: readers drop it.
-The contract promises no order between the parameters, receipts and version of a commit.
+The same commit always gives the same bytes, so repeats change nothing: readers drop them. The
+contract promises no order between the parameters, receipts and version of a commit.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from lethe.engine.store.shown import read_shown
 from lethe.engine.store.store import ModelStore
 
 PARAMETERS_LIMIT = 900_000
-"""Bytes of a parameters event; larger ones are left in the store and named by uri."""
+"""Bytes of a parameters event; beyond this, theta stays in the store and is named by uri."""
 
 
 def messages_of(commits: Sequence[Commit]) -> list[Message]:
-    """Return all that is published of commits, in their order; of parameters the newest only."""
+    """Return all that commits publish, in their order; of a model's parameters the newest only."""
     newest = {commit.model_id: commit for commit in commits if commit.version is not None}
-    found: list[Message] = []
+    messages: list[Message] = []
     for commit in commits:
         if newest.get(commit.model_id) is commit:
-            found.append(parameters_of(commit))
-        found += [receipt_message(receipt, value) for receipt, value in _receipts(commit)]
+            messages.append(parameters_of(commit))
+        messages += [receipt_message(receipt, value) for receipt, value in _receipts(commit)]
         if commit.version is not None:
-            found.append(version_message(commit.version, commit.version_value))
+            messages.append(version_message(commit.version, commit.version_value))
         if commit.job is not None:
-            found.append(job_message(commit.job, commit.ordered_at))
-    return found
+            messages.append(job_message(commit.job, commit.ordered_at))
+    return messages
 
 
 def _receipts(commit: Commit) -> Iterable[tuple[Receipt, bytes]]:
-    """Yield a commit's receipts, conflicts too, in the order of their records."""
+    """Return a commit's receipts, conflicts included, in the order of their requests."""
     answers = [(answer.receipt, answer.value) for answer in commit.answers]
     if not commit.repeats:
         return answers
     repeats = [(Receipt.read(value), value) for value in commit.repeats]
-    return heapq.merge(answers, repeats, key=lambda one: one[0].source.offset)
+    return heapq.merge(answers, repeats, key=lambda pair: pair[0].source.offset)
 
 
 def receipt_message(receipt: Receipt, value: bytes) -> Message:
     """Return the message of a receipt; the same receipt gives the same bytes."""
-    named = f"{receipt.model_id}\n{receipt.request_id}\n{receipt.status}\n{receipt.code}"
-    event_id = hashlib.sha256(named.encode()).hexdigest()[:32]
+    identity = f"{receipt.model_id}\n{receipt.request_id}\n{receipt.status}\n{receipt.code}"
+    event_id = hashlib.sha256(identity.encode()).hexdigest()[:32]
     return Message(
         topics.RECEIPTS,
         receipt.model_id.encode(),
@@ -85,7 +85,7 @@ def version_message(version: Version, value: bytes) -> Message:
 
 
 def job_message(job: RefreshRequested, at: datetime) -> Message:
-    """Return the message that orders a refresh."""
+    """Return the message that schedules a refresh."""
     return Message(
         topics.REFRESH_JOBS,
         job.model_id.encode(),
@@ -102,13 +102,13 @@ def parameters_of(commit: Commit) -> Message:
 
 
 def newest_parameters(store: ModelStore, models: Sequence[str]) -> list[Message]:
-    """Return the messages of models' newest parameters once more; of a damaged model none."""
-    found = []
+    """Return the messages of models' newest parameters again; none of a damaged model."""
+    messages = []
     for shown in read_shown(store.client, models):
-        with suppress(ValueError):  # it halts when it is needed
+        with suppress(ValueError):  # the model halts when it is next needed
             version = Version.read(shown.version)
-            found.append(parameters_message(version, shown.config, shown.theta))
-    return found
+            messages.append(parameters_message(version, shown.config, shown.theta))
+    return messages
 
 
 def parameters_message(version: Version, config: ModelConfig, theta: Array) -> Message:
@@ -124,9 +124,9 @@ def parameters_message(version: Version, config: ModelConfig, theta: Array) -> M
 
 
 def parameters_value(version: Version, config: ModelConfig, theta: Array) -> bytes:
-    """Return the parameters event as JSON; too large a theta is named by uri and lies in the head.
+    """Return the parameters event as JSON; too large a theta stays in the head, named by uri.
 
-    It is serialised once: of 1,000 features, that is 36 KB.
+    It is serialised once: that is 36 KB for 1,000 features.
     """
     event = parameters_event(version, config, theta)
     value = event.value()

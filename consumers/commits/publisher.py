@@ -1,8 +1,8 @@
-"""Steps 8 and 9: sending what was committed, and noting that it is out, one poll behind.
+"""Steps 8 and 9: publishing what was committed, and noting that one poll later.
 
 What one poll commits is sent without waiting. It is acknowledged while the next poll goes through
 its steps 1 to 6; then the published cursors and the watermarks move, in the same round trip that
-applies the next commits. There is never more than one flush under way.
+applies the next commits. At most one flush is in flight.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What may be noted once a flush is acknowledged.
+    """What to note once a flush is acknowledged.
 
     Attributes
     ----------
     ranges
-        Commits partition, and from where to where all of it is published by then.
+        Commits partition, and the offsets from which and to which it is published by then.
     watermarks
-        By partition of ``lethe.deletions``: below which offset every record is answered for good.
+        By partition of ``lethe.deletions``, the offset below which every record is answered for
+        good.
     then
-        Called when it is noted.
+        Called once this is noted.
     """
 
     ranges: Sequence[tuple[int, int, int]]
@@ -42,7 +43,7 @@ class Notes:
     then: Callable[[], None]
 
     def queue(self, pipeline: Any) -> None:
-        """Add what is to be noted to a pipeline."""
+        """Add the writes to a pipeline."""
         for index, low, high in self.ranges:
             Cursors.queue_published(pipeline, PartitionKeys(index), low, high)
         Cursors.queue_watermarks(pipeline, self.watermarks)
@@ -55,17 +56,17 @@ class Publisher:
         self._producer = producer
         self._store = store
         self._at_step = at_step
-        self._sent: tuple[Flush, Notes] | None = None
-        self._open: list[tuple[int, int, int]] = []
+        self._in_flight: tuple[Flush, Notes] | None = None
+        self._unnoted: list[tuple[int, int, int]] = []
 
     @property
     def outstanding(self) -> bool:
-        """Whether something was sent and not noted yet."""
-        return self._sent is not None
+        """Whether something was sent but is not noted yet."""
+        return self._in_flight is not None
 
     def forget(self) -> None:
-        """Forget what was sent: a fold sends it again. `see_to_late` sees whether it came late."""
-        self._sent = None
+        """Forget what was sent: a fold sends it again. `see_to_late` checks if it arrived late."""
+        self._in_flight = None
 
     def begin(
         self,
@@ -74,25 +75,25 @@ class Publisher:
         watermarks: Mapping[str, int],
         then: Callable[[], None],
     ) -> None:
-        """Publish (step 8) commits, and messages that are no commits, in one flush."""
+        """Publish (step 8) commits, and other messages that belong to none, in one flush."""
         self.advance()
-        messages = [*messages_of([one.commit for one in sealed]), *others]
+        messages = [*messages_of([winner.commit for winner in sealed]), *others]
         if messages:
             self._at_step(Step.PUBLISH)
         ranges = _ranges(sealed)
-        self._open += ranges
+        self._unnoted += ranges
         flush = self._producer.begin(messages)
-        self._sent = flush, Notes(ranges, watermarks, then)
+        self._in_flight = flush, Notes(ranges, watermarks, then)
 
     def acknowledged(self) -> Notes | None:
-        """Wait for what was sent, and return what is to be noted; None: nothing was.
+        """Wait for what was sent, and return what to note; None if nothing was sent.
 
         Raises
         ------
         LogUnavailable
             It was not acknowledged: fold.
         """
-        sent, self._sent = self._sent, None
+        sent, self._in_flight = self._in_flight, None
         if sent is None:
             return None
         flush, notes = sent
@@ -109,10 +110,10 @@ class Publisher:
         self.noted(notes, answers)
 
     def noted(self, notes: Notes, answers: Sequence[Any]) -> None:
-        """See to what follows from what was noted.
+        """Act on the answers to what was noted.
 
-        Who was overtaken sends the newest parameters once more: compaction may have kept the older
-        ones that it sent.
+        A publisher that was overtaken sends the newest parameters again: compaction may have kept
+        the older ones that it sent.
         """
         self.send_again(
             [
@@ -121,42 +122,45 @@ class Publisher:
                 if Cursors.noted(answer).published > high
             ]
         )
-        self._open = []
+        self._unnoted = []
         notes.then()
 
     def see_to_late(self) -> None:
-        """See whether somebody else had published more than what was sent and never noted.
+        """Send the newest parameters again if another worker has published beyond what we sent.
 
-        So it is where the partition was lost meanwhile, or nobody knows whether the log has it.
+        This is about what was sent but never noted, because the partition was lost meanwhile, or
+        because nobody knows whether the log has it.
         """
-        if self._sent is not None or not self._open:
+        if self._in_flight is not None or not self._unnoted:
             return
-        stored = self._store.cursors.read_all([PartitionKeys(index) for index, _, _ in self._open])
+        stored_cursors = self._store.cursors.read_all(
+            [PartitionKeys(index) for index, _, _ in self._unnoted]
+        )
         self.send_again(
             sorted(
                 {
                     index
-                    for (index, _, high), found in zip(self._open, stored, strict=True)
-                    if found.cursors.published > high
+                    for (index, _, high), cursors in zip(self._unnoted, stored_cursors, strict=True)
+                    if cursors.cursors.published > high
                 }
             )
         )
-        self._open = []
+        self._unnoted = []
 
     def send_again(self, indexes: Sequence[int]) -> None:
-        """Send the newest parameters of the models of these partitions once more."""
+        """Send the newest parameters of all models of these partitions again."""
         for index in indexes:
             models = self._store.models_in(PartitionKeys(index))
-            again = newest_parameters(self._store, models)
-            if again:
-                self._producer.publish(again)
+            messages = newest_parameters(self._store, models)
+            if messages:
+                self._producer.publish(messages)
 
 
 def _ranges(sealed: Sequence[Sealed]) -> list[tuple[int, int, int]]:
-    """Return, for each commits partition, from where to where all of it is published by these."""
-    found: dict[int, tuple[int, int]] = {}
-    for one in sealed:
-        index, place = commit_partition(one.commit.model_id), one.place
-        low, high = found.get(index, (place.low, 0))
-        found[index] = min(low, place.low), max(high, place.offset + 1)
-    return [(index, low, high) for index, (low, high) in found.items()]
+    """Return (index, low, high) for each commits partition: all of it that these publish."""
+    bounds: dict[int, tuple[int, int]] = {}
+    for winner in sealed:
+        index, place = commit_partition(winner.commit.model_id), winner.place
+        low, high = bounds.get(index, (place.low, 0))
+        bounds[index] = min(low, place.low), max(high, place.offset + 1)
+    return [(index, low, high) for index, (low, high) in bounds.items()]

@@ -1,7 +1,7 @@
-"""The receipts that the store keeps of a model, and the log that the final ones are.
+"""The receipts that the store keeps of a model, and the log that the final ones form.
 
-The head has only the frontier of the log of receipts. Every receipt knows its place in it, so the
-hashes of all leaves follow from the request index: for proofs, and for who audits.
+The head has only the frontier of the log of receipts. Every receipt is stored with its place in the
+log, so the hashes of all leaves follow from the request index, for proofs and for audits.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.store import ModelStore
 
-_SCAN = 1000
+_SCAN_COUNT = 1000
 
 
 def kept_receipts(store: ModelStore, keys: ModelKeys) -> Iterator[tuple[str, Indexed]]:
-    """Yield the requests of a model's index with what it knows of them; each once.
+    """Yield each request of a model's index once, with what the index holds about it.
 
     Raises
     ------
     CorruptState
-        What is stored is no receipt.
+        An entry is not a receipt.
     """
     seen: set[str] = set()
     cursor: int = 0
     while True:
-        found: Any
+        entries: Any
         with reachable(store.client):
-            cursor, found = store.client.hscan(keys.requests, cursor, count=_SCAN)
-        for name, stored in found.items():
+            cursor, entries = store.client.hscan(keys.requests, cursor, count=_SCAN_COUNT)
+        for name, stored in entries.items():
             request = text(name)
             if request not in seen:  # a scan may hand out an entry twice
                 seen.add(request)
@@ -43,27 +43,27 @@ def kept_receipts(store: ModelStore, keys: ModelKeys) -> Iterator[tuple[str, Ind
 
 
 def leaves_of(store: ModelStore, keys: ModelKeys, size: int) -> list[bytes]:
-    """Return the leaf hashes of a model's log of receipts, up to a size. Cost O(all requests).
+    """Return the first ``size`` leaf hashes of a model's log of receipts. Cost O(all requests).
 
     Raises
     ------
     CorruptState
-        The index does not have each place once.
+        The index does not have every place exactly once.
     """
-    found: list[bytes | None] = [None] * size
+    leaves: list[bytes | None] = [None] * size
     for request, kept in kept_receipts(store, keys):
         if not kept.final or kept.place >= size:
             continue
-        if kept.place < 0 or found[kept.place] is not None:
+        if kept.place < 0 or leaves[kept.place] is not None:
             raise CorruptState(
                 f"model {keys.model_id!r}: place {kept.place} of its log of receipts, that of "
                 f"request {request!r}, is none or is taken twice; run `lethe audit`"
             )
-        found[kept.place] = leaf_hash(kept.receipt.value())
-    missing = found.count(None)
+        leaves[kept.place] = leaf_hash(kept.receipt.value())
+    missing = leaves.count(None)
     if missing:
         raise CorruptState(
             f"model {keys.model_id!r}: {missing} of the {size} receipts in its log are not in the "
             "store; restore it, or let the workers fold what it lost"
         )
-    return [leaf for leaf in found if leaf is not None]
+    return [leaf for leaf in leaves if leaf is not None]

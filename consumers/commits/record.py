@@ -7,7 +7,7 @@
 
 The open part is associated data of the sealed one. A commit's digest is the SHA-256 of the label,
 the open part, the SHA-256 of the sealed part and the signature, each with its length: so the chain
-can be checked by who has no key. Whether a commit counts is judged on the open part alone
+can be checked without a key. Whether a commit counts is judged on the open part alone
 (`consumers.commits.journal`), so that all readers agree, whatever keys they hold.
 
 Inside, the sealed part is a JSON header with its length before it (uint32), then raw bytes, whose
@@ -18,10 +18,10 @@ lengths the header lists (``lengths``), in this order:
       receipts or -1) | receipts that are only sent (``repeats``: how many)
     | thetas (``thetas``: their names; float64, row major; no bytes stand for theta_exact)
     | configuration (``configures``) | version event (``makes_version``)
-    | refresh that is ordered (``orders_job``)
+    | refresh that is scheduled (``orders_job``)
 
 Receipts and events lie there as they are published. Numbers are little-endian. Nothing is
-compressed: thetas do not shrink, and lengths would tell of what is inside.
+compressed: thetas do not shrink, and lengths would reveal what is inside.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from lethe.engine.store.state import DeferredRequest, Head
 COMMIT = "lethe.commit.v1"
 FORMAT = 1
 MAX_RECORD_BYTES = 8 << 20
-"""Of a parse_model, key and all: what the topic takes."""
+"""Of a record, including its key: what the topic accepts."""
 
 MAX_OPEN_BYTES = 4096
 _LABEL = COMMIT.encode() + b"\n"
@@ -61,7 +61,7 @@ class Untrusted(CorruptState):
 
 
 UNOPENED = (KeyUnknown, Untrusted)
-"""Why a commit that counts is not opened here, whatever is in it."""
+"""Why a commit that counts cannot be opened here, whatever is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class OpenPart:
     Attributes
     ----------
     model_id, number, prev
-        Whose it is, its number, and the digest of the commit before.
+        Its model, its number, and the digest of the commit before it.
     version
-        The number of the version that it makes, if it makes one.
+        The number of the version that it makes, or None.
     key
         Name of the key that seals it.
     checkpoint
@@ -81,7 +81,7 @@ class OpenPart:
     partitions
         Number of commits partitions that its writer knew.
     format
-        Of the record.
+        Format of the record.
     """
 
     model_id: str
@@ -96,7 +96,7 @@ class OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """A record, taken apart but not opened."""
+    """A record split into its parts, but not opened."""
 
     open: OpenPart
     digest: str
@@ -130,9 +130,9 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
 
 
 def decode_frame(value: bytes | None) -> Framed | None:
-    """Take a record apart; None: it is none, and nobody's.
+    """Split a record into its parts; None if it is not a commit of any model.
 
-    A record of a format that is not known yet names its model all the same: `OpenPart.format`.
+    A record of a format that is not known yet still names its model: see `OpenPart.format`.
     """
     if value is None or not value.startswith(_LABEL):
         return None
@@ -154,18 +154,18 @@ def open_commit(
 ) -> Commit:
     """Return the commit in a record that counts.
 
-    ``config`` is the model's before it, for commits that do not change it.
+    ``config`` is the model's configuration before it, for commits that do not change that.
 
     Raises
     ------
     FormatTooNew
         It was written by a newer Lethe.
     Untrusted
-        None of the trusted keys signed it.
+        It is not signed by any of the trusted keys.
     KeyUnknown
         It cannot be opened here.
     CorruptState
-        What was sealed does not parse.
+        The sealed part does not parse.
     """
     opened = framed.open
     what = f"model {opened.model_id!r}, commit {opened.number}"
@@ -196,14 +196,14 @@ def check_signature(framed: Framed, trusted: TrustedKeys) -> str:
 
 
 def peek_deleted(framed: Framed, seals: SealKeys) -> tuple[str, ...]:
-    """Return the rows that a commit deletes, without a look at the rest of it.
+    """Return the rows that a commit deletes, without parsing the rest of it.
 
     Raises
     ------
     KeyUnknown
         It cannot be opened here.
     CorruptState
-        What was sealed does not parse.
+        The sealed part does not parse.
     """
     opened = framed.open
     plain = seals.open(opened.key, opened.model_id, framed.sealed, framed.associated)
@@ -226,19 +226,19 @@ def _digest(covered: bytes, signature: bytes) -> str:
     return hashlib.sha256(covered + _framed(signature)).hexdigest()
 
 
-def _take(value: bytes, at: int, most: int) -> tuple[bytes, int]:
+def _take(value: bytes, at: int, limit: int) -> tuple[bytes, int]:
     if at + _LENGTH.size > len(value):
         raise ValueError("it is cut short")
     [length] = _LENGTH.unpack_from(value, at)
     at += _LENGTH.size
-    if length > most or at + length > len(value):
+    if length > limit or at + length > len(value):
         raise ValueError("a part is longer than it can be")
     return value[at : at + length], at + length
 
 
 def _open_part(data: Any) -> OpenPart:
     if not isinstance(data, dict):
-        raise ValueError("the open part is no object")  # noqa: TRY004 - bad input, no bad type
+        raise ValueError("the open part is no object")  # noqa: TRY004 - bad input, not a bad type
     version = data.get("version")
     return OpenPart(
         _text(data.get("model_id"), 512),
@@ -252,8 +252,8 @@ def _open_part(data: Any) -> OpenPart:
     )
 
 
-def _text(value: Any, most: int) -> str:
-    if not isinstance(value, str) or len(value.encode()) > most:
+def _text(value: Any, limit: int) -> str:
+    if not isinstance(value, str) or len(value.encode()) > limit:
         raise ValueError("a text is none, or too long")
     return value
 
@@ -294,7 +294,9 @@ def _plain(commit: Commit) -> bytes:
         "deleted": commit.deleted,
         "erased": None if commit.erased == commit.deleted else commit.erased,
         "left_out": commit.left_out,
-        "deferred": {name: one.model_dump() for name, one in commit.deferred.items()},
+        "deferred": {
+            request_id: request.model_dump() for request_id, request in commit.deferred.items()
+        },
         "undeferred": commit.undeferred,
         "clears_Q": commit.clears_Q,
         "empties": commit.empties,
@@ -312,8 +314,8 @@ def _plain(commit: Commit) -> bytes:
         "base": None if commit.base is None else [commit.base.commit, commit.base.digest],
         "lengths": [len(blob) for blob in blobs],
     }
-    head = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    return b"".join((_PLAIN.pack(len(head)), head, *blobs))
+    encoded_header = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    return b"".join((_PLAIN.pack(len(encoded_header)), encoded_header, *blobs))
 
 
 def _commit(opened: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
@@ -350,7 +352,8 @@ def _commit(opened: OpenPart, plain: bytes, config: ModelConfig | None) -> Commi
         erased=deleted if erased is None else _texts(erased),
         left_out=_texts(header["left_out"]),
         deferred={
-            n: DeferredRequest.model_validate(one) for n, one in dict(header["deferred"]).items()
+            request_id: DeferredRequest.model_validate(request)
+            for request_id, request in dict(header["deferred"]).items()
         },
         undeferred=_texts(header["undeferred"]),
         thetas=thetas,
@@ -384,8 +387,8 @@ def _next(blobs: Iterator[bytes]) -> bytes:
 
 
 def _parts(plain: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
-    head, at = _take(plain, 0, len(plain))
-    header = parse_json(head, ours=True)
+    encoded_header, at = _take(plain, 0, len(plain))
+    header = parse_json(encoded_header, ours=True)
     if not isinstance(header, dict):
         raise ValueError("the header is no object")  # noqa: TRY004 - as above
     blobs = []
@@ -400,25 +403,25 @@ def _parts(plain: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     return header, iter(blobs)
 
 
-def _staged(found: Mapping[str, Any] | None) -> Staged | None:
-    if found is None:
+def _staged(fields: Mapping[str, Any] | None) -> Staged | None:
+    if fields is None:
         return None
     return Staged(
-        _text(found["generation"], 200),
-        None if found["dataset"] is None else _text(found["dataset"], 200),
-        _text(found["mark"], 64),
-        _texts(found["caught_up"]),
-        _texts(found["former"]),
+        _text(fields["generation"], 200),
+        None if fields["dataset"] is None else _text(fields["dataset"], 200),
+        _text(fields["mark"], 64),
+        _texts(fields["caught_up"]),
+        _texts(fields["former"]),
     )
 
 
-def _texts(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+def _texts(texts: Any) -> tuple[str, ...]:
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError("a list holds something else than texts")
-    return tuple(found)
+    return tuple(texts)
 
 
-def _offsets(found: Any) -> dict[str, int]:
-    if not isinstance(found, dict):
+def _offsets(offsets: Any) -> dict[str, int]:
+    if not isinstance(offsets, dict):
         raise ValueError("offsets are no object")  # noqa: TRY004 - as above
-    return {str(name): _count(offset) for name, offset in found.items()}
+    return {str(name): _count(offset) for name, offset in offsets.items()}

@@ -1,4 +1,4 @@
-"""From a commit that is read from the log to a change of the store, V and Q computed again."""
+"""What a commit that is read from the log changes in the store, with V and Q recomputed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lethe.engine.store.store import ModelStore
 
 
 class StoreTooOld(CorruptState):
-    """The log does not reach back to what the store holds: commits have expired in between."""
+    """The log does not reach back to what the store holds: commits in between have expired."""
 
     code = "STORE_TOO_OLD"
 
@@ -41,7 +41,7 @@ def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> Sto
 
 
 def forgotten(model_id: str) -> StoreTooOld:
-    """Return the error of a model that versions name, and neither the store nor a commit."""
+    """Return the error of a model that published versions name, but no commit nor the store."""
     return StoreTooOld(
         f"model {model_id!r}: versions of it were published, the store has nothing of it, and its "
         "commits have expired: which rows were deleted is forgotten. Restore a backup; or, with a "
@@ -50,9 +50,9 @@ def forgotten(model_id: str) -> StoreTooOld:
 
 
 class Replay:
-    """Works out changes, in the order of the log, from the states that they lead to.
+    """Works out the changes of commits, in the order of the log, each from the state before it.
 
-    ``states`` are those after the changes so far; none is from before the fold.
+    ``states`` has the states after the changes so far; none predates the fold.
     """
 
     def __init__(self, store: ModelStore, states: StateCache) -> None:
@@ -60,11 +60,11 @@ class Replay:
         self._states = states
 
     def forget(self, model_id: str) -> None:
-        """Forget a model's state: it is read again."""
+        """Forget a model's state, so that it is read again."""
         self._states.drop(model_id)
 
     def state(self, model_id: str) -> ModelState | None:
-        """Return a model's state, from memory or from the store; None: there never was one."""
+        """Return a model's state, from memory or from the store; None if there never was one."""
         state = self._states.get(model_id)
         if state is None:
             state = self._store.load(model_id)
@@ -75,12 +75,12 @@ class Replay:
     def change(self, sealed: Sealed, records: Mapping[str, Mapping[str, bytes]]) -> Change:
         """Return what a commit changes in the store, from what is stored now.
 
-        ``records`` are by model the row records that it may need.
+        ``records`` are the row records that it may need, by model.
 
         Raises
         ------
         CorruptState
-            It cannot be applied here.
+            The commit cannot be applied here.
         """
         commit = sealed.commit
         state = self.state(commit.model_id)
@@ -119,13 +119,13 @@ class Replay:
             return change_of(sealed, state)
         stream = left_out(state, commit, records)
         if stream is None:
-            # Everything but V and Q is as the commit says; nothing more is computed from it.
+            # Everything but V and Q is as the commit says; nothing more is computed from them.
             self._states.put(after_requests(state, sealed, state.stream, "", commit.meta))
             return change_of(sealed, state, lost=True)
         meta = larger_of_both(commit.meta, stream)
         change = change_of(sealed, state, arrays=arrays_of(state, stream), meta=meta)
-        renewed = "" if change.arrays is None else change.arrays.renewed
-        self._states.put(after_requests(state, sealed, stream, renewed, meta))
+        arrays_id = "" if change.arrays is None else change.arrays.renewed
+        self._states.put(after_requests(state, sealed, stream, arrays_id, meta))
         return change
 
     def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:
@@ -135,14 +135,14 @@ class Replay:
         if commit.kind is CommitKind.UNREGISTRATION:
             return change_of(sealed, state, live=live, lost=True)
         if arrays is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
-            # DATA_LOST. What it took the place of goes all the same: nobody would name it again.
-            # So does what is left of what it staged: half of it is as good as nothing.
+            # DATA_LOST. What it replaced is discarded all the same: nobody would name it again.
+            # So are the remains of what it staged: half of it is as good as nothing.
             keys, name = ModelKeys(commit.model_id), commit.staged.generation
             change = change_of(sealed, state, live=Live(keys.generation(name), ()), lost=True)
-            left = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
+            remains = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
             if change.swap is None:
                 raise AssertionError("a registration swaps something in")
-            swap = replace(change.swap, unlink=[*change.swap.unlink, *left])
+            swap = replace(change.swap, unlink=[*change.swap.unlink, *remains])
             return replace(change, swap=swap)
         if live is None or arrays is None:
             return change_of(sealed, state, lost=True)
@@ -150,7 +150,7 @@ class Replay:
 
 
 def parts_of(run: Sequence[Sealed]) -> Iterable[Sequence[Sealed]]:
-    """Yield commits in parts: those that may make another generation live stand alone."""
+    """Split commits into parts; one that may make another generation live is a part of its own."""
     part: list[Sealed] = []
     for sealed in run:
         if sealed.commit.kind is CommitKind.REQUESTS and not sealed.commit.empties:

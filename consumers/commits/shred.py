@@ -1,8 +1,8 @@
-"""Keys of row records that a commit ends, where these are encrypted (LETHE_ROW_KEYS_URL).
+"""Dropping the keys of erased row records, where these are encrypted (LETHE_ROW_KEYS_URL).
 
-The keys lie in another server, so no script of the store can take them along: they are dropped when
-the commit is applied, and once more by every fold that reads it, because whoever applied it may
-have died before. A deleted row never comes back, so dropping its key again does no harm.
+The keys are in another server, out of reach of the store's scripts: they are dropped when the
+commit is applied, and once more by every fold that reads it, because whoever applied it may have
+died before. A deleted row never comes back, so dropping its key again does no harm.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from lethe.engine.store.store import ModelStore
 
 
 def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: AtStep) -> None:
-    """Drop the keys of deleted rows, and let those of generations that have gone expire.
+    """Drop the keys of deleted rows, and let those of discarded generations expire.
 
-    ``former`` and ``live`` name the generations that were live before the commit and are now.
+    ``former`` and ``live`` name the generations that were live before the commit and are live now.
 
     Raises
     ------
     StoreUnavailable, NotDurable
-        The keys may not be off the disk of their server: fold.
+        The keys may still be on their server's disk: fold.
     """
     staged = commit.staged
     rows = dict.fromkeys((*commit.deleted, *(() if staged is None else staged.caught_up)))
-    gone = {former, *_generations(() if staged is None else staged.former)} - {"", live}
-    if store.row_keys is None or not (rows or gone):
+    discarded = {former, *_generations(() if staged is None else staged.former)} - {"", live}
+    if store.row_keys is None or not (rows or discarded):
         return
     at_step(Step.SHRED)
     keys = ModelKeys(commit.model_id)
     for name in {former, live} - {""}:
         if rows:
             store.row_keys.drop(keys.generation(name), list(rows))
-    for name in gone:
+    for name in discarded:
         store.row_keys.retire_generation(keys.generation(name))
 
 

@@ -1,4 +1,4 @@
-"""States of models in memory, up to so many bytes: the one that was used longest ago goes first."""
+"""States of models in memory, up to a number of bytes: the least recently used goes first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lethe.engine.store.partition import commit_partition
 from lethe.engine.store.state import Head, ModelState
 
 LIMIT_BYTES = 1 << 30
-"""Bytes of V, Q and sentinels that are held: some 200 models of 1,000 features, 300 rows deleted.
+"""Bytes of V, Q and sentinels to keep: some 200 models of 1,000 features with 300 rows deleted.
 
-A state that was forgotten is loaded again when its model is next named, which costs a read.
+A state that was dropped is loaded again when its model is next named, which costs a read.
 """
 
 
@@ -21,7 +21,7 @@ class StateCache:
     Parameters
     ----------
     limit
-        Bytes that are held at most; the newest state is held whatever its size.
+        Bytes that are kept at most; the newest state is kept whatever its size.
     """
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
@@ -33,15 +33,15 @@ class StateCache:
         return len(self._states)
 
     def get(self, model_id: str) -> ModelState | None:
-        """Return a state if it is held."""
-        held = self._states.get(model_id)
-        if held is None:
+        """Return a model's state, or None if it is not in memory."""
+        entry = self._states.get(model_id)
+        if entry is None:
             return None
         self._states.move_to_end(model_id)
-        return held[0]
+        return entry[0]
 
     def put(self, state: ModelState) -> None:
-        """Hold a state in place of the model's former one."""
+        """Keep a state in place of the model's former one."""
         self.drop(state.model_id)
         size = size_of(state)
         self._states[state.model_id] = (state, size)
@@ -56,9 +56,9 @@ class StateCache:
         self._bytes -= size
 
     def renew(self, index: int, folded: StateCache, heads: Mapping[str, Head]) -> None:
-        """Forget the states of a commits partition, and take those that a fold has brought up.
+        """Replace the states of a commits partition by those that a fold has brought up to date.
 
-        ``heads`` are the newest commits of models that it met.
+        ``heads`` are the newest commits of the models that it met.
         """
         for model_id in [name for name in self._states if commit_partition(name) == index]:
             self.drop(model_id)
@@ -74,7 +74,7 @@ class StateCache:
 
 
 def size_of(state: ModelState) -> int:
-    """Return about how many bytes a state takes: its arrays, and its deferred row ids."""
+    """Return roughly how many bytes a state takes: its arrays, and its deferred row ids."""
     stream, sentinels = state.stream, state.sentinels
     arrays = (
         state.generation.theta_b, state.generation.objective.penalty,

@@ -1,8 +1,8 @@
-"""What the log says of one model beyond what the store holds, for who replaces it.
+"""What the log says of one model beyond what the store holds, for a replacement of the model.
 
-A fold stops at a model that it cannot apply, or whose beginning has expired. A replacement makes
-its rows anew, and needs from there only what must not be forgotten: where the chains stand, which
-rows were deleted, which requests wait.
+A fold stops at a model that it cannot apply, or whose first commits have expired. A replacement
+brings its own rows, and needs from the log only what must not be forgotten: where the chains stand,
+which rows were deleted, which requests wait.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ def with_unapplied(
     *,
     accept: bool,
 ) -> Predecessor:
-    """Return a predecessor with what the commits beyond its head say.
+    """Return a predecessor brought up to date from the commits beyond its head.
 
     Raises
     ------
     CorruptState
-        A commit cannot be opened here: its deletions would be forgotten, and nobody has accepted
-        that.
+        A commit cannot be opened here, so its deletions would be forgotten, and ``accept`` is not
+        set.
     """
     partition = followed.tail.partition
     begin = reader.bounds(partition).begin
     for framed in _continuing(reader, followed, before, begin):
         if before.head.commit < 0 and framed.open.number > 0:
-            before = replace(before, expired=True)  # the commits before it, and their deletions
+            before = replace(before, expired=True)  # earlier commits, and their deletions
         config = None if before.meta is None else before.meta.config
         try:
             if config is None and not framed.open.checkpoint and framed.open.number > 0:
-                # Its configuration has expired with an earlier commit; its rows have not.
+                # The configuration has expired with an earlier commit; the row ids have not.
                 before = _after_open(before, framed, peek_deleted(framed, seals))
             else:
                 commit = open_commit(framed, seals, trusted, config)
@@ -66,21 +66,21 @@ def with_logged_meta(
     seals: SealKeys,
     trusted: TrustedKeys | None,
 ) -> Predecessor:
-    """Return a predecessor whose own meta cannot be read, with what its newest commit says.
+    """Return a predecessor whose own meta cannot be read, with the meta of its newest commit.
 
-    Unchanged where the log does not reach back to a commit that says the configuration.
+    It is unchanged if the log does not reach back to a commit that states the configuration.
     """
     tail, model_id = followed.tail, before.keys.model_id
     begin = reader.bounds(tail.partition).begin
-    mine = {
+    by_digest = {
         framed.digest: framed
         for _, framed in read_records(reader, tail.partition, begin, tail.offset)
         if framed is not None and framed.open.model_id == model_id
     }
     chain: list[Framed] = []
     digest = before.head.digest
-    while digest in mine:
-        chain.append(mine.pop(digest))
+    while digest in by_digest:
+        chain.append(by_digest.pop(digest))
         digest = chain[-1].open.prev
     meta: Meta | None = None
     for framed in reversed(chain):
@@ -98,31 +98,34 @@ def with_logged_meta(
 def _continuing(
     reader: Reader, followed: Followed, before: Predecessor, begin: int
 ) -> Iterator[Framed]:
-    """Yield the records that continue a head, or the first that another one continues."""
+    """Yield the records that continue a head, or the first that another record continues."""
     tail, keys, head = followed.tail, before.keys, before.head
     if before.applied >= tail.offset and followed.heads.get(keys.model_id, head) == head:
         return
-    mine = [
+    frames = [
         framed
         for _, framed in read_records(reader, tail.partition, begin, tail.offset)
         if framed is not None and framed.open.model_id == keys.model_id
     ]
     if head.commit < 0 or before.expired:
-        later = [framed for framed in mine if framed.open.number > head.commit]
+        later = [framed for framed in frames if framed.open.number > head.commit]
         continued = {framed.open.prev for framed in later}
-        first = next((f for f in later if f.open.number == 0 or f.digest in continued), None)
+        first = next(
+            (framed for framed in later if framed.open.number == 0 or framed.digest in continued),
+            None,
+        )
         if first is not None:
             head = Head(first.open.number - 1, first.open.prev)
-    for framed in mine:
+    for framed in frames:
         if judge(framed.open, head, keys.partition.index) is Verdict.VALID:
             head = Head(framed.open.number, framed.digest)
             yield framed
 
 
 def _after_open(before: Predecessor, framed: Framed, deleted: Collection[str]) -> Predecessor:
-    """Return what follows a commit of which the open part is known, and which rows it deleted.
+    """Return a predecessor after a commit of which only open part and deleted rows are known.
 
-    Of a version that it makes the digest is not known.
+    The digest of the version that it makes, if any, is not known.
     """
     version = framed.open.version
     return replace(
@@ -136,9 +139,9 @@ def _after_open(before: Predecessor, framed: Framed, deleted: Collection[str]) -
 
 
 def _after(before: Predecessor, commit: Commit, digest: str) -> Predecessor:
-    waiting = {**before.deferred, **commit.deferred}
+    deferred = {**before.deferred, **commit.deferred}
     if commit.jumps:
-        waiting = dict(commit.deferred)
+        deferred = dict(commit.deferred)
     return replace(
         before,
         head=Head(commit.number, digest),
@@ -146,7 +149,11 @@ def _after(before: Predecessor, commit: Commit, digest: str) -> Predecessor:
         digest=before.digest if commit.tip is None else commit.tip[0],
         meta=commit.meta,
         offsets={**before.offsets, **commit.offsets},
-        deferred={n: one for n, one in waiting.items() if n not in commit.undeferred},
+        deferred={
+            request_id: request
+            for request_id, request in deferred.items()
+            if request_id not in commit.undeferred
+        },
         deletions=commit.meta.deletions_logged,
         ledger=before.ledger | frozenset(commit.deleted),
         secret=commit.secret or before.secret,

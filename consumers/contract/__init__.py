@@ -1,4 +1,4 @@
-"""What others rely on: topics, events, signatures, the chain of versions.
+"""The public contract: topics, events, signatures, the chain of versions.
 
 May import `consumers.log` and the engine.
 """

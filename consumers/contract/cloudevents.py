@@ -1,7 +1,7 @@
 """CloudEvents 1.0 in their Kafka binding: written in binary mode, read in three forms.
 
-Binary mode puts the attributes into ``ce_*`` headers and the data into the value. Structured mode
-(the whole event as JSON) and a plain JSON object without headers are accepted on input.
+Binary mode puts the attributes into ``ce_*`` headers and the data into the value. On input,
+structured mode (the whole event as JSON) and a plain JSON object without headers are also accepted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STRUCTURED = "application/cloudevents+json"
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """An event as read: its type and id where it names them, and its data (parsed JSON)."""
+    """An event as read: its type and id, if it names them, and its data (parsed JSON)."""
 
     type: str | None
     id: str | None
@@ -46,10 +46,10 @@ def parse(record: Record) -> Incoming:
     Raises
     ------
     ValueError
-        The value is no JSON, names a member of an object twice, or is no JSON object where the
-        form asks for one.
+        The value is not JSON, repeats a member of an object, or is not a JSON object where one is
+        required.
     RecursionError
-        It is nested deeper than Python follows (about 1,000).
+        The value is nested more deeply than Python can follow (about 1,000 levels).
     """
     named = {name.lower(): value for name, value in record.headers}
     if record.value is None:

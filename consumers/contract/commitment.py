@@ -1,10 +1,10 @@
 """Salted commitments: a receipt binds itself to row ids that it does not show.
 
 A receipt's ``rows_commitment`` is the root of a Merkle tree (RFC 9162) over one entry for each row
-that the request names, HMAC-SHA256(salt, row id in UTF-8), in ascending order of their bytes. The
-salt is the request's own, HMAC-SHA256(secret of the model, "lethe.rows.v1" LF request id): who is
-given it can check which ids the receipt is about, and learns nothing of other receipts. Without
-it, guessing ids is of no use.
+that the request names, HMAC-SHA256(salt, row id in UTF-8), in ascending order of their bytes. Each
+request has its own salt, HMAC-SHA256(secret of the model, "lethe.rows.v1" LF request id): whoever
+receives it can check which ids the receipt is about, and learns nothing about other receipts.
+Without the salt, guessing ids is useless.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _LABEL = b"lethe.rows.v1\n"
 
 
 def new_secret() -> bytes:
-    """Return a model's secret: made at registration, never published or printed."""
+    """Return a new secret for a model: created at registration, never published or printed."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
 def salt_of(secret: bytes, request_id: str) -> bytes:
-    """Return the salt of one request, which opens its receipt's commitment and no other."""
+    """Return a request's salt, which opens its own receipt's commitment and no other."""
     return hmac.digest(secret, _LABEL + request_id.encode(), "sha256")
 
 
 def commitment_of(salt: bytes, row_ids: Collection[str]) -> str:
-    """Return the commitment to row ids, in any order; in hexadecimal. Cost O(k log k)."""
+    """Return the commitment to row ids, given in any order, as hexadecimal. Cost O(k log k)."""
     entries = sorted(hmac.digest(salt, row.encode(), "sha256") for row in set(row_ids))
     return root_of([leaf_hash(entry) for entry in entries]).hex()
 
 
 def rows_commitment(secret: bytes | None, request_id: str, row_ids: Collection[str]) -> str | None:
-    """Return the member of a receipt; None, and so absent, without rows or without a secret."""
+    """Return a receipt's ``rows_commitment``; None (absent) without rows or without a secret."""
     if secret is None or not row_ids:
         return None
     return commitment_of(salt_of(secret, request_id), row_ids)

@@ -1,4 +1,4 @@
-"""The events of contract 2.2 as pydantic models. Readers ignore fields that they do not know."""
+"""The events of contract 2.2 as pydantic models. Readers ignore unknown fields."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _encodable(text: str) -> str:
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """Return a time, unless it lies outside the calendar in UTC: it could not be written again."""
+    """Return a time, unless it is outside the calendar in UTC and could not be written again."""
     try:
         moment.astimezone(UTC)
     except OverflowError:
@@ -53,13 +53,13 @@ def rfc3339(moment: datetime) -> str:
     return _rfc3339(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
 
 
-@lru_cache(maxsize=16)  # all events of a batch have one time
+@lru_cache(maxsize=16)  # all events of a batch have the same time
 def _rfc3339(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _whole_number_as_text(value: Any) -> Any:
-    """Return a whole number as the id that a table's column of whole numbers gives its row."""
+    """Return an integer as text, as the id that an integer column of a table gives its row."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -67,7 +67,7 @@ Id = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
 ]
 RowId = Annotated[Id, BeforeValidator(_whole_number_as_text)]
-"""Of a row or a subject: text, or a whole number, which stands for its digits."""
+"""Id of a row or a subject: text, or an integer, which stands for its digits."""
 Numbers = Annotated[tuple[Finite, ...], Field(fail_fast=True)]
 Time = Annotated[datetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str)]
 
@@ -81,12 +81,12 @@ class Event(BaseModel):
     def read(cls, value: bytes) -> Self:
         """Return the event in a JSON value.
 
-        Not by ``model_validate_json``: its errors hold a copy of the input for each field.
+        Does not use ``model_validate_json``: its errors hold a copy of the input for each field.
 
         Raises
         ------
         ValueError
-            There is none of this kind in it.
+            The value is not an event of this kind.
         """
         try:
             return cls.model_validate(parse_json(value, ours=True))
@@ -103,17 +103,17 @@ def _absent(member: object) -> bool:
 
 
 class SparseEvent(Event):
-    """Base of events with members that are left out, not null, where they do not apply.
+    """Base of events with members that are omitted, not null, where they do not apply.
 
-    Events that were written before there was such a member keep their bytes, and their digests.
+    Events written before such a member existed keep their bytes and their digests.
     """
 
     certificate: CertificateRecord | None = Field(default=None, exclude_if=_absent)
-    """Of a certified model (docs/certified.md)."""
+    """For certified models only (docs/certified.md)."""
 
 
 class DeletionRequest(Event):
-    """A request to forget rows, named one by one or through their subject."""
+    """A request to delete rows, named individually or by their subject."""
 
     request_id: Id
     model_id: Id
@@ -130,14 +130,14 @@ class DeletionRequest(Event):
 
 
 class RefreshCompleted(Event):
-    """A refresh job has stored its result; the deletion worker swaps it in."""
+    """A refresh job has stored its result, which the deletion worker swaps in."""
 
     job_id: Id
     model_id: Id
 
 
 class RefreshRequested(Event):
-    """An order for the refresh worker. ``size`` None lets the policy choose."""
+    """A job for the refresh worker. With ``size`` None, the policy chooses."""
 
     job_id: Id
     model_id: Id
@@ -148,7 +148,7 @@ class RefreshRequested(Event):
 
 
 class Source(Event):
-    """Where a request was read."""
+    """Where a request was read in the log."""
 
     topic: str
     partition: int
@@ -156,7 +156,7 @@ class Source(Event):
 
 
 class SourceRange(Event):
-    """Where the requests of a version were read."""
+    """Where the requests of a version were read in the log."""
 
     topic: str
     partition: int
@@ -168,10 +168,10 @@ ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
 
 
 class Receipt(SparseEvent):
-    """The outcome of one request; final but for ``DEFERRED``.
+    """The outcome of one request; final unless ``DEFERRED``.
 
     ``rows_commitment`` binds it to the ids of the rows that the request names
-    (`consumers.contract.commitment`); a receipt does not hold the ids.
+    (`consumers.contract.commitment`); a receipt does not contain the ids.
     """
 
     request_id: str
@@ -191,21 +191,22 @@ class Receipt(SparseEvent):
 
     @property
     def final(self) -> bool:
-        """Whether no other receipt follows."""
+        """Whether no further receipt follows."""
         return self.status != "DEFERRED"
 
     def outcome(self) -> tuple[object, ...]:
-        """Return what the request came to: all but when, and what follows from the model."""
+        """Return the outcome, without times and values that follow from the model."""
         if self.status == "REJECTED":
             return (self.code,)
         if not self.final:
             return (self.status,)
-        made = self.version if self.status == "APPLIED" else None  # else the newest of the time
-        return (self.status, self.code, self.rows_deleted, self.rows_unknown, made)
+        # Otherwise `version` is only the newest at that time.
+        version = self.version if self.status == "APPLIED" else None
+        return (self.status, self.code, self.rows_deleted, self.rows_unknown, version)
 
 
 class RefreshInfo(Event):
-    """What a refresh did, in the version that it made."""
+    """What a refresh did, in the version that it created."""
 
     job_id: str
     size: RefreshKind
@@ -214,11 +215,11 @@ class RefreshInfo(Event):
 
 
 class Version(SparseEvent):
-    """One version of a model: identity, link to the last, error; no parameters.
+    """One version of a model: identity, link to the previous version, error; no parameters.
 
-    ``commit`` is the number of the commit that made it, ``commit_prev`` the digest of the commit
-    before that (docs/commit.md). ``receipt_log`` is the head of the log of final receipts, those of
-    this version's own commit included (docs/evidence.md).
+    ``commit`` is the number of the commit that created it, ``commit_prev`` the digest of the commit
+    before that (docs/commit.md). ``receipt_log`` is the head of the log of final receipts, with
+    those of this version's own commit (docs/evidence.md).
     """
 
     model_id: str
@@ -243,9 +244,9 @@ class Version(SparseEvent):
 
 
 class Parameters(Event):
-    """The newest parameters of a model, or where they lie.
+    """The newest parameters of a model, or where to find them.
 
-    ``classes`` is written where a model has named classes, and nowhere else.
+    ``classes`` is written only if the model has named classes.
     """
 
     model_id: str
@@ -268,5 +269,5 @@ class Parameters(Event):
 
     @property
     def outputs(self) -> int:
-        """Number of columns of theta: one a target, or one a class if there are more than two."""
+        """Number of columns of theta: one per target, or per class if there are more than two."""
         return outputs(self.target_names, self.classes)

@@ -1,4 +1,4 @@
-"""What ``lethe.versions`` holds, read once and unchecked: for who only asks whether it is there."""
+"""The content of ``lethe.versions``, read once and unchecked: to see which versions exist."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from lethe.consumers.log.scan import scan_topic
 
 
 def newest_version(reader: Reader, model_id: str) -> Version | None:
-    """Return the newest version that was published of a model, unchecked; None: none was.
+    """Return the newest published version of a model, unchecked; None if there is none.
 
     Cost: one pass over the topic, of which only the model's own records are parsed.
     """
     key = model_id.encode()
-    mine = (_version_of(one) for one in scan_topic(reader, topics.VERSIONS) if one.key == key)
-    return max((one for one in mine if one is not None), key=lambda v: v.version, default=None)
+    records = (record for record in scan_topic(reader, topics.VERSIONS) if record.key == key)
+    versions = (version for record in records if (version := _version_of(record)) is not None)
+    return max(versions, key=lambda version: version.version, default=None)
 
 
 def versioned_models(reader: Reader) -> frozenset[str]:
-    """Return the models of which versions were published. Cost: one pass over the topic."""
+    """Return the models that have published versions. Cost: one pass over the topic."""
     names: dict[bytes, str] = {}
     for record in scan_topic(reader, topics.VERSIONS):
         version = None if record.key in names else _version_of(record)

@@ -1,8 +1,8 @@
 """The keys that commits are sealed with: AES-256-GCM, a key for each model, from one secret.
 
-The secrets lie in a file (``LETHE_SEAL_KEY_FILE``), one a line, the newest first; without one, in
-the store, where the first worker makes one. Whoever has the log and not the secret learns how many
-commits a model made and when, and nothing that they say.
+The secrets are in a file (``LETHE_SEAL_KEY_FILE``), one per line, the newest first; without a file,
+in the store, where the first worker creates one. Whoever has the log but not the secret learns how
+many commits a model has and when they were made, but nothing of their content.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _CURRENT = b"current"
 
 
 class KeyUnknown(CorruptState):
-    """A commit is sealed with a key that this worker does not have, or is not what was sealed."""
+    """A commit is sealed with a key that this worker does not have, or it was altered."""
 
     code = "KEY_UNKNOWN"
 
 
 class SealKeys:
-    """Secrets by name; the first one seals, all of them open.
+    """Secrets by name; the first one seals, and all of them open.
 
     Parameters
     ----------
     secrets
-        32 bytes each, the newest first.
+        Secrets of 32 bytes each, the newest first.
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
@@ -68,14 +68,14 @@ class SealKeys:
         return name in self._secrets
 
     def check(self, model_id: str, name: str) -> None:
-        """Refuse to go on from a commit that cannot be opened here.
+        """Refuse to continue from a commit that cannot be opened here.
 
-        Whoever appends with another key would halt everybody who has the right one.
+        Appending with another key would halt every worker that has the right one.
 
         Raises
         ------
         KeyUnknown
-            There is no key of this name.
+            There is no key with this name.
         """
         if name not in self._secrets:
             raise KeyUnknown(
@@ -84,7 +84,7 @@ class SealKeys:
             )
 
     def __or__(self, other: SealKeys) -> SealKeys:
-        """Return keys that open what either opens, and seal as these do."""
+        """Return keys that open what either set opens, and seal as this set does."""
         return SealKeys([*(self._secrets | other._secrets).values()])
 
     def seal(self, model_id: str, plain: bytes, associated: bytes) -> bytes:
@@ -93,12 +93,12 @@ class SealKeys:
         return nonce + self._cipher(self.current, model_id).encrypt(nonce, plain, associated)
 
     def open(self, name: str, model_id: str, sealed: bytes, associated: bytes) -> bytes:
-        """Return what was sealed under the key of this name.
+        """Return the content sealed under the key with this name.
 
         Raises
         ------
         KeyUnknown
-            There is no such key here, or it is not what was sealed.
+            There is no such key here, or the content was altered.
         """
         if name not in self._secrets:
             raise KeyUnknown(
@@ -125,20 +125,20 @@ class SealKeys:
 
 
 def name_of(secret: bytes) -> str:
-    """Return the name of a secret; it tells nothing of it."""
+    """Return the name of a secret, which reveals nothing about it."""
     return hashlib.sha256(b"lethe.seal.name.v1\n" + secret).hexdigest()[:16]
 
 
 def read_seal_keys(path: Path) -> SealKeys:
-    """Read a file of secrets: base64, one a line, the newest first; ``#`` begins a comment.
+    """Read a file of secrets: base64, one per line, the newest first; ``#`` begins a comment.
 
     Raises
     ------
     InvalidData
-        It cannot be read, others can read it, or a line is no secret. The message never holds
-        anything of the file.
+        It cannot be read, others can read it, or a line is not a secret. The message never quotes
+        the file.
     """
-    found = []
+    secrets_found = []
     for number, line in enumerate(read_secret_text(path).splitlines(), start=1):
         word = line.partition("#")[0].strip()
         if not word:
@@ -149,19 +149,19 @@ def read_seal_keys(path: Path) -> SealKeys:
             secret = b""
         if len(secret) != SECRET_BYTES:
             raise InvalidData(f"{path}, line {number}: no secret of {SECRET_BYTES} bytes in base64")
-        found.append(secret)
-    if not found:
+        secrets_found.append(secret)
+    if not secrets_found:
         raise InvalidData(f"{path} holds no secret; `lethe key new --seal` makes one")
-    return SealKeys(found)
+    return SealKeys(secrets_found)
 
 
 def new_seal_file(path: Path) -> SealKeys:
-    """Make a secret, and keep it in a new file that only its owner can read.
+    """Create a secret in a new file that only its owner can read.
 
     Raises
     ------
     InvalidData
-        The file is there already, or cannot be written.
+        The file exists already, or cannot be written.
     """
     secret = secrets.token_bytes(SECRET_BYTES)
     write_new_secret(path, _line_of(secret))
@@ -169,7 +169,7 @@ def new_seal_file(path: Path) -> SealKeys:
 
 
 def rotate_seal_file(path: Path) -> SealKeys:
-    """Put a new secret before the others of a file, in one step, and return all of them.
+    """Put a new secret before the others of a file, atomically, and return all of them.
 
     Raises
     ------
@@ -199,63 +199,63 @@ def keys_of_heads(store: ModelStore) -> dict[str, str]:
         pipeline = store.client.pipeline(transaction=False)
         for model in models:
             pipeline.hget(ModelKeys(model).head, "seal")
-        # A head that is no hash is that model's trouble: who works on it finds out.
-        found: list[Any] = pipeline.execute(raise_on_error=False)
+        # A head that is not a hash affects its own model only, whose worker reports it.
+        names: list[Any] = pipeline.execute(raise_on_error=False)
     return {
         model: text(name)
-        for model, name in zip(models, found, strict=True)
+        for model, name in zip(models, names, strict=True)
         if isinstance(name, bytes)
     }
 
 
 def check_opens(store: ModelStore, seals: SealKeys) -> None:
-    """Refuse keys that do not open what models are at: what they seal would halt others.
+    """Reject keys that do not open the models' newest commits: sealing with them would halt others.
 
     Raises
     ------
     KeyUnknown
         A model's newest commit is sealed with another key.
     """
-    lacking = {model: name for model, name in keys_of_heads(store).items() if name not in seals}
-    if lacking:
-        model = min(lacking)
-        more = f" and {len(lacking) - 1} other models" if len(lacking) > 1 else ""
+    missing = {model: name for model, name in keys_of_heads(store).items() if name not in seals}
+    if missing:
+        model = min(missing)
+        more = f" and {len(missing) - 1} other models" if len(missing) > 1 else ""
         raise KeyUnknown(
-            f"the newest commit of model {model!r}{more} is sealed with key {lacking[model]}, "
-            "which is not here: what this process seals, others could not open; name the file of "
-            "all keys in LETHE_SEAL_KEY_FILE"
+            f"the newest commit of model {model!r}{more} is sealed with key {missing[model]}, "
+            "which this process does not have: others could not open what it seals; name the file "
+            "with all keys in LETHE_SEAL_KEY_FILE"
         )
 
 
 def stored_seal_keys(store: ModelStore, *, make: bool) -> SealKeys | None:
-    """Return the secrets in the store; ``make`` one where there is none, on disk before it is used.
+    """Return the secrets in the store; with ``make``, create a first one, on disk before its use.
 
     Raises
     ------
     CorruptState
-        What is stored are no secrets.
+        The stored values are not secrets.
     NotDurable
-        The server did not sync the new one.
+        The server did not sync the new secret.
     """
     client = store.client
-    found: Any
+    stored: Any
     with reachable(client):
-        found = client.hgetall(keys.SEALS)
-        if _CURRENT not in found:
+        stored = client.hgetall(keys.SEALS)
+        if _CURRENT not in stored:
             if not make:
                 return None
             secret = secrets.token_bytes(SECRET_BYTES)
             client.hset(keys.SEALS, name_of(secret), secret)
             client.hsetnx(keys.SEALS, "current", name_of(secret))
             store.wait_durable()
-            found = client.hgetall(keys.SEALS)
-    kept: dict[bytes, bytes] = dict(found)
-    current = kept.pop(_CURRENT)
-    first = kept.pop(current, b"")
-    others = list(kept.values())
+            stored = client.hgetall(keys.SEALS)
+    by_name: dict[bytes, bytes] = dict(stored)
+    current = by_name.pop(_CURRENT)
+    first = by_name.pop(current, b"")
+    others = list(by_name.values())
     if any(len(secret) != SECRET_BYTES for secret in (first, *others)):
         raise CorruptState(
-            f"{keys.SEALS}: what seals commits is damaged; restore that key from a backup, or name "
-            "the secret in LETHE_SEAL_KEY_FILE"
+            f"{keys.SEALS}: the secret that seals commits is damaged; restore it from a backup, or "
+            "name its file in LETHE_SEAL_KEY_FILE"
         )
     return SealKeys([first, *others])

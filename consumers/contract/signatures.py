@@ -1,13 +1,13 @@
-"""Ed25519 signatures on events: who published them, whatever way they came.
+"""Ed25519 signatures on events: they prove who published them, however they arrived.
 
-What is signed is the pre-authentication encoding of DSSE over the event's ``ce_type`` and the
+The signature covers the pre-authentication encoding of DSSE over the event's ``ce_type`` and the
 record's value, byte for byte:
 
     "DSSEv1" SP length(type) SP type SP length(value) SP value
 
 The signature travels in the record's header ``lethe-signature`` as
 ``ed25519:<key id>:<base64 of the signature>``. A key id is the first 16 hexadecimal digits of the
-SHA-256 of the public key's 32 bytes: it says which key to take, and proves nothing by itself.
+SHA-256 of the public key's 32 bytes: it selects the key, and proves nothing by itself.
 docs/evidence.md has worked examples, and says what a signature does not cover.
 """
 
@@ -31,10 +31,10 @@ from lethe.engine.errors import InvalidData, Unauthenticated
 
 HEADER = "lethe-signature"
 _FORM = re.compile(rb"ed25519:([0-9a-f]{16}):([A-Za-z0-9+/]{85}[AQgw]==)")
-"""64 bytes of signature are 86 characters of base64, of the last one two bits, and padding."""
+"""64 bytes of signature are 86 characters of base64 (the last holds two bits), and padding."""
 
 MAX_KEY_FILE = 64 * 1024
-"""Bytes of a key file: some five hundred public keys, and nobody's data file by mistake."""
+"""Largest key file in bytes: about 500 public keys; rejects data files named by mistake."""
 
 _RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 _PEM_BLOCK = re.compile(r"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
@@ -42,8 +42,8 @@ _PEM_BLOCK = re.compile(r"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----"
 
 def pae(event_type: str, value: bytes) -> bytes:
     """Return the bytes that are signed: DSSE's pre-authentication encoding."""
-    named = event_type.encode()
-    return b"DSSEv1 %d %s %d %s" % (len(named), named, len(value), value)
+    encoded = event_type.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(encoded), encoded, len(value), value)
 
 
 def key_id_of(public: bytes) -> str:
@@ -52,12 +52,12 @@ def key_id_of(public: bytes) -> str:
 
 
 class Signer:
-    """Signs events with one private key; the same event always gets the same bytes.
+    """Signs events with one private key; the same event always gets the same signature.
 
     Parameters
     ----------
     private
-        The key. Use `read_signer` for one in a file.
+        The key. Use `read_signer` to read it from a file.
     """
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
@@ -70,7 +70,7 @@ class Signer:
 
     @property
     def public_text(self) -> str:
-        """The public key as files of trusted keys hold it: base64 of its 32 bytes."""
+        """The public key as written in files of trusted keys: base64 of its 32 bytes."""
         return base64.b64encode(self.public).decode()
 
     def sign(self, event_type: str, value: bytes) -> bytes:
@@ -79,7 +79,7 @@ class Signer:
         return b"ed25519:%s:%s" % (self.key_id.encode(), base64.b64encode(signature))
 
     def signed(self, event_type: str, value: bytes, headers: Headers) -> Headers:
-        """Return an event's headers with its signature, and no other one."""
+        """Return an event's headers with its signature in place of any other signature."""
         others = tuple((name, content) for name, content in headers if name != HEADER)
         return (*others, (HEADER, self.sign(event_type, value)))
 
@@ -92,19 +92,19 @@ class TrustedKeys:
 
     @classmethod
     def of(cls, keys: Iterable[bytes]) -> TrustedKeys:
-        """Return the set of some public keys, each given as its 32 bytes.
+        """Return the set of these public keys, each given as its 32 bytes.
 
         Raises
         ------
         InvalidData
-            One of them is no Ed25519 public key, or two have the same id.
+            One of them is not an Ed25519 public key, or two have the same id.
         """
-        found: dict[str, bytes] = {}
+        by_id: dict[str, bytes] = {}
         for public in keys:
             _public_key(public)
-            if found.setdefault(key_id_of(public), public) != public:
-                raise InvalidData("two trusted keys have the same id; make one of them anew")
-        return cls(found)
+            if by_id.setdefault(key_id_of(public), public) != public:
+                raise InvalidData("two trusted keys have the same id; replace one of them")
+        return cls(by_id)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -118,7 +118,7 @@ class TrustedKeys:
         Parameters
         ----------
         event_type
-            The type that the event must be of; what its own headers say is not asked.
+            The type that the event must have; its own headers are not consulted.
         value, headers
             The record as it was read.
 
@@ -135,31 +135,31 @@ class TrustedKeys:
         return key_id
 
     def vouches(self, event_type: str, value: bytes, headers: Headers) -> bool:
-        """Return whether one of these keys signed an event; False: nobody did, or a stranger.
+        """Return whether one of these keys signed an event; False if it is unsigned or by others.
 
         Raises
         ------
         Unauthenticated
-            It has a signature by one of these keys that does not match, or none that can be read.
+            Its signature by one of these keys does not match, or its signature cannot be read.
         """
         return self._checked(event_type, value, headers)[1]
 
     def _checked(self, event_type: str, value: bytes, headers: Headers) -> tuple[str | None, bool]:
         """Return the id of the key that an event names, if any, and whether it is one of these."""
-        found = [content for name, content in headers if name.lower() == HEADER]
-        if not found:
+        signatures = [content for name, content in headers if name.lower() == HEADER]
+        if not signatures:
             return None, False
-        if len(found) > 1:
+        if len(signatures) > 1:
             raise Unauthenticated("it has more than one signature")
-        form = _FORM.fullmatch(found[0])
-        if form is None:
+        match = _FORM.fullmatch(signatures[0])
+        if match is None:
             raise Unauthenticated(f"its header {HEADER} does not hold an Ed25519 signature")
-        key_id = form[1].decode()
+        key_id = match[1].decode()
         public = self.keys.get(key_id)
         if public is None:
             return key_id, False
         try:
-            _public_key(public).verify(base64.b64decode(form[2]), pae(event_type, value))
+            _public_key(public).verify(base64.b64decode(match[2]), pae(event_type, value))
         except InvalidSignature:
             raise Unauthenticated(f"it does not match its signature by key {key_id}") from None
         return key_id, True
@@ -169,12 +169,12 @@ class TrustedKeys:
 
 
 def new_key_file(path: Path) -> Signer:
-    """Make a key, and keep it in a new file that only its owner can read (PEM, PKCS #8).
+    """Create a key in a new file that only its owner can read (PEM, PKCS #8).
 
     Raises
     ------
     InvalidData
-        The file is there already, or cannot be written.
+        The file exists already, or cannot be written.
     """
     private = Ed25519PrivateKey.generate()
     pem = private.private_bytes(
@@ -192,10 +192,10 @@ def write_new_secret(path: Path, content: bytes) -> None:
     Raises
     ------
     InvalidData
-        The file is there already, or cannot be written.
+        The file exists already, or cannot be written.
     """
-    # Written under another name first: whoever finds the file finds a whole key in it, and of
-    # two that make it at once one wins.
+    # Written under another name first: a reader never finds a partial key, and of two processes
+    # that create the file at once, one wins.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -209,7 +209,7 @@ def write_new_secret(path: Path, content: bytes) -> None:
             draft.unlink()
     except FileExistsError:
         raise InvalidData(
-            f"{path} is there already; a key is never overwritten, so name another file"
+            f"{path} exists already; a key is never overwritten, so name another file"
         ) from None
     except OSError as error:
         raise InvalidData(f"{path} cannot be written: {error.strerror}") from None
@@ -222,7 +222,7 @@ def read_signer(path: Path) -> Signer:
     ------
     InvalidData
         The file cannot be read, others can read it, or it holds no such key. The message never
-        holds anything of the file.
+        quotes the file.
     """
     content = _read(path, secret=True)
     try:
@@ -242,7 +242,7 @@ def read_secret_text(path: Path) -> str:
     Raises
     ------
     InvalidData
-        It cannot be read, others can read it, or it is no text.
+        It cannot be read, others can read it, or it is not text.
     """
     try:
         return _read(path, secret=True).decode()
@@ -267,19 +267,19 @@ def read_public_text(path: Path) -> str:
     Raises
     ------
     InvalidData
-        It cannot be read, is no text, or holds a private key.
+        It cannot be read, is not text, or holds a private key.
     """
     try:
         text = _read(path, secret=False).decode()
     except UnicodeDecodeError:
-        raise InvalidData(f"{path} is no text file of public keys") from None
+        raise InvalidData(f"{path} is not a text file of public keys") from None
     if "PRIVATE KEY" in text:
         raise InvalidData(f"{path} holds a private key; name the file of public keys here")
     return text
 
 
 def parse_trusted(text: str, what: str) -> TrustedKeys:
-    """Return the keys of such a text; ``what`` names it in errors."""
+    """Return the public keys in a text; ``what`` names it in errors."""
     keys = []
     for block in _PEM_BLOCK.findall(text):
         try:
@@ -296,7 +296,7 @@ def parse_trusted(text: str, what: str) -> TrustedKeys:
         try:
             raw = base64.b64decode(words[0], validate=True)
             _public_key(raw)
-        except (ValueError, InvalidData):  # ValueError: no base64, or no ASCII
+        except (ValueError, InvalidData):  # ValueError: not base64, or not ASCII
             raise InvalidData(f"{what}, line {number}: no Ed25519 public key") from None
         keys.append(raw)
     if not keys:
@@ -319,11 +319,11 @@ def _read(path: Path, *, secret: bool) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise InvalidData(f"{path} is no file")
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidData(f"{path} is not a file")
             if secret:
-                _check_private(path, found)
+                _check_private(path, status)
             content = file.read(MAX_KEY_FILE + 1)
     except OSError as error:
         raise InvalidData(f"{path} cannot be read: {error.strerror}") from None
@@ -332,13 +332,13 @@ def _read(path: Path, *, secret: bool) -> bytes:
     return content
 
 
-def _check_private(path: Path, found: os.stat_result) -> None:
-    """Refuse a private key that others can read.
+def _check_private(path: Path, status: os.stat_result) -> None:
+    """Reject a private key that others can read.
 
-    Its group may read it where root owns the file: so orchestrators mount secrets.
+    If root owns the file, its group may read it: orchestrators mount secrets that way.
     """
-    allowed = 0o640 if found.st_uid == 0 and os.getuid() != 0 else 0o600
-    if found.st_mode & 0o777 & ~allowed & 0o077:
+    allowed = 0o640 if status.st_uid == 0 and os.getuid() != 0 else 0o600
+    if status.st_mode & 0o777 & ~allowed & 0o077:
         raise InvalidData(
             f"{path}: others can read this private key; `chmod 600 {path}`, and make a new key if "
             "somebody may have read it"

@@ -1,8 +1,8 @@
-"""A log whose producers sign what is evidence: versions, parameters and receipts.
+"""A log whose producers sign the evidence: versions, parameters and receipts.
 
-Events are signed as they are published, not as they are committed: a version that the store holds
-is signed by whoever sends it, with the key of today. Values do not depend on keys. What another
-worker with another key sends again has another header and the same value, and readers drop it.
+Events are signed when they are published, not when they are committed: the worker that sends a
+stored version signs it with its current key. Values do not depend on keys. If another worker with
+another key resends an event, the header differs but the value is the same, and readers drop it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lethe.consumers.log.wrapped import WrappedLog
 
 
 def signed_type(topic: str) -> str | None:
-    """Return the type of the events of a topic that are signed; None: nothing there is.
+    """Return the type of the signed events of a topic; None if its events are not signed.
 
-    It follows from the topic. Dead letters keep the headers that they came with, and whoever sent
-    one must not have it signed as what these say.
+    It follows from the topic, not from the headers: dead letters keep their sender's headers, which
+    must not decide what they are signed as.
     """
     return {
         topics.VERSIONS: MODEL_VERSION,
@@ -31,11 +31,11 @@ def signed_type(topic: str) -> str | None:
 
 
 class SignedProducer(Producer):
-    """A producer that signs; ``signer`` returns the key when the first event needs it."""
+    """A producer that signs; it calls ``signer`` when the first event needs a key."""
 
     def __init__(self, producer: Producer, signer: Callable[[], Signer | None]) -> None:
         self._producer = producer
-        self._make = signer
+        self._signer_factory = signer
         self._signer: Signer | None = None
 
     def begin(self, messages: Iterable[Message]) -> Flush:
@@ -47,13 +47,13 @@ class SignedProducer(Producer):
         self._producer.close()
 
     def _signed(self, messages: Sequence[Message]) -> Sequence[Message]:
-        types = {topic: signed_type(topic) for topic in {one.topic for one in messages}}
+        types = {topic: signed_type(topic) for topic in {message.topic for message in messages}}
         if self._signer is None and any(types.values()):
-            self._signer = self._make()
+            self._signer = self._signer_factory()
         signer = self._signer
         if signer is None:
             return messages
-        return [_signed(one, types[one.topic], signer) for one in messages]
+        return [_signed(message, types[message.topic], signer) for message in messages]
 
 
 def _signed(message: Message, event_type: str | None, signer: Signer) -> Message:
@@ -63,12 +63,12 @@ def _signed(message: Message, event_type: str | None, signer: Signer) -> Message
 
 
 class SignedLog(WrappedLog):
-    """A log with `SignedProducer`; all else is the log's own."""
+    """A log with `SignedProducer`; everything else is delegated."""
 
     def __init__(self, log: Log, signer: Callable[[], Signer | None]) -> None:
         super().__init__(log)
         self._signer = signer
 
     def producer(self) -> Producer:
-        """Return a new producer, which signs."""
+        """Return a new signing producer."""
         return SignedProducer(super().producer(), self._signer)

@@ -1,4 +1,4 @@
-"""The topics of contract 2.2, and the settings with which missing ones are created."""
+"""The topics of contract 2.2, and the settings for creating missing ones."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ ERASURES = "lethe.erasures"
 FOR_EVER = -1
 _DAY_MS = 86_400_000
 _REQUEST_BYTES = 1_114_112  # 1 MiB of request, and 64 KiB for key and headers
-_DEAD_LETTER_BYTES = _REQUEST_BYTES + 8192  # and what the worker adds
+_DEAD_LETTER_BYTES = _REQUEST_BYTES + 8192  # plus what the worker adds
 
 
 def specs(partitions: int = COMMIT_PARTITIONS) -> list[TopicSpec]:
-    """Return the topics that `register` and `work` create when they are missing.
+    """Return the topics that `register` and `work` create if they are missing.
 
-    ``commits`` always has `COMMIT_PARTITIONS`. With as many for ``deletions``, one worker is the
-    only writer of a model's commits; with others, or with a producer that partitions otherwise, two
-    can be, which is as correct and slower.
+    ``commits`` always has `COMMIT_PARTITIONS`. If ``deletions`` has as many, one worker is the only
+    writer of a model's commits. With another number, or a producer that partitions differently,
+    there can be two writers, which is slower but just as correct.
     """
     return [
         TopicSpec(
@@ -34,7 +34,7 @@ def specs(partitions: int = COMMIT_PARTITIONS) -> list[TopicSpec]:
             retention_ms=30 * _DAY_MS,
             until_released=True,
             max_message_bytes=_REQUEST_BYTES,
-            # By the broker's clock: how long a request has waited is not for its producer to say.
+            # The broker's clock: a producer must not determine how long its request has waited.
             extra={"message.timestamp.type": "LogAppendTime"},
         ),
         TopicSpec(

@@ -8,7 +8,7 @@ of
     "lethe.parameters.v1" LF  JCS({feature_names, fit_intercept, shape, target_names})  LF
     theta (p x m, row major) and then the intercept (m, if there is one), little-endian float64
 
-where the object has ``classes`` as well if the model has named classes.
+where the object also has ``classes`` if the model has named classes.
 Version 0 links to the empty string. docs/chain.md has a worked example.
 """
 
@@ -38,19 +38,19 @@ def canonical(value: Any) -> bytes:
 
 
 def version_digest(version: Version) -> str:
-    """Return the digest that a version must carry."""
+    """Return the digest that a version must have."""
     return content_digest(json.loads(version.model_dump_json()))
 
 
 def content_digest(data: Mapping[str, Any]) -> str:
     """Return the digest of a version's JSON object as it was read.
 
-    Members that this program does not know are covered, too: they are part of the version.
+    It covers members that this program does not know: they are part of the version.
 
     Raises
     ------
     ValueError
-        The object has no canonical form: a number or a string that JSON cannot carry.
+        The object has no canonical form: JSON cannot represent one of its numbers or strings.
     """
     plain = {name: value for name, value in data.items() if name != "digest"}
     return hashlib.sha256(canonical(plain)).hexdigest()
@@ -71,7 +71,7 @@ def parameters_digest(
 
 
 def digest_of(parameters: Parameters, theta: Array) -> str:
-    """Return the digest that ``theta`` has with the names of an event."""
+    """Return the digest of ``theta`` with the names of an event."""
     return parameters_digest(
         theta,
         parameters.feature_names,
@@ -89,7 +89,7 @@ def _layout(
     m: int,
     fit_intercept: bool,
 ) -> bytes:
-    """Return the layout's bytes. They stay for the life of a model, and take 0.6 ms at d = 1000."""
+    """Return the layout's bytes: constant for a model, and 0.6 ms to compute at d = 1000."""
     layout: dict[str, Any] = {
         "feature_names": list(feature_names),
         "fit_intercept": fit_intercept,
@@ -107,13 +107,13 @@ def theta_of(parameters: Parameters) -> Array:
     Raises
     ------
     BrokenChain
-        The event holds no parameters, or of another shape than it says.
+        The event holds no parameters, or their shape is not the declared one.
     """
     shape = (len(parameters.feature_names), parameters.outputs)
     if parameters.theta is None:
         raise BrokenChain(f"{_name(parameters)}: the event holds no parameters, only a uri")
     if parameters.fit_intercept and parameters.intercept is None:
-        raise BrokenChain(f"{_name(parameters)}: the event holds no intercept, and says it has one")
+        raise BrokenChain(f"{_name(parameters)}: the event holds no intercept but declares one")
     try:
         theta = np.array(parameters.theta, dtype=np.float64).reshape(shape)
         if not parameters.fit_intercept:
@@ -130,7 +130,7 @@ def check_version(version: Version, previous: Version | None) -> None:
     Raises
     ------
     BrokenChain
-        Do not load it: it was altered, or history was rewritten.
+        The version was altered, or history was rewritten: do not load it.
     """
     if version_digest(version) != version.digest:
         raise BrokenChain(
@@ -140,7 +140,7 @@ def check_version(version: Version, previous: Version | None) -> None:
 
 
 def check_link(version: Version, previous: Version | None) -> None:
-    """Check the link alone, of a version whose digest is checked; None: it must be the first.
+    """Check only the link of a version with a checked digest; None: it must be the first version.
 
     Raises
     ------
@@ -160,22 +160,22 @@ def check_link(version: Version, previous: Version | None) -> None:
         raise BrokenChain(f"{name}: does not link to version {previous.version}; do not load it")
     if version.commit <= previous.commit:
         raise BrokenChain(
-            f"{name}: commit {version.commit} made it, and commit {previous.commit} the version "
-            "before; do not load it"
+            f"{name}: its commit {version.commit} does not follow commit {previous.commit} of the "
+            "version before; do not load it"
         )
 
 
 def check_parameters(parameters: Parameters, version: Version, theta: Array) -> None:
-    """Check that parameters are those that a (checked) version names.
+    """Check that parameters are those named by a (checked) version.
 
     Raises
     ------
     BrokenChain
         They are not.
     """
-    found = digest_of(parameters, theta)
+    digest = digest_of(parameters, theta)
     same_version = (parameters.version, parameters.digest) == (version.version, version.digest)
-    if not same_version or found != version.parameters_digest:
+    if not same_version or digest != version.parameters_digest:
         raise BrokenChain(
             f"{_name(parameters)}: its parameters are not those of the version; do not load them"
         )

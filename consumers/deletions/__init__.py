@@ -1,4 +1,4 @@
-"""A deletion request, from bytes to a transition: validated, authenticated, batched, decided.
+"""A deletion request, from bytes to a transition: validated, authenticated, batched, processed.
 
-May import `consumers.refresh` and what stands below.
+May import `consumers.refresh` and the packages below it.
 """

@@ -1,9 +1,9 @@
 """Who may ask for deletions: signatures on requests, checked against a list of public keys.
 
-A request that no key on the list has signed is no request: it goes to dead letters and gets no
-receipt, since a stored one would let a forger use up somebody's request id. A signed request that
-is sent again is the same request (its id is in the signed bytes), and it names its model, so it is
-none to another. Refresh events are not asked for signatures: they only name a job.
+A request that is not signed by a key on the list goes to dead letters and gets no receipt, because
+a stored receipt would let a forger use up somebody else's request id. A signed request that is sent
+again is the same request (its id is in the signed bytes), and it names its model, so it cannot be
+replayed against another one. Refresh events need no signature: they only name a job.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ UNAUTHENTICATED = Unauthenticated.code
 
 @dataclass(frozen=True, slots=True)
 class RequestKeys:
-    """The keys whose requests count.
+    """The keys whose requests are accepted.
 
     Attributes
     ----------
     trusted
         The public keys.
     models
-        By key id: patterns (``*``, ``?``, ``[...]``) of the models that it may delete from; a key
-        that is not named here may delete from every model.
+        By key id: patterns (``*``, ``?``, ``[...]``) of the models that the key may delete from; a
+        key that is not listed here may delete from every model.
     """
 
     trusted: TrustedKeys
@@ -47,7 +47,7 @@ class RequestKeys:
         return len(self.trusted)
 
     def checked(self, item: Validated) -> Validated:
-        """Return an item as it is, or refused because nobody who may has signed it."""
+        """Return an item unchanged, or refused if no key that counts for its model signed it."""
         if isinstance(item, Refreshed) or (isinstance(item, Refused) and item.request_id is None):
             return item
         try:
@@ -59,7 +59,7 @@ class RequestKeys:
     def _check(self, item: Valid | Refused) -> None:
         record = item.record
         key_id = self.trusted.check(DELETION_REQUESTED, record.value or b"", record.headers)
-        # Key and headers are not signed: what they add or change is nobody's word.
+        # Key and headers are not signed, so they must neither add nor change anything.
         if _content(validate(replace(record, key=None, headers=()))) != _content(item):
             raise Unauthenticated(
                 "its signed value alone is another request than with its key and headers: model_id "
@@ -67,7 +67,7 @@ class RequestKeys:
             )
         model_id = item.request.model_id if isinstance(item, Valid) else item.model_id or ""
         patterns = self.models.get(key_id)
-        if patterns is not None and not any(fnmatchcase(model_id, one) for one in patterns):
+        if patterns is not None and not any(fnmatchcase(model_id, pattern) for pattern in patterns):
             raise Unauthenticated(f"key {key_id} is not for model {model_id!r}")
 
 
@@ -82,35 +82,35 @@ def _content(item: Validated) -> tuple[str | bytes | None, ...]:
 
 
 def read_request_keys(path: Path) -> RequestKeys:
-    """Read an allow-list: a public key a line, in base64, then patterns of its models, if any.
+    """Read an allow-list: one public key per line, in base64, then patterns of its models, if any.
 
-    ``#`` begins a comment. A PEM block is a key for every model.
+    ``#`` starts a comment. A PEM block is a key for every model.
 
     Raises
     ------
     InvalidData
-        The file cannot be read, or a line is no Ed25519 public key.
+        The file cannot be read, or a line is not an Ed25519 public key.
     """
     return parse_request_keys(read_public_text(path), str(path))
 
 
 def parse_request_keys(text: str, what: str) -> RequestKeys:
-    """Return the list in a text; ``what`` names it in errors."""
+    """Parse an allow-list; ``what`` names it in errors."""
     trusted = parse_trusted(text, what)
-    everywhere: set[str] = set()
+    unrestricted: set[str] = set()
     models: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
         word, *patterns = line.partition("#")[0].split() or [""]
-        name = _key_id(word)
+        key_id = _key_id(word)
         if patterns:
-            models[name] = (*models.get(name, ()), *patterns)
+            models[key_id] = (*models.get(key_id, ()), *patterns)
         else:
-            everywhere.add(name)
-    return RequestKeys(trusted, {k: p for k, p in models.items() if k not in everywhere})
+            unrestricted.add(key_id)
+    return RequestKeys(trusted, {k: p for k, p in models.items() if k not in unrestricted})
 
 
 def _key_id(word: str) -> str:
-    """Return the id of the key that a line begins with; of other lines, that of no key."""
+    """Return the id of the key at the start of a line; empty if there is no key."""
     try:
         return key_id_of(base64.b64decode(word, validate=True))
     except ValueError:

@@ -1,7 +1,7 @@
-"""Steps 3 to 5 for the records of one poll: load, decide, compute. Nothing here is written.
+"""Steps 3 to 5 for the records of one poll: load, decide, compute. Nothing is written here.
 
-Each model makes at most one commit a round: the first requests that fit together, or one refresh.
-What is left of its records is processed in the next round, from the state after that commit.
+Each model gets at most one commit per round: its first requests that fit together, or one refresh.
+The rest of its records are processed in the next round, from the state after that commit.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import Lookup, ModelStore
 
 BATCH_BYTES = 2 << 20
-"""Bytes of ids in one commit, so that its record fits; a request alone has at most 1 MiB."""
+"""Bytes of ids in one commit, so that its record fits; a single request has at most 1 MiB."""
 
 
-class _GoneBack(Exception):
-    """A model must be folded before anything is decided on it."""
+class _StoreWentBack(Exception):
+    """A model must be folded before its requests are processed."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """The first requests of a group that are decided together, and what was loaded for them."""
+    """The first items of a group, processed together, and what was loaded for them."""
 
     group: Group
     state: ModelState
@@ -59,7 +59,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """A commit that is ready to be appended, of how many records, and the state before it."""
+    """A commit ready to be appended, the state before it, and how many records it processes."""
 
     group: Group
     before: ModelState
@@ -71,20 +71,20 @@ class Processed:
 
 @dataclass(slots=True)
 class Round:
-    """What one round of a poll came to.
+    """The result of one round of a poll.
 
     Attributes
     ----------
     processed
         Commits to append, of different models.
     rest
-        By group (its place in the poll): what has to wait to be batched.
+        Groups whose items have to wait to be batched, and those items.
     unknown
         Answers to requests for models that are not registered.
     failed
-        By model: why it halts.
+        By model: the error that halts it.
     stale
-        Models whose stored state is not the one in memory: fold them, and decide again.
+        Models whose stored state is not the one in memory: they are folded and processed again.
     """
 
     processed: list[Processed] = field(default_factory=list)
@@ -100,22 +100,22 @@ class BatchProcessor:
     Parameters
     ----------
     store, states, reader
-        Where states are, those in memory, and where the ends of partitions are asked for.
+        The store, the states in memory, and the log, which tells where partitions end.
     metrics, logger
-        What is measured and said.
+        Where measurements and log lines go.
     rows
-        Rows of a commit at most.
+        The most rows that one commit deletes.
     now
         The clock of receipts and versions.
     at_step
         Called with the name of each step as it is reached.
     batching
-        When a batch is large enough, or old enough, to be decided.
+        When a batch is large enough, or old enough, to be processed.
     follower
-        Reads the commits partition of a model that is not known on, before that is said; and knows
-        whose rows are missing.
+        Reads the commits partition of an unknown model to its end before the model counts as
+        unknown, and knows which models have rows missing.
     seals
-        What commits are sealed with: only a model whose newest commit they open is worked on.
+        The keys that seal commits; a model whose newest commit they cannot open halts.
     """
 
     def __init__(
@@ -148,18 +148,18 @@ class BatchProcessor:
     # -- step 3 -------------------------------------------------------------------------------
 
     def state(self, model_id: str) -> ModelState | None:
-        """Return a model's state, from memory or from the store; None: there never was one.
+        """Return a model's state, from memory or from the store; None if it never had one.
 
         Raises
         ------
-        _GoneBack
-            The store says less than the log did when the model's partition was folded.
+        _StoreWentBack
+            The store lacks commits that the log had when the model's partition was folded.
         """
         state = self._states.get(model_id)
         if state is None:
             state, applied = self._store.load_as_of(model_id)
             if not self._follower.reaches(model_id, applied):
-                raise _GoneBack
+                raise _StoreWentBack
             if state is not None:
                 state = with_enough_sentinels(self._store, state)
                 self._states.put(state)
@@ -168,30 +168,30 @@ class BatchProcessor:
     def load(self, groups: Sequence[Group], out: Round) -> list[Loaded]:
         """Load (step 3) what the first requests of each group name, in one round trip.
 
-        Another one where requests name subjects; and states that are not in memory are read first.
-        Records that the state has decided already leave their groups here.
+        Requests by subject take one more, and states that are not in memory are read first.
+        Records that the state says are processed already are removed from their groups here.
         """
         self._at_step(Step.LOAD)
         loaded = []
-        met: set[str] = set()
+        seen: set[str] = set()
         for group in groups:
-            if group.model_id in met or not group.items:
-                continue  # one commit a model and round
-            met.add(group.model_id)
-            state = self._known(group, out)
+            if group.model_id in seen or not group.items:
+                continue  # one commit per model and round
+            seen.add(group.model_id)
+            state = self._state_of(group, out)
             if state is not None and group.items:
                 followed = self._follower.followed(group.model_id)
-                loaded.append(Loaded(group, state, followed, _first_kind(group.items)))
-        self._name_subjects(loaded, out)
-        asked, batches = [], []
+                loaded.append(Loaded(group, state, followed, _leading_items(group.items)))
+        self._load_subjects(loaded, out)
+        requests, batches = [], []
         for one in loaded:
             if isinstance(one.items, Refreshed) or one.group.model_id in out.failed:
                 continue
-            one.items = self._first(one, one.items)
+            one.items = self._first_batch(one, one.items)
             ids = [name for item in one.items if (name := _request_id(item)) is not None]
-            asked.append(LookupRequest(one.state, ids, rows_named(one.items, one.subjects)))
+            requests.append(LookupRequest(one.state, ids, rows_named(one.items, one.subjects)))
             batches.append(one)
-        for one, lookup in zip(batches, self._look_up(asked, out), strict=True):
+        for one, lookup in zip(batches, self._look_up(requests, out), strict=True):
             one.lookup = lookup
             if lookup is None:
                 continue  # its model halts
@@ -208,24 +208,27 @@ class BatchProcessor:
             if one.group.model_id not in out.stale and one.group.model_id not in out.failed
         ]
 
-    def _look_up(self, asked: Sequence[LookupRequest], out: Round) -> list[Lookup | None]:
-        """Look all of it up in one round trip; None: what is stored of that model is damaged."""
-        if not asked:
+    def _look_up(self, requests: Sequence[LookupRequest], out: Round) -> list[Lookup | None]:
+        """Look everything up in one round trip; None for a model whose stored data is damaged."""
+        if not requests:
             return []
         try:
-            return [*self._store.look_up(asked)]
+            return [*self._store.look_up(requests)]
         except CorruptState:
-            return [self._look_up_alone(one, out) for one in asked]
+            return [self._look_up_alone(request, out) for request in requests]
 
-    def _look_up_alone(self, asked: LookupRequest, out: Round) -> Lookup | None:
+    def _look_up_alone(self, request: LookupRequest, out: Round) -> Lookup | None:
         try:
-            return self._store.look_up([asked])[0]
+            return self._store.look_up([request])[0]
         except CorruptState as error:
-            out.failed[asked.state.model_id] = error
+            out.failed[request.state.model_id] = error
             return None
 
-    def _known(self, group: Group, out: Round) -> ModelState | None:
-        """Return the state that a group's requests are decided on; answer what precedes it."""
+    def _state_of(self, group: Group, out: Round) -> ModelState | None:
+        """Return the state that a group is processed on; answer requests from before the model.
+
+        None: the model is unknown, stale or halts.
+        """
         try:
             self._follower.follow_model(group.model_id)
             state = self.state(group.model_id)
@@ -236,7 +239,7 @@ class BatchProcessor:
                 self._seals.check(group.model_id, state.seal)
         except TRANSIENT:
             raise
-        except _GoneBack:
+        except _StoreWentBack:
             out.stale.add(group.model_id)
             return None
         except Exception as error:
@@ -258,125 +261,129 @@ class BatchProcessor:
     def _opening(self, state: ModelState, group: Group) -> int:
         """Return the offset from which a partition's requests are the model's.
 
-        A model that is registered and not opened yet is opened by whoever meets it (`open_model`).
+        A model that is registered but not opened yet is opened by the first worker that loads it
+        (`_open`).
         """
         if state.opening is None:
             return 0
         return state.opening.get(str(group.partition), 0)
 
-    def _name_subjects(self, loaded: Sequence[Loaded], out: Round) -> None:
-        naming = []
-        for one in loaded:
-            if isinstance(one.items, Refreshed):
+    def _load_subjects(self, loaded: Sequence[Loaded], out: Round) -> None:
+        """Load the rows of all subjects that requests name."""
+        by_subject = []
+        for batch in loaded:
+            if isinstance(batch.items, Refreshed):
                 continue
-            named = [item.request.subject_id for item in one.items if isinstance(item, Valid)]
+            named = [item.request.subject_id for item in batch.items if isinstance(item, Valid)]
             subject_ids = [name for name in named if name is not None]
             if subject_ids:
-                naming.append((one, subject_ids))
-        if not naming:
+                by_subject.append((batch, subject_ids))
+        if not by_subject:
             return
         try:
-            found = self._store.subjects([(one.state, ids) for one, ids in naming])
-            for (one, _), subjects in zip(naming, found, strict=True):
-                one.subjects = subjects
-        except CorruptState as damage:
-            if len(naming) == 1:
-                out.failed[naming[0][0].group.model_id] = damage
+            rows = self._store.subjects([(batch.state, ids) for batch, ids in by_subject])
+            for (batch, _), subjects in zip(by_subject, rows, strict=True):
+                batch.subjects = subjects
+        except CorruptState as error:
+            if len(by_subject) == 1:
+                out.failed[by_subject[0][0].group.model_id] = error
                 return
-            for one, _ in naming:
-                self._name_subjects([one], out)
+            for batch, _ in by_subject:
+                self._load_subjects([batch], out)
 
-    def _first(self, loaded: Loaded, items: Sequence[Valid | Refused]) -> Sequence[Valid | Refused]:
-        """Return the first items, at least one, that name no more than one commit takes.
+    def _first_batch(
+        self, loaded: Loaded, items: Sequence[Valid | Refused]
+    ) -> Sequence[Valid | Refused]:
+        """Return the first items, at least one, whose rows and ids fit into one commit.
 
-        How many rows a request by subject names is known only here.
+        Only here is it known how many rows a request by subject names.
         """
         config = loaded.state.meta.config
-        most = min(self._rows, config.limits.limits().hard_rows(config.d))
+        row_limit = min(self._rows, config.limits.limits().hard_rows(config.d))
         rows = size = 0
-        for at, item in enumerate(items):
+        for index, item in enumerate(items):
             named = rows_named([item], loaded.subjects)
             rows += len(named)
             size += _size(item, named)
-            if at and (rows > most or size > BATCH_BYTES):
-                return items[:at]
+            if index and (rows > row_limit or size > BATCH_BYTES):
+                return items[:index]
         return items
 
     # -- steps 4 and 5 ------------------------------------------------------------------------
 
     def process(self, loaded: Sequence[Loaded], out: Round) -> None:
-        """Decide (step 4) and compute (step 5) what was loaded; a model that fails halts alone."""
+        """Decide (step 4) and compute (step 5) what was loaded; only a model that fails halts."""
         if loaded:
             self._at_step(Step.DECIDE)
-        for one in loaded:
-            model_id = one.group.model_id
+        for batch in loaded:
+            model_id = batch.group.model_id
             try:
-                done = self._process(one, out)
+                processed = self._process(batch, out)
             except TRANSIENT:
                 raise
             except Exception as error:
                 out.failed[model_id] = error
                 continue
-            if done is not None:
-                out.processed.append(done)
+            if processed is not None:
+                out.processed.append(processed)
 
-    def _process(self, one: Loaded, out: Round) -> Processed | None:
-        if one.state.registered and one.state.opening is None:
-            return self._open(one)
-        if isinstance(one.items, Refreshed):
-            return self._refresh(one, one.items)
-        return self._requests(one, one.items, out)
+    def _process(self, batch: Loaded, out: Round) -> Processed | None:
+        if batch.state.registered and batch.state.opening is None:
+            return self._open(batch)
+        if isinstance(batch.items, Refreshed):
+            return self._refresh(batch, batch.items)
+        return self._requests(batch, batch.items, out)
 
-    def _open(self, one: Loaded) -> Processed:
-        """Return the opening of a model whose registration ended before it: `read_opening`."""
-        state = one.state
+    def _open(self, batch: Loaded) -> Processed:
+        """Return the opening of a model whose registration died before it: `read_opening`."""
+        state = batch.state
         opening = read_opening(self._reader)
         commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
         after = replace(state, opening=opening)
-        return Processed(one.group, state, Transition(commit, after), 0, message="opened")
+        return Processed(batch.group, state, Transition(commit, after), 0, message="opened")
 
-    def _refresh(self, one: Loaded, item: Refreshed) -> Processed:
+    def _refresh(self, batch: Loaded, item: Refreshed) -> Processed:
         self._at_step(Step.REFRESH_SWAP)
         origin = origin_of([item.record])
-        outcome = swap(self._store, one.state, item.event.job_id, origin, self._now())
-        return Processed(one.group, one.state, outcome.transition, 1, message=outcome.message)
+        outcome = swap(self._store, batch.state, item.event.job_id, origin, self._now())
+        return Processed(batch.group, batch.state, outcome.transition, 1, message=outcome.message)
 
     def _requests(
-        self, one: Loaded, items: Sequence[Valid | Refused], out: Round
+        self, batch: Loaded, items: Sequence[Valid | Refused], out: Round
     ) -> Processed | None:
-        if one.lookup is None:
+        if batch.lookup is None:
             raise AssertionError("nothing was looked up")
-        group, state = one.group, one.state
+        group, state = batch.group, batch.state
         begin = time.perf_counter()
         lost = group.model_id in self._follower.lost
-        decisions = decide(state, items, one.lookup, one.subjects, lost=lost)
+        decisions = decide(state, items, batch.lookup, batch.subjects, lost=lost)
         self._at_step(Step.COMPUTE)
-        batch = compute(state, decisions, one.lookup)
+        step = compute(state, decisions, batch.lookup)
         now = self._now()
-        if self._batching.must_wait(len(batch.deleted), group.since[items[0].record.offset], now):
-            out.rest.append((group, Remainder(list(group.items), len(batch.deleted))))
+        if self._batching.must_wait(len(step.deleted), group.since[items[0].record.offset], now):
+            out.rest.append((group, Remainder(list(group.items), len(step.deleted))))
             group.items = []
             return None
         origin = origin_of([item.record for item in items])
-        transition = deletion_transition(state, batch, origin, now=now)
+        transition = deletion_transition(state, step, origin, now=now)
         return Processed(group, state, transition, len(items), time.perf_counter() - begin)
 
 
-def _first_kind(items: Sequence[Validated]) -> list[Valid | Refused] | Refreshed:
+def _leading_items(items: Sequence[Validated]) -> list[Valid | Refused] | Refreshed:
     """Return the requests at the front of a group, or its first refresh alone."""
     first = items[0]
     if isinstance(first, Refreshed):
         return first
-    found: list[Valid | Refused] = []
+    requests: list[Valid | Refused] = []
     for item in items:
         if isinstance(item, Refreshed):
             break
-        found.append(item)
-    return found
+        requests.append(item)
+    return requests
 
 
 def _size(item: Valid | Refused, named: Sequence[str]) -> int:
-    """Return how many bytes a request adds to a commit at most, by its ids as JSON."""
+    """Return the most bytes that a request adds to a commit: its ids as JSON."""
     if isinstance(item, Valid) and item.request.subject_id is not None:
         return len(json.dumps(named, ensure_ascii=False).encode())
     return len(item.record.value or b"")

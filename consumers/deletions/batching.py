@@ -1,12 +1,13 @@
-"""Requests that wait for company, so that one version leaves out several rows.
+"""Batching: requests wait so that one version leaves out several rows.
 
-Two successive versions of a linear model reveal the row between them; with k rows between them
-they reveal a combination of k. A worker told to (`lethe work --min-batch`) therefore holds a
-model's requests back until enough rows wait, or the oldest has waited long enough.
+Two successive versions of a linear model reveal the row that was deleted between them; with k rows
+between them, they reveal a combination of k rows. A worker started with `lethe work --min-batch`
+therefore holds back a model's requests until enough rows are waiting, or the oldest request has
+waited long enough.
 
-Held requests live in the worker's memory alone and are not decided: the partition's watermark
-stays below them, and after a crash they are read again. A record waits from the time that the log
-gave it, so reading it again does not prolong its wait.
+Requests that wait exist in the worker's memory only and are not processed yet: the partition's
+watermark stays below them, and after a crash they are read again. A record's wait starts at its
+timestamp in the log, so reading it again does not prolong the wait.
 """
 
 from __future__ import annotations
@@ -21,45 +22,45 @@ from lethe.consumers.log.base import Partition, Record
 
 HELD_RECORDS = 20_000
 HELD_BYTES = 64 << 20
-"""What a worker holds at most; beyond it reads no further until a request is due."""
+"""The most a worker holds back; beyond it, the worker stops reading until a request is due."""
 
 Place = tuple[str, Partition]
 
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """When requests are decided.
+    """When requests are processed.
 
     Attributes
     ----------
     rows
-        Distinct live rows that a version leaves out at least; 1 holds nothing back.
+        The fewest distinct live rows that one version leaves out; with 1, nothing waits.
     seconds
-        How long a request waits for that at most.
+        The longest that a request waits for such a batch.
     """
 
     rows: int = 1
     seconds: float = 60.0
 
     def must_wait(self, deleted: int, since: datetime, now: datetime) -> bool:
-        """Return whether a batch waits; one that deletes nothing makes no version and does not."""
+        """Return whether a batch waits; one that deletes nothing (no version) does not."""
         return 0 < deleted < self.rows and not self.due(since, now)
 
     def due(self, since: datetime, now: datetime) -> bool:
-        """Return whether what waits since then is decided whatever its size."""
+        """Return whether a batch that waits since then is processed whatever its size."""
         return now - since >= timedelta(seconds=self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """What a decider left undecided of a group, and how many rows the first batch would delete."""
+    """Items of a group that have to wait, and how many rows their first batch would delete."""
 
     items: list[Validated]
     rows: int
 
 
 @dataclass(slots=True)
-class _Held:
+class _WaitingGroup:
     """A group that waits; ``rows`` is at least the number that its first batch would delete."""
 
     group: Group
@@ -68,48 +69,48 @@ class _Held:
 
 
 class BatchWindow:
-    """The requests that a worker holds back; pure but for what it is told. One thread uses it.
+    """The requests that a worker holds back. It does no I/O; one thread uses it.
 
     Parameters
     ----------
     batching
-        What they wait for.
+        When they are processed.
     """
 
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
-        self._held: dict[Place, _Held] = {}
+        self._groups: dict[Place, _WaitingGroup] = {}
 
     def __len__(self) -> int:
-        """Return how many records are held."""
-        return sum(len(held.group.items) for held in self._held.values())
+        """Return how many records wait."""
+        return sum(len(waiting.group.items) for waiting in self._groups.values())
 
     def join(self, groups: Sequence[Group], now: datetime) -> list[Group]:
-        """Add what was read, and return what has to be looked at now, each model in order.
+        """Add what was read, and return the groups to process now, each model's records in order.
 
-        That is what waits for nothing yet, and what may have enough rows or has waited long
-        enough by now; the rest is kept.
+        These are the groups of models without requests that wait, and waiting groups that may have
+        enough rows or have waited long enough; the others stay.
         """
         for group in groups:
             for item in group.items:
                 group.since[item.record.offset] = waits_since(item.record, now)
-        ready = [group for group in groups if not self._keep_more(group)]
-        return [*ready, *self._take_ripe(now)]
+        ready = [group for group in groups if not self._extend(group)]
+        return [*ready, *self._take_due(now)]
 
-    def _keep_more(self, group: Group) -> bool:
-        """Add a group to what is held of its model; False if that is nothing."""
-        held = self._held.get((group.model_id, group.partition))
-        if held is None:
+    def _extend(self, group: Group) -> bool:
+        """Add a group to the one of its model that waits; False if none does."""
+        waiting = self._groups.get((group.model_id, group.partition))
+        if waiting is None:
             return False
-        held.group.items += group.items
-        held.group.since |= group.since
-        if not held.closed:
-            held.rows += self._most_rows(group.items)
-            held.closed = _has_refresh(group.items)
+        waiting.group.items += group.items
+        waiting.group.since |= group.since
+        if not waiting.closed:
+            waiting.rows += self._most_rows(group.items)
+            waiting.closed = _has_refresh(group.items)
         return True
 
     def _most_rows(self, items: Sequence[Validated]) -> int:
-        """Return a number of rows that these items name at most; a subject may have any number."""
+        """Return how many rows these items name at most; a subject may have any number."""
         named: set[str] = set()
         for item in items:
             if isinstance(item, Refreshed):
@@ -120,39 +121,39 @@ class BatchWindow:
                 named.update(item.request.row_ids)
         return len(named)
 
-    def _take_ripe(self, now: datetime) -> Iterator[Group]:
-        for place, held in list(self._held.items()):
-            group = held.group
+    def _take_due(self, now: datetime) -> Iterator[Group]:
+        for place, waiting in list(self._groups.items()):
+            group = waiting.group
             since = group.since[group.items[0].record.offset]
-            if held.rows >= self._batching.rows or self._batching.due(since, now):
-                del self._held[place]
+            if waiting.rows >= self._batching.rows or self._batching.due(since, now):
+                del self._groups[place]
                 yield group
 
     def keep(self, group: Group, rest: Remainder) -> None:
-        """Hold what was left undecided of a group."""
+        """Hold back the items of a group that have to wait."""
         offsets = [item.record.offset for item in rest.items]
         since = {offset: group.since[offset] for offset in offsets}
-        left = Group(group.model_id, group.partition, rest.items, since)
-        self._held[group.model_id, group.partition] = _Held(
-            left, rest.rows, _has_refresh(rest.items)
+        remaining = Group(group.model_id, group.partition, rest.items, since)
+        self._groups[group.model_id, group.partition] = _WaitingGroup(
+            remaining, rest.rows, _has_refresh(rest.items)
         )
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget what is held of these partitions: they are lost, or will be read again."""
-        self._held = {
-            place: held for place, held in self._held.items() if place[1] not in partitions
+        """Forget the records of these partitions: they are lost, or will be read again."""
+        self._groups = {
+            place: waiting for place, waiting in self._groups.items() if place[1] not in partitions
         }
 
     def clear(self) -> None:
         """Forget everything: it will be read again."""
-        self._held.clear()
+        self._groups.clear()
 
     def first(self, partition: Partition) -> int | None:
-        """Return the offset of the first record that is held of a partition."""
+        """Return the offset of the first record of a partition that waits."""
         return min(
             (
-                held.group.items[0].record.offset
-                for place, held in self._held.items()
+                waiting.group.items[0].record.offset
+                for place, waiting in self._groups.items()
                 if place[1] == partition
             ),
             default=None,
@@ -160,13 +161,13 @@ class BatchWindow:
 
     def room(self) -> int:
         """Return how many more records may be read."""
-        held = [item.record for one in self._held.values() for item in one.group.items]
-        size = sum(len(record.value or b"") for record in held)
-        return 0 if size >= HELD_BYTES else max(0, HELD_RECORDS - len(held))
+        records = [item.record for waiting in self._groups.values() for item in waiting.group.items]
+        size = sum(len(record.value or b"") for record in records)
+        return 0 if size >= HELD_BYTES else max(0, HELD_RECORDS - len(records))
 
 
 def waits_since(record: Record, now: datetime) -> datetime:
-    """Return from when a record counts as waiting: the log's time of it, but no later than now."""
+    """Return when a record's wait started: at its timestamp in the log, but not later than now."""
     if not 0 < record.timestamp_ms < now.timestamp() * 1000:
         return now
     return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)

@@ -1,7 +1,7 @@
-"""Steps 2 to 4, without I/O: what each request of a batch comes to, and the step they make.
+"""Steps 4 and 5, without I/O: decide each request of a batch, and compute the step they make.
 
-Several requests become one batch of k rows and one version. A request whose rows the guards
-refuse is deferred to a rebuild without them; its neighbours are applied.
+Several requests become one batch of k rows and one version. A request whose rows the guards refuse
+is deferred to a rebuild without them; its neighbours are applied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOST = "the store has lost rows of this model; `lethe register --replace` bring
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A refusal, which is final: code and detail of the receipt, which is kept under ``body``."""
+    """A final refusal: code and detail of its receipt, which is stored with ``body``."""
 
     source: Source
     request_id: str
@@ -47,7 +47,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A request that has a receipt already: that one again, byte for byte."""
+    """A request that already has a receipt, which is sent again, byte for byte."""
 
     request_id: str
     receipt: Receipt
@@ -71,11 +71,11 @@ class Conflicting:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A request that stands: rows to delete now (perhaps none) and rows deleted before.
+    """An accepted request: rows to delete now (perhaps none), and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
-    ``commitment`` is to all rows that it names. ``subject_id`` is whose rows these are, where
-    nobody knows which.
+    ``commitment`` is to all rows that it names. ``subject_id`` is whose rows it names, where it is
+    not known which rows these are.
     """
 
     source: Source
@@ -103,9 +103,9 @@ Decision = Rejected | Duplicate | DuplicateInBatch | Conflicting | Accepted | De
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The outcome of deciding: decisions in the order of the records, and the new state.
+    """The outcome of a batch: decisions in the order of the records, and the new state.
 
-    ``deleted`` are the rows that the step leaves out, in order; with none, there is no new
+    ``deleted`` are the rows that the step leaves out, in order; without any there is no new
     version. ``class_counts`` and ``ledger`` (of a certified model) are those after the step.
     """
 
@@ -120,7 +120,7 @@ class StepResult:
 
 
 def source_of(record: Record) -> Source:
-    """Return where a record was read, as receipts name it."""
+    """Return a record's place in the log, as receipts name it."""
     return Source(
         topic=record.partition.topic, partition=record.partition.index, offset=record.offset
     )
@@ -129,7 +129,7 @@ def source_of(record: Record) -> Source:
 def rows_named(
     requests: Sequence[Valid | Refused], subjects: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return all rows that a batch names, each once, in order."""
+    """Return all rows that a batch names, without repeats, in order."""
     named: dict[str, None] = {}
     for item in requests:
         if isinstance(item, Valid):
@@ -145,8 +145,8 @@ def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, .
 
 
 @dataclass
-class _Sorter:
-    """Sorts the requests of one batch; holds what earlier ones of the batch have claimed."""
+class _Decider:
+    """Decides the requests of one batch in order; knows the rows that earlier ones claimed."""
 
     state: ModelState
     lookup: Lookup
@@ -157,12 +157,12 @@ class _Sorter:
     claimed: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
 
-    def sort(self, item: Valid | Refused) -> None:
+    def decide(self, item: Valid | Refused) -> None:
         request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
         if request_id is None:
             return
         source = source_of(item.record)
-        if self._seen_before(source, request_id, item.body):
+        if self._is_repeat(source, request_id, item.body):
             return
         self.bodies[request_id] = (item.body, source)
         if isinstance(item, Refused):
@@ -173,9 +173,9 @@ class _Sorter:
             refusal = Rejected(source, request_id, item.body, "MODEL_UNREGISTERED", detail)
             self.decisions.append(refusal)
         else:
-            self.decisions.append(self._judge(item, source))
+            self.decisions.append(self._decide_valid(item, source))
 
-    def _seen_before(self, source: Source, request_id: str, body: bytes) -> bool:
+    def _is_repeat(self, source: Source, request_id: str, body: bytes) -> bool:
         stored = self.lookup.receipts.get(request_id)
         if stored is not None:
             receipt = unpack(stored, self.state.model_id, request_id).receipt
@@ -192,33 +192,33 @@ class _Sorter:
             return True
         return False
 
-    def _judge(self, item: Valid, source: Source) -> Decision:
+    def _decide_valid(self, item: Valid, source: Source) -> Decision:
         if self.lost and item.request.subject_id not in (None, *self.subjects):
-            return self._nobody_knows(item, source)
+            return self._defer_subject(item, source)
         rows = _rows_of(item, self.subjects)
-        live, retired, before, unknown = [], [], 0, 0
+        live, retired, deleted_before, unknown = [], [], 0, 0
         shares: set[str] = set()
         for row in rows:
             if row in self.claimed:
-                before += 1
+                deleted_before += 1
                 shares.add(self.claimed[row])
             elif row in self.lookup.ledger:
-                before += 1
+                deleted_before += 1
             elif row in self.lookup.records or row in self.lookup.unread:
                 live.append(row)
             elif row in self.lookup.retired:
                 retired.append(row)
-            elif self.lost:  # nobody knows whether it was one of those that are missing
+            elif self.lost:  # it may be one of the missing rows
                 live.append(row)
             else:
                 unknown += 1
         request_id = item.request.request_id
         commitment = rows_commitment(self.state.secret, request_id, rows)
-        if not live and not retired and not before:
-            # A receipt is read by many: it names neither rows nor subjects.
+        if not live and not retired and not deleted_before:
+            # Many can read a receipt, so it names neither rows nor subjects.
             by_subject = item.request.subject_id is not None
-            whose = "the subject has no" if by_subject else "none of the named"
-            detail = f"{whose} rows in this model, now or before"
+            which = "the subject has no" if by_subject else "none of the named"
+            detail = f"{which} rows in this model, now or before"
             return Rejected(
                 source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
             )
@@ -240,8 +240,8 @@ class _Sorter:
         return accepted
 
     @staticmethod
-    def _nobody_knows(item: Valid, source: Source) -> Deferred:
-        """Let a request by subject wait: which rows these are is lost with them."""
+    def _defer_subject(item: Valid, source: Source) -> Deferred:
+        """Defer a request by subject: which rows are the subject's is lost with the rows."""
         request = item.request
         accepted = Accepted(
             source, request.request_id, item.body, (), 0, subject_id=request.subject_id
@@ -257,22 +257,22 @@ def decide(
     *,
     lost: bool = False,
 ) -> tuple[Decision, ...]:
-    """Sort a batch's requests, in order.
+    """Decide (step 4) a batch's requests, in order. Pure.
 
-    ``lost``: rows of the model are missing in the store, and nobody knows which; every request
-    that may name one waits.
+    ``lost``: rows of the model are missing from the store, and it is not known which; every request
+    that may name one of them is deferred.
     """
-    sorter = _Sorter(state, lookup, subjects, lost, state.deferred_rows)
+    decider = _Decider(state, lookup, subjects, lost, state.deferred_rows)
     for item in items:
-        sorter.sort(item)
-    return tuple(sorter.decisions)
+        decider.decide(item)
+    return tuple(decider.decisions)
 
 
 def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) -> StepResult:
-    """Step 4: leave the accepted rows out. Pure. Cost O(K k d + k^2 d).
+    """Compute (step 5): leave the accepted rows out. Pure. Cost O(K k d + k^2 d).
 
     Requests that the guards refuse become deferrals: the whole batch is tried first, then each
-    request alone, so that only the offenders wait.
+    request alone, so that only those that the guards refuse wait.
     """
     unchanged = StepResult(
         tuple(decisions),
@@ -287,7 +287,7 @@ def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) ->
         return unchanged
     try:
         return _extend(state, unchanged, accepted, lookup)
-    except _Guard:
+    except _GuardRefusal:
         return _one_by_one(state, unchanged, accepted, lookup)
 
 
@@ -295,22 +295,22 @@ def _one_by_one(
     state: ModelState, batch: StepResult, accepted: Sequence[Accepted], lookup: Lookup
 ) -> StepResult:
     deferrals: dict[str, Deferred] = {}
-    for one in accepted:
-        if one.shares.intersection(deferrals):
-            deferrals[one.request_id] = Deferred(one, "AWAITING_REBUILD", _WAITS)
+    for request in accepted:
+        if request.shares.intersection(deferrals):
+            deferrals[request.request_id] = Deferred(request, "AWAITING_REBUILD", _WAITS)
             continue
         try:
-            batch = _extend(state, batch, [one], lookup) if one.rows else batch
-        except _Guard as guard:
-            deferrals[one.request_id] = Deferred(one, guard.code, guard.detail)
-    kept = tuple(
+            batch = _extend(state, batch, [request], lookup) if request.rows else batch
+        except _GuardRefusal as refusal:
+            deferrals[request.request_id] = Deferred(request, refusal.code, refusal.detail)
+    decisions = tuple(
         deferrals.get(d.request_id, d) if isinstance(d, Accepted) else d for d in batch.decisions
     )
-    return replace(batch, decisions=kept)
+    return replace(batch, decisions=decisions)
 
 
-class _Guard(Exception):
-    """A guard refuses an update; the rows can be left out by a rebuild."""
+class _GuardRefusal(Exception):
+    """A guard refuses an update; a rebuild can leave the rows out."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -330,61 +330,63 @@ def _extend(
         return StepResult(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
     limit = config.limits.limits().hard_rows(config.d)
     detail = f"more than {limit} rows would be deleted since the last rebuild"
-    full = _Guard("GENERATION_FULL", detail)
+    full = _GuardRefusal("GENERATION_FULL", detail)
     if not lookup.unread.isdisjoint(ids):
         raise full
     what = f"model {config.model_id!r}, rows to delete"
-    found = [lookup.records[row] for row in ids]
-    decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
+    records = [lookup.records[row] for row in ids]
+    decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
     rows = Rows(decoded.X, decoded.y, decoded.weight)
     counts = _class_counts(state, batch, rows)
     if len(batch.stream.V) + len(ids) > limit:
         raise full
     try:
-        done = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
+        step = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
     except IllConditioned as error:
-        raise _Guard(error.code, str(error)) from error
-    ledger = _charged(state, batch, done.stream, rows)
+        raise _GuardRefusal(error.code, str(error)) from error
+    ledger = _ledger_after(state, batch, step.stream, rows)
     return StepResult(
         batch.decisions,
         deleted,
-        done.stream,
-        np.vstack([batch.V_rows, done.V_rows]) if batch.deleted else done.V_rows,
-        np.vstack([batch.Q_rows, done.Q_rows]) if batch.deleted else done.Q_rows,
+        step.stream,
+        np.vstack([batch.V_rows, step.V_rows]) if batch.deleted else step.V_rows,
+        np.vstack([batch.Q_rows, step.Q_rows]) if batch.deleted else step.Q_rows,
         counts,
         ledger=ledger,
     )
 
 
-def _charged(state: ModelState, batch: StepResult, after: Stream, rows: Rows) -> Ledger | None:
-    """Return the ledger of a certified model after the step; its budget may not be passed."""
+def _ledger_after(state: ModelState, batch: StepResult, after: Stream, rows: Rows) -> Ledger | None:
+    """Return the ledger of a certified model after the step, which must stay within its budget."""
     if batch.ledger is None:
         return None
     ledger = after_deletion(batch.ledger, state.generation, batch.stream, after, rows)
     if not fits(state.meta.config, ledger, state.generation, after):
         detail = "the noise would not hide what the step leaves: the certificate's budget is spent"
-        raise _Guard("CERTIFICATE_SPENT", detail)
+        raise _GuardRefusal("CERTIFICATE_SPENT", detail)
     return ledger
 
 
 def _no_rows(state: ModelState) -> tuple[Array, Array]:
-    """Return no rows of V and none of Q."""
+    """Return empty arrays: no rows of V, none of Q."""
     config = state.meta.config
     return np.empty((0, config.blocks * config.d)), np.empty((0, config.d))
 
 
 def _class_counts(state: ModelState, batch: StepResult, rows: Rows) -> tuple[int, ...] | None:
-    """Return the rows left of each class; one without any needs a penalised intercept."""
+    """Return how many rows each class has left; a class with none needs a penalised intercept."""
     if batch.class_counts is None:
         return None
-    gone = class_counts(rows.y)
-    counts = tuple(had - lost for had, lost in zip(batch.class_counts, gone, strict=True))
+    deleted = class_counts(rows.y)
+    counts = tuple(old - less for old, less in zip(batch.class_counts, deleted, strict=True))
     if min(counts) > 0 or state.generation.objective.penalty.min() > 0:
         return counts
     if len(counts) == 2:
-        raise _Guard("ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge")
+        raise _GuardRefusal(
+            "ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge"
+        )
     name = state.meta.config.class_names[counts.index(0)]
-    raise _Guard(
+    raise _GuardRefusal(
         "CLASS_EMPTIED", f"no row of class {name!r} would be left: the intercepts need a ridge"
     )
 

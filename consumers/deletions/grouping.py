@@ -1,4 +1,4 @@
-"""Records of one poll, sorted by model: each group is decided together, in order."""
+"""Records of one poll, grouped by model: each group is processed together, in order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Group:
     Attributes
     ----------
     model_id, partition
-        Which model, and where the records lie.
+        Which model, and which partition the records are in.
     items
-        What they are.
+        The validated records.
     since
-        By offset: when the log took them, for those that wait to be batched.
+        By offset: when the log received the record, for those that wait to be batched.
     """
 
     model_id: str
@@ -34,29 +34,29 @@ class Group:
 def group_records(
     records: Sequence[Record], keys: RequestKeys | None
 ) -> tuple[list[Group], list[Refused]]:
-    """Validate (step 2) each record alone, and sort them by model.
+    """Validate (step 2) each record alone, and group the records by model.
 
-    Also returned are the refused records whose bytes go to dead letters: those that name no
-    request, which have no group, and others.
+    Also returned are the refused records whose bytes go to dead letters, including those that name
+    no request and therefore have no group.
     """
     groups: dict[tuple[str, Partition], Group] = {}
-    letters: list[Refused] = []
+    dead_letters: list[Refused] = []
     for record in records:
         item = validate(record) if keys is None else keys.checked(validate(record))
         if isinstance(item, Refused) and item.dead_letter:
-            letters.append(item)
+            dead_letters.append(item)
         model_id = _model_of(item)
         if model_id is None:
             continue
-        place = (model_id, record.partition)
-        if place not in groups:
-            groups[place] = Group(model_id, record.partition, [])
-        groups[place].items.append(item)
-    return list(groups.values()), letters
+        key = (model_id, record.partition)
+        if key not in groups:
+            groups[key] = Group(model_id, record.partition, [])
+        groups[key].items.append(item)
+    return list(groups.values()), dead_letters
 
 
 def _model_of(item: Validated) -> str | None:
-    """Return the model that a record names; None where it names no request to it."""
+    """Return the model that a record names; None if it does not name a request."""
     if isinstance(item, Valid):
         return item.request.model_id
     return item.model_id if isinstance(item, Refused) else item.event.model_id

@@ -1,4 +1,4 @@
-"""What a worker says of what it decided: metrics and log lines."""
+"""What a worker reports of the requests it processed: metrics and log lines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.metrics import Metrics
 from lethe.engine.store.state import ModelState
 
-_NAMED = 16  # request ids in the line of a commit; all are told one by one at DEBUG
+_NAMED = 16  # request ids in the line of a commit; at DEBUG each request has its own line
 
 
 def report_state(metrics: Metrics, state: ModelState) -> None:
     """Set the gauges of a model."""
     model, meta = state.model_id, state.meta
     relative = meta.error.relative
-    # +Inf and not NaN: what alerts on more than the budget alerts on it.
+    # +Inf and not NaN, so that an alert on "above the budget" fires.
     metrics.error.labels(model).set(math.inf if relative is None else relative)
     metrics.budget.labels(model).set(meta.error.budget)
     metrics.version.labels(model).set(state.version)
@@ -36,7 +36,7 @@ def report_decisions(
     sealed: Sealed,
     records: Sequence[Validated],
 ) -> None:
-    """Count and log what became of the records of a commit: each has a line at DEBUG."""
+    """Count and log the outcomes of a commit's records: at DEBUG each has a line."""
     commit = sealed.commit
     if commit.kind is CommitKind.REFRESH:
         logger.info(
@@ -52,19 +52,19 @@ def report_decisions(
     if records:
         metrics.step_seconds.observe(processed.seconds)
     statuses = {answer.receipt.request_id: answer.receipt.status for answer in commit.answers}
-    decided: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     ids: list[str] = []
     for item in records:
         if isinstance(item, Refreshed):
             continue
         request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
         if request_id is None:
-            continue  # a dead letter and no more: `report_strangers`
+            continue  # a dead letter and nothing else: `report_without_commit`
         status = statuses.get(request_id, "REPEATED")
-        decided[status] += 1
+        outcomes[status] += 1
         ids.append(request_id)
         logger.debug(
-            "record decided",
+            "record processed",
             action="decide",
             request_id=request_id,
             status=status,
@@ -73,7 +73,7 @@ def report_decisions(
             partition=item.record.partition.index,
             offset=item.record.offset,
         )
-    for status, number in decided.items():
+    for status, number in outcomes.items():
         metrics.requests.labels(status).inc(number)
     logger.info(
         "commit applied",
@@ -84,20 +84,20 @@ def report_decisions(
         partition=processed.group.partition.index,
         offset=sealed.place.offset,
         rows=len(commit.erased),
-        requests=dict(decided),
+        requests=dict(outcomes),
         request_ids=ids[:_NAMED],
     )
 
 
-def report_strangers(
+def report_without_commit(
     metrics: Metrics, logger: Logger, unknown: Sequence[Receipt], letters: Sequence[Refused]
 ) -> None:
-    """Count and log what is no commit: requests for models that are not there, and dead letters."""
+    """Count and log what makes no commit: requests for models not registered, and dead letters."""
     metrics.dead_letters.inc(len(letters))
     for receipt in unknown:
         metrics.requests.labels(receipt.status).inc()
         logger.info(
-            "record decided",
+            "record processed",
             action="decide",
             request_id=receipt.request_id,
             status=receipt.code,
@@ -109,7 +109,7 @@ def report_strangers(
         unauthenticated = item.code == UNAUTHENTICATED
         metrics.unauthenticated.inc(unauthenticated)
         if item.request_id is not None and not unauthenticated:
-            continue  # its receipt is said already
+            continue  # it has a receipt, which is reported already
         logger.warning(
             "dead letter",
             action="decide",

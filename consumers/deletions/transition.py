@@ -46,14 +46,14 @@ from lethe.engine.store.state import DeferredRequest, ModelState
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
 _DEAD_LETTER_KEY = 1024
 _DEAD_LETTER_HEADERS = 60 * 1024
-"""Bytes of a dead letter's key and of the headers that it came with; see `topics.specs`."""
+"""Bytes of a dead letter's key, and of its record's headers; see `topics.specs`."""
 
 
 def dead_letter(refused: Refused) -> Message:
     """Return the message that keeps an unreadable record, byte for byte.
 
-    Whatever the log let in, this message fits: a key, headers or a value beyond the limits of
-    dead letters would stop the worker. A value that is cut has its length in ``lethe-truncated``.
+    The message fits, whatever record the log accepted: a key, headers or a value beyond the limits
+    of dead letters would stop the worker. If the value is cut, ``lethe-truncated`` has its length.
     """
     record = refused.record
     source = f"{record.partition.topic}/{record.partition.index}/{record.offset}"
@@ -77,7 +77,7 @@ def dead_letter(refused: Refused) -> Message:
 
 
 def log_time(record: Record) -> datetime:
-    """Return when the log took a record; the beginning of 1970, if its time makes no sense."""
+    """Return a record's timestamp in the log; the beginning of 1970 if it makes no sense."""
     if not 0 < record.timestamp_ms < _LATEST_MS:
         return datetime.fromtimestamp(0, UTC)
     return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
@@ -86,8 +86,8 @@ def log_time(record: Record) -> datetime:
 def unknown_model(item: Valid | Refused) -> Receipt | None:
     """Return the receipt of a request for a model that is not registered.
 
-    It follows from the record and from the log's time alone, so it is not remembered: read again,
-    it comes out the same, byte for byte. None: the record names no request.
+    It follows from the record and its timestamp in the log alone, so it is not stored: when the
+    record is read again it gets the same receipt, byte for byte. None: it names no request.
     """
     if isinstance(item, Valid):
         model_id, request_id = item.request.model_id, item.request.request_id
@@ -137,7 +137,7 @@ def deletion_transition(
         origin,
         version=version,
         answers=answers,
-        repeats=tuple(sent[one] if isinstance(one, str) else one for one in repeats),
+        repeats=tuple(sent[repeat] if isinstance(repeat, str) else repeat for repeat in repeats),
         deleted=(*batch.deleted, *retired),
         erased=batch.deleted,
         deferred=waiting,
@@ -160,7 +160,7 @@ def _after(
     waiting: Mapping[str, DeferredRequest],
     now: datetime,
 ) -> ModelState:
-    """Return the state after the step, before its version is made."""
+    """Return the state after the step, before its version is created."""
     meta = before.meta
     logged = meta.deletions_logged + len(batch.deleted) + len(retired)
     if not batch.deleted:
@@ -172,7 +172,7 @@ def _after(
     stream = batch.stream
     if not all(
         np.isfinite(theta).all() for theta in (stream.theta_exact, stream.published)
-    ):  # the last gate before the commit: engine.deletion.downdate has checked on compute
+    ):  # the last check before the commit: engine.deletion.downdate checked this in step 5
         raise AssertionError(f"model {before.model_id!r}: a step is not finite")
     changed = with_meta(
         meta,
@@ -201,12 +201,12 @@ def _receipts(
     certificate: CertificateRecord | None,
     now: datetime,
 ) -> tuple[list[tuple[Receipt, bytes]], list[bytes | str]]:
-    """Return the receipts that are kept, with what identifies the request's content; and repeats.
+    """Return the receipts to store, with the digests of their requests' content; and repeats.
 
-    Repeats are receipts that are only sent: bytes of those of requests that were decided before,
-    and of conflicts; ids of requests that this batch holds twice.
+    Repeats are only sent: the bytes of receipts of earlier requests and of conflicts, and the ids
+    of requests that this batch contains twice.
     """
-    kept: list[tuple[Receipt, bytes]] = []
+    stored: list[tuple[Receipt, bytes]] = []
     repeats: list[bytes | str] = []
     for decision in decisions:
         match decision:
@@ -221,19 +221,19 @@ def _receipts(
                     certificate=certificate,
                     now=now,
                 )
-                kept.append((receipt, decision.body))
+                stored.append((receipt, decision.body))
             case Deferred():
                 receipt = _deferred_receipt(after, decision, now)
-                kept.append((receipt, decision.accepted.body))
+                stored.append((receipt, decision.accepted.body))
             case Rejected():
-                kept.append((_rejected(after.model_id, decision, now), decision.body))
+                stored.append((_rejected(after.model_id, decision, now), decision.body))
             case Conflicting():
                 repeats.append(_conflict(after.model_id, decision, now).value())
             case Duplicate():
                 repeats.append(decision.receipt.value())
             case DuplicateInBatch():
                 repeats.append(decision.request_id)
-    return kept, repeats
+    return stored, repeats
 
 
 def _deferred_receipt(after: ModelState, deferral: Deferred, now: datetime) -> Receipt:
@@ -281,7 +281,7 @@ def _conflict(model_id: str, decision: Conflicting, now: datetime) -> Receipt:
 
 
 def origin_of(records: Sequence[Record]) -> Origin:
-    """Return the origin that decides these records (one partition, ascending offsets)."""
+    """Return the origin of a commit that processes these records (one partition, in order)."""
     first, last = records[0], records[-1]
     return Origin(
         str(first.partition),

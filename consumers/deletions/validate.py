@@ -1,7 +1,7 @@
 """Step 2: each record alone becomes a request, a refused request, or an unreadable record.
 
-A bad record never holds back its neighbours. What is read here is bounded: the log bounds the
-bytes of a record, this page the number and length of ids.
+A bad record never holds back its neighbours. What is read here is bounded: the log limits the bytes
+of a record, and this module limits the number and length of ids.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Valid:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record that is decided without looking at the model.
+    """A record that is refused without looking at the model.
 
-    With ``model_id`` and ``request_id`` the record gets a REJECTED receipt; where either cannot be
-    read, both are None. ``dead_letter``: also send the raw bytes to dead letters.
+    A record with ``model_id`` and ``request_id`` gets a REJECTED receipt; where either cannot be
+    read, both are None. ``dead_letter``: the raw bytes also go to dead letters.
     """
 
     record: Record
@@ -56,7 +56,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """A refresh job says that its result lies in the store."""
+    """An event of the refresh worker: the result of a job is in the store."""
 
     record: Record
     event: RefreshCompleted
@@ -66,7 +66,7 @@ Validated = Valid | Refused | Refreshed
 
 
 def validate(record: Record) -> Validated:
-    """Return what a record of ``lethe.deletions`` is. Pure."""
+    """Validate one record of ``lethe.deletions``. Pure."""
     if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
         return _unreadable(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
     try:
@@ -97,14 +97,14 @@ def _request(record: Record, data: dict[str, Any]) -> Validated:
     if key is not None and key != request.model_id:
         detail = f"the record's key {key[:128]!r} contradicts model_id {request.model_id!r}"
         return _refused(record, data, detail)
-    named = request.row_ids and tuple(dict.fromkeys(request.row_ids))
-    if named != request.row_ids:
-        request = request.model_copy(update={"row_ids": named})
+    distinct = request.row_ids and tuple(dict.fromkeys(request.row_ids))
+    if distinct != request.row_ids:
+        request = request.model_copy(update={"row_ids": distinct})
     return Valid(record, request, _body(request))
 
 
 def _body(request: DeletionRequest) -> bytes:
-    """Return what identifies a request's content: which rows of which model, in any order."""
+    """Return the digest of a request's content: which rows of which model, in any order."""
     rows = None if request.row_ids is None else sorted(request.row_ids)
     content = to_json([request.model_id, rows, request.subject_id])
     return hashlib.sha256(content).digest()[:BODY_BYTES]
@@ -120,7 +120,7 @@ def _refresh(record: Record, data: dict[str, Any]) -> Validated:
 def _unreadable(record: Record, detail: str) -> Refused:
     """Refuse a record whose content cannot be read.
 
-    Its key may name a model, but is not believed: each new key would leave a record in the store.
+    Its key may name a model, but is not trusted: each new key would leave a record in the store.
     """
     return Refused(record, "INVALID_REQUEST", detail[:_DETAIL_LIMIT])
 
@@ -149,7 +149,7 @@ def _refused(
 
 
 def _readable_id(value: Any) -> str | None:
-    """Return an id if it is one: a string of 1 to 128 characters that has UTF-8 bytes."""
+    """Return a value if it is an id: a string of 1 to 128 characters that UTF-8 can encode."""
     try:
         text = value.decode("utf-8") if isinstance(value, bytes) else value
         if isinstance(text, str) and 1 <= len(text) <= 128 and text.encode("utf-8"):
@@ -161,5 +161,5 @@ def _readable_id(value: Any) -> str | None:
 
 def _explain(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
+    location = ".".join(str(part) for part in first["loc"])
+    return f"{location}: {first['msg']}" if location else str(first["msg"])

@@ -1,6 +1,6 @@
-"""``lethe demo``: the main job on real data, watched and checked from outside.
+"""``lethe demo``: the main job on real data, observed and checked from outside.
 
 `data` has the two data sets, `scenario` the requests, `crew` the real workers in threads,
-`subscriber` what a third party sees, `retraining` the independent answer, `conductor` puts them
-together, `checks` says whether the promises held, `live`, `report` and `plot` show it.
+`subscriber` the view of a third party, and `retraining` the independent reference. `conductor` runs
+them together, `checks` verifies the promises, and `live`, `report` and `plot` show the result.
 """

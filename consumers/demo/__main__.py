@@ -9,7 +9,7 @@ from lethe.engine.errors import LetheError
 
 
 def main() -> None:
-    """Run the command; an error of ours is one line and its exit code."""
+    """Run the command; an error of Lethe is one line on stderr and its exit code."""
     try:
         demo()
     except LetheError as error:

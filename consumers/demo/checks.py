@@ -1,4 +1,4 @@
-"""Did the promises hold? Each check is a pure function of what was seen from outside."""
+"""Did the promises hold? Each check is a pure function of what was observed from outside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WANTED_SIZES = (RefreshKind.COMPLETE, RefreshKind.POLISH, RefreshKind.REBUILD)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was promised, and whether it held; ``failures`` name where it did not."""
+    """A promise and whether it held; ``failures`` say where it did not."""
 
     promise: str
     measured: str
@@ -37,39 +37,39 @@ def all_checks(outcome: Outcome) -> tuple[Check, ...]:
 def within_bound(outcome: Outcome) -> Check:
     """Check that theta is within its published bound of retraining.
 
-    The retrained parameters have rounding of their own, which is measured with them and allowed
-    on top of the bound; nothing else is.
+    The retrained parameters have a rounding error of their own, which is measured and allowed on
+    top of the bound; nothing else is allowed.
     """
-    carrying = [(seen, seen.version.error.bound) for seen in _all(outcome)]
-    bounded = [(seen, bound) for seen, bound in carrying if bound is not None]
+    versions = [(seen, seen.version.error.bound) for seen in _all(outcome)]
+    bounded = [(seen, bound) for seen, bound in versions if bound is not None]
     failures = [
         f"{_name(seen)}: {seen.distance:.3e} from retraining, bound {bound:.3e}"
         for seen, bound in bounded
         if seen.distance > bound + seen.rounding
     ]
     if not bounded:
-        failures = ["no version carries a bound"]
+        failures = ["no version has a bound"]
     return Check(
-        "a version that carries a bound is within it of retraining",
-        f"{len(bounded)} of {len(carrying)} versions carry one",
+        "every version with a bound is within that bound of retraining",
+        f"{len(bounded)} of {len(versions)} versions have one",
         tuple(failures),
     )
 
 
 def under_budget_after_refresh(outcome: Outcome) -> Check:
-    """Check that a refresh which the budget ordered leaves the true error under the budget."""
-    ordered = [seen for seen in _all(outcome) if seen.ordered == "error_budget"]
+    """Check that a refresh triggered by the budget leaves the true error under the budget."""
+    triggered = [seen for seen in _all(outcome) if seen.ordered == "error_budget"]
     failures = [
         f"{_name(seen)}: true error {seen.true_error:.3e}, budget {seen.budget:.3e}"
-        for seen in ordered
+        for seen in triggered
         if seen.true_error > seen.budget
     ]
-    if not ordered:
-        failures = ["the budget ordered no refresh"]
-    worst = max((seen.true_error / seen.budget for seen in ordered), default=0.0)
+    if not triggered:
+        failures = ["the budget triggered no refresh"]
+    worst = max((seen.true_error / seen.budget for seen in triggered), default=0.0)
     return Check(
-        "after a refresh that the budget ordered, the true error is under the budget",
-        f"{len(ordered)} such refreshes, at worst {worst:.1%} of the budget",
+        "after a refresh triggered by the budget, the true error is under the budget",
+        f"{len(triggered)} such refreshes, at worst {worst:.1%} of the budget",
         tuple(failures),
     )
 
@@ -79,7 +79,7 @@ def chain_holds(outcome: Outcome) -> Check:
     failures = []
     for seen_versions in outcome.versions.values():
         if seen_versions and seen_versions[0].version.version != 0:
-            failures.append(f"{_name(seen_versions[0])}: is the first that was seen")
+            failures.append(f"{_name(seen_versions[0])}: the first version seen is not 0")
         previous: Version | None = None
         for seen in seen_versions:
             try:
@@ -90,14 +90,14 @@ def chain_holds(outcome: Outcome) -> Check:
             previous = seen.version
     links = sum(len(seen) for seen in outcome.versions.values())
     return Check(
-        "versions are dense, hash-linked, and their parameters are what they name",
+        "versions are numbered without gaps, hash-linked, and match their parameters",
         f"{links} versions checked link by link",
         tuple(failures),
     )
 
 
 def rows_agree(outcome: Outcome) -> Check:
-    """Check that a version counts those rows as live that were never asked to be deleted."""
+    """Check that a version counts as live the rows whose deletion was never requested."""
     failures = [
         f"{_name(seen)}: {seen.version.rows_live} rows live, {seen.rows_live} by the requests"
         for seen in _all(outcome)
@@ -105,55 +105,53 @@ def rows_agree(outcome: Outcome) -> Check:
     ]
     deleted = sum(seen[-1].version.rows_deleted for seen in outcome.versions.values() if seen)
     return Check(
-        "each version has forgotten the rows that were asked for, and no others",
+        "each version has forgotten the requested rows, and no others",
         f"{deleted} rows deleted",
         tuple(failures),
     )
 
 
 def one_receipt_each(outcome: Outcome) -> Check:
-    """Check that every request got exactly one final receipt, the one that the contract says.
+    """Check that every request got exactly one final receipt, as the contract specifies.
 
-    A repeated request gets the first receipt again, byte for byte; a conflicting one gets a
-    rejection of its own, and the first stands.
+    A repeated request gets the first receipt again, byte for byte; a conflicting request gets a
+    rejection of its own, and the first receipt stands.
     """
-    got: dict[tuple[str, str], list[tuple[Receipt, bytes]]] = defaultdict(list)
+    received: dict[tuple[str, str], list[tuple[Receipt, bytes]]] = defaultdict(list)
     for seen in outcome.receipts:
         receipt = seen.receipt
         if receipt.final:
-            got[receipt.model_id, receipt.request_id].append((receipt, seen.raw))
-    wanted: dict[tuple[str, str], list[tuple[str, str | None]]] = defaultdict(list)
+            received[receipt.model_id, receipt.request_id].append((receipt, seen.raw))
+    expected: dict[tuple[str, str], list[tuple[str, str | None]]] = defaultdict(list)
     for request in outcome.requests:
         if request.request_id is not None and request.status is not None:
-            wanted[request.model_id, request.request_id].append((request.status, request.code))
-    failures = [*_other_receipts(wanted, got)]
+            expected[request.model_id, request.request_id].append((request.status, request.code))
+    failures = [*_unexpected_receipts(expected, received)]
     unread = sum(request.request_id is None for request in outcome.requests)
     if unread != len(outcome.dead_letters):
         failures.append(f"{len(outcome.dead_letters)} dead letters for {unread} unreadable records")
-    repeats = sum(len(raws) - len({raw for _, raw in raws}) for raws in got.values())
-    distinct = {raw: receipt.status for raws in got.values() for receipt, raw in raws}
+    repeats = sum(len(pairs) - len({raw for _, raw in pairs}) for pairs in received.values())
+    distinct = {raw: receipt.status for pairs in received.values() for receipt, raw in pairs}
     statuses = Counter(distinct.values())
     counted = ", ".join(f"{n} {status}" for status, n in sorted(statuses.items()))
     return Check(
-        "every request has exactly one final receipt, and it says what the contract says",
-        f"{counted}; {repeats} sent again byte for byte; {unread} dead letter",
+        "every request has exactly one final receipt, as the contract specifies",
+        f"{counted}; {repeats} resent byte for byte; dead letters: {unread}",
         tuple(failures),
     )
 
 
-def _other_receipts(
-    wanted: dict[tuple[str, str], list[tuple[str, str | None]]],
-    got: dict[tuple[str, str], list[tuple[Receipt, bytes]]],
+def _unexpected_receipts(
+    expected: dict[tuple[str, str], list[tuple[str, str | None]]],
+    received: dict[tuple[str, str], list[tuple[Receipt, bytes]]],
 ) -> Iterator[str]:
-    for identity in sorted(wanted.keys() | got.keys()):
+    for identity in sorted(expected.keys() | received.keys()):
         name = f"model {identity[0]!r}, request {identity[1]!r}"
-        expected = wanted.get(identity, [])
-        found = [(receipt.status, receipt.code) for receipt, _ in got.get(identity, [])]
-        if Counter(expected) != Counter(found):
-            yield f"{name}: receipts {found}, expected {expected}"
-        own = {
-            raw for receipt, raw in got.get(identity, []) if receipt.code != "REQUEST_ID_CONFLICT"
-        }
+        receipts = received.get(identity, [])
+        outcomes = [(receipt.status, receipt.code) for receipt, _ in receipts]
+        if Counter(expected.get(identity, [])) != Counter(outcomes):
+            yield f"{name}: receipts {outcomes}, expected {expected.get(identity, [])}"
+        own = {raw for receipt, raw in receipts if receipt.code != "REQUEST_ID_CONFLICT"}
         if len(own) > 1:
             yield f"{name}: {len(own)} different final receipts"
 
@@ -166,21 +164,21 @@ def records_erased(outcome: Outcome) -> Check:
         if rows
     ]
     if set(outcome.leftovers) != set(outcome.versions):
-        failures.append("the store was not searched for every model")
+        failures.append("the store was not searched for the rows of every model")
     return Check(
-        "the features of deleted rows are nowhere in the server",
-        "every value of every key searched",
+        "the server holds no features of deleted rows",
+        "searched every value of every key",
         tuple(failures),
     )
 
 
 def each_size_happened(outcome: Outcome) -> Check:
-    """Check that the policy asked for a completion, a polish and a rebuild."""
+    """Check that the policy chose a completion, a polish and a rebuild."""
     sizes = Counter(seen.version.refresh.size for seen in _all(outcome) if seen.version.refresh)
     failures = [f"no {size} happened" for size in WANTED_SIZES if not sizes[size]]
     counted = ", ".join(f"{sizes[size]} {size}" for size in RefreshKind if sizes[size])
     return Check(
-        "complete, polish and rebuild each happened because the policy chose them",
+        "the policy chose each of complete, polish and rebuild at least once",
         counted or "none",
         tuple(failures),
     )

@@ -20,10 +20,10 @@ from lethe.consumers.service.logs import configure_logging
 from lethe.engine.errors import InvalidData
 
 _PACE = 0.4
-"""Seconds a wave takes at the least on a terminal, so that a person can follow."""
+"""Minimum seconds per wave on a terminal, so that a person can follow."""
 
-_WIDTH = 120
-"""Columns where there is no terminal."""
+_WIDTH = 80
+"""Columns if the output is not a terminal."""
 
 
 @click.command()
@@ -32,36 +32,36 @@ _WIDTH = 120
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Where lethe-demo.svg and .png are saved; the current directory by default.",
+    help="Directory for lethe-demo.svg and .png; by default the current one.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=None,
-    help="Keep the data here, to look at afterwards; by default they are removed.",
+    help="Keep the data in this directory; by default they are removed.",
 )
 @click.pass_context
 def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | None) -> None:
     """Forget real patients, live.
 
     Starts a private Valkey, registers a linear and a logistic model, and sends deletion requests
-    through the real workers. Every version is compared with retraining from scratch, refreshes
-    happen when the error passes its budget, and at the end every promise is checked. Exits with
-    1 if a check fails.
+    through the real workers. Compares every version with retraining from scratch, refreshes when
+    the error exceeds its budget, and checks every promise at the end. Exits with 1 if a check
+    fails.
     """
-    before = ctx.ensure_object(Flags)  # options that were written before the command's name
+    before = ctx.ensure_object(Flags)  # options before the command's name
     _refuse_servers(before)
     as_json = as_json or before.json
     data_dir = data_dir or before.settings.get("data_dir")
     level, style = before.settings.get("log_level"), before.settings.get("log_format")
-    configure_logging(level or "WARNING", style or "console")
+    configure_logging(level or "ERROR", style or "console")  # the demo shows dead letters
     _check_writable(out)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     with _ends_cleanly(), ExitStack() as stack:
         directory = data_dir
         if directory is None:
-            made = tempfile.TemporaryDirectory(prefix="lethe-demo-")
-            directory = Path(stack.enter_context(made))
+            temporary = tempfile.TemporaryDirectory(prefix="lethe-demo-")
+            directory = Path(stack.enter_context(temporary))
         failed = _perform(console, directory, out, as_json=as_json)
     if data_dir is not None and not as_json:
         console.print(f"data kept: lethe status --data-dir {data_dir}", soft_wrap=True)
@@ -75,7 +75,7 @@ def _refuse_servers(before: Flags) -> None:
 
 
 def _check_writable(out: Path) -> None:
-    """Make the directory of the plot; say now that it cannot be written, not after the run."""
+    """Create the directory of the plot; fail now, not after the run, if it cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
@@ -94,20 +94,20 @@ def _perform(console: Console, directory: Path, out: Path, *, as_json: bool) -> 
             view = stack.enter_context(LiveTable(console))
         else:
             view = Silent() if as_json else Lines(console)
-        view.status("loading scikit-learn and the data")
-        # Two seconds of imports, which --help need not wait for.
+        view.status("loading scikit-learn")
+        # Two seconds of imports, for which --help need not wait.
         from lethe.consumers.demo import checks, conductor, plot, report  # noqa: PLC0415
 
         outcome = conductor.run(directory, view, pace=_PACE if on_terminal else 0.0)
-    found = checks.all_checks(outcome)
+    results = checks.all_checks(outcome)
     svg, png = plot.save_plot(outcome, out)
     if as_json:
-        document = report.document(outcome, found) | {"plots": [str(svg), str(png)]}
+        document = report.document(outcome, results) | {"plots": [str(svg), str(png)]}
         click.echo(json.dumps(document, indent=2))
     else:
-        report.print_report(console, outcome, found)
+        report.print_report(console, outcome, results)
         console.print(f"\n{outcome.seconds:.1f} s; plot in {svg} and {png}", soft_wrap=True)
-    return report.exit_code(found)
+    return report.exit_code(results)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The run: register, let the workers work, send the requests, look at what comes out."""
+"""The run: start the workers, register the models, send the requests, observe the results."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ _PAUSE = 0.002
 
 
 class Stuck(LetheError):
-    """The workers did not come to rest in time."""
+    """The workers did not finish in time."""
 
     code = "STUCK"
     exit_code = 1
 
 
 class Watcher:
-    """Turns what the subscriber reads into an `Outcome`, retraining at every version."""
+    """Builds an `Outcome` from what the subscriber reads, retraining at every version."""
 
     def __init__(self, models: Sequence[DemoModel], requests: Sequence[Request], view: View):
         self.outcome = Outcome({model.model_id: [] for model in models}, requests)
         self._models = {model.model_id: model for model in models}
-        self._named: dict[tuple[str, str | None], frozenset[str]] = {}
-        for request in requests:  # a repeat names the same rows, a conflict is no APPLIED
+        self._requested: dict[tuple[str, str | None], frozenset[str]] = {}
+        for request in requests:  # a repeat names the same rows, a conflict is not APPLIED
             if request.status == "APPLIED":
-                self._named[request.model_id, request.request_id] = frozenset(request.rows)
+                self._requested[request.model_id, request.request_id] = frozenset(request.rows)
         self.gone: dict[str, set[str]] = {model.model_id: set() for model in models}
         self._orders: dict[str, str] = {}
         self._view = view
 
     def take(self, seen: Seen) -> None:
-        """Take one thing that was read."""
+        """Record one event that was read."""
         if isinstance(seen, SeenOrder):
             self._orders[seen.order.job_id] = seen.order.reason
             self._view.ordered(seen.order)
@@ -73,7 +73,7 @@ class Watcher:
         gone = self.gone[version.model_id]
         before = len(gone)
         for request_id in version.request_ids:
-            gone |= self._named[version.model_id, request_id]
+            gone |= self._requested[version.model_id, request_id]
         live = np.array([row not in gone for row in model.data.ids], dtype=np.bool_)
         retrained = retrain(
             version.kind, model.data.X[live], model.data.y[live, 0], model.config.ridge
@@ -107,7 +107,7 @@ class _Stage:
         self._view = view
 
     def play(self, wave: Wave, producer: Producer, watcher: Watcher) -> None:
-        """Send a wave's requests and watch until everything that they cause is done."""
+        """Send a wave's requests and watch until everything that they trigger is done."""
         for request in wave.requests:
             self._view.sent(request)
         producer.publish([request.message for request in wave.requests])
@@ -116,13 +116,13 @@ class _Stage:
             self._crew.check()
             self.watch(watcher)
             if time.monotonic() > deadline:
-                raise Stuck(f"the workers were not done after {_PATIENCE:.0f} s; this is a bug")
+                raise Stuck(f"the workers did not finish within {_PATIENCE:.0f} s; this is a bug")
             time.sleep(_PAUSE)
         self._subscriber.keep_up()
         self.watch(watcher)
 
     def watch(self, watcher: Watcher) -> None:
-        """Take what the subscriber has read by now."""
+        """Record what the subscriber has read by now."""
         while True:
             try:
                 seen = self._subscriber.seen.get_nowait()
@@ -135,7 +135,7 @@ class _Stage:
         self._reader.close()
 
     def _settled(self, model_ids: Sequence[str]) -> bool:
-        """Return whether every record is decided and no refresh is pending, in this order."""
+        """Return whether all records are processed and no refresh is pending, in this order."""
         for partition in self._reader.partitions(topics.DELETIONS):
             end = self._reader.bounds(partition).end
             if (self._store.cursors.watermark(str(partition)) or 0) < end:
@@ -144,7 +144,7 @@ class _Stage:
 
 
 def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
-    """Run the demo on a data directory; ``pace`` is the least time of a wave in seconds.
+    """Run the demo on a data directory; ``pace`` is the minimum time of a wave in seconds.
 
     Raises
     ------
@@ -153,15 +153,15 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
     StoreUnavailable
         The embedded Valkey does not start.
     Stuck
-        The workers do not come to rest.
+        The workers do not finish.
     """
     begin = time.perf_counter()
-    view.status("loading data")
+    view.status("loading the data sets")
     models = data.models()
     script = waves(models)
     watcher = Watcher(models, [r for wave in script for r in wave.requests], view)
-    # Defaults and nothing else: servers that the environment names are not the demo's to fill.
-    settings = Settings.model_construct(data_dir=data_dir)
+    # Defaults only: the demo must not write to servers that the environment names.
+    settings = Settings.model_construct(data_dir=data_dir, embedded_linger=0.0)
     view.status("starting a private Valkey")
     with open_runtime(settings) as runtime:
         runtime.ensure_topics()
@@ -183,7 +183,7 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
                 next_wave = time.perf_counter() + pace
                 stage.play(wave, producer, watcher)
                 time.sleep(max(0.0, next_wave - time.perf_counter()))
-            view.status("looking for what is left of deleted rows")
+            view.status("searching the server for deleted rows")
             watcher.outcome.leftovers = {
                 model.model_id: remains(store.client, model, watcher.gone[model.model_id])
                 for model in models

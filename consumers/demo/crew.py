@@ -36,12 +36,12 @@ class Crew:
         thread.start()
 
     def check(self) -> None:
-        """Raise what a thread has died of, if one has."""
+        """Raise the error that ended a thread, if any."""
         if self._broken:
             raise self._broken[0]
 
     def stop(self) -> None:
-        """Let every thread finish what it is at."""
+        """Let every thread finish its current work."""
         self._stop.set()
         for thread in self._threads:
             thread.join(_LEAVE_SECONDS)
@@ -51,9 +51,9 @@ class Crew:
 def at_work(runtime: Runtime, after_publishing: Callable[[], None]) -> Iterator[Crew]:
     """Run a deletion worker and a refresh worker.
 
-    ``after_publishing`` is called by the deletion worker once what it published is acknowledged:
-    the demo lets its subscriber read every version there, of which the compacted topic of
-    parameters would keep only the newest.
+    The deletion worker calls ``after_publishing`` once its messages are acknowledged. The demo lets
+    its subscriber read every version there, because the compacted topic of parameters keeps only
+    the newest.
     """
 
     def at_step(step: str) -> None:

@@ -1,10 +1,10 @@
 """The demo's two data sets, which come with scikit-learn, and how their models are registered.
 
-Budgets and limits are small, so that the policy of `engine.refresh.policy` comes to every size of
-refresh within fifty rows; nothing else is set up for it, and nobody orders a size.
+Budgets and limits are small, so that the policy (`engine.refresh.policy`) chooses every kind of
+refresh within about fifty rows. Nothing else is arranged, and no refresh is requested explicitly.
 
-Both have one row a patient. So that a request by subject has something to do, neighbouring rows
-are given to patients of one to three rows (visits) each; that grouping is the demo's own.
+Both have one row per patient. To make requests by subject meaningful, the demo groups neighbouring
+rows into patients with one to three rows (visits) each; that grouping is the demo's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.head import LimitsRecord, ModelConfig
 
 SEED = 20_21
-"""Of the demo's only random choices: who has how many rows, and who withdraws."""
+"""Seed of the demo's only random choices: who has how many rows, and who withdraws."""
 
 _MOST_VISITS = 3
 
@@ -41,8 +41,8 @@ class DemoModel:
 def diabetes() -> DemoModel:
     """Return a linear model of disease progression: 442 rows, 65 features of degree 1 and 2.
 
-    A linear model's exact answer is always at hand: what its budget orders are completions, and
-    the limits on a generation bring the rebuild and the compaction.
+    A linear model's exact answer is always at hand: its budget triggers completions, and the limits
+    on a generation trigger the rebuild and the compaction.
     """
     bunch = load_diabetes()
     degree_2 = PolynomialFeatures(degree=2, include_bias=False)
@@ -98,10 +98,10 @@ def _patients(n: int) -> tuple[tuple[str, ...], dict[str, list[str]]]:
     """Return row ids ``p017.2`` (patient 17, visit 2), and each patient's rows."""
     rng = np.random.default_rng(SEED)
     subjects: dict[str, list[str]] = {}
-    left = n
-    while left:
-        visits = min(left, int(rng.integers(1, _MOST_VISITS + 1)))
+    remaining = n
+    while remaining:
+        visits = min(remaining, int(rng.integers(1, _MOST_VISITS + 1)))
         patient = f"p{len(subjects) + 1:03d}"
         subjects[patient] = [f"{patient}.{visit}" for visit in range(1, visits + 1)]
-        left -= visits
+        remaining -= visits
     return tuple(row for rows in subjects.values() for row in rows), subjects

@@ -1,4 +1,4 @@
-"""Showing a run as it happens: a live table on a terminal, plain lines elsewhere."""
+"""Shows a run as it happens: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,80 +12,92 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:  # they import scikit-learn: the first line should not wait for that
+if TYPE_CHECKING:  # these import scikit-learn, for which the first line should not wait
     from lethe.consumers.contract.events import Receipt, RefreshInfo, RefreshRequested
     from lethe.consumers.demo.outcome import Observed
     from lethe.consumers.demo.scenario import Request
     from lethe.consumers.demo.subscriber import SeenDeadLetter
 
 _EVENTS = 24
-_BAR = 12
+_BAR = 10
 _NAME = 14
-_OTHER_LINES = 9  # of a terminal, beside the events
+_INDENT = _NAME + 5  # of a line's text, after the model and the version
+_OTHER_LINES = 9  # lines of the terminal not used for events
 _SIZE_STYLE = {"complete": "cyan", "polish": "magenta", "compact": "blue", "rebuild": "yellow"}
-_ORDER = {
-    "error_budget": "the error is over its budget",
-    "generation": "the generation is used up",
-    "deferred": "requests wait for it",
+_MEANING = {
+    "complete": "publishes the exact answer, not its projection",
+    "polish": "audits the exact answer, then iterates on live rows",
+    "compact": "folds deleted rows into the factor and dual rows",
+    "rebuild": "refits and factorises again, on the live rows",
 }
+_TRIGGER = {
+    "error_budget": "the error exceeds its budget",
+    "generation": "the generation has reached a limit",
+    "deferred": "deferred requests need it",
+}
+_LEGEND = (
+    f"{'model':<{_NAME}}{'ver.':<{_INDENT - _NAME}}live rows (newly deleted), published error "
+    "(% of its budget), true error (distance to retraining), kind of published error"
+)
 
 
 class View(Protocol):
-    """What a run tells those who watch."""
+    """What a run reports to its viewers."""
 
     def status(self, what: str) -> None:
-        """Say what is being done now."""
+        """Show the current activity."""
 
     def sent(self, request: Request) -> None:
-        """Say that a request was sent."""
+        """Show that a request was sent."""
 
     def receipt(self, receipt: Receipt) -> None:
         """Show a receipt."""
 
     def dead_letter(self, letter: SeenDeadLetter) -> None:
-        """Show a record that nobody could read."""
+        """Show a record that could not be read."""
 
     def ordered(self, order: RefreshRequested) -> None:
-        """Show that a refresh was ordered."""
+        """Show that a refresh was scheduled."""
 
     def version(self, seen: Observed) -> None:
-        """Show a version next to retraining."""
+        """Show a version next to its retrained counterpart."""
 
 
 class Silent:
-    """Shows nothing: with ``--json`` the document at the end says it all."""
+    """Shows nothing: with ``--json``, the document at the end has everything."""
 
     def status(self, what: str) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
     def sent(self, request: Request) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
     def receipt(self, receipt: Receipt) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
     def dead_letter(self, letter: SeenDeadLetter) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
     def ordered(self, order: RefreshRequested) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
     def version(self, seen: Observed) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
 
 class Lines:
-    """One line a version and a refresh, and for what goes wrong."""
+    """Prints a line per version, per refresh, and per request that is not applied."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._explained: set[str] = set()
 
     def status(self, what: str) -> None:
-        """Print what is being done now."""
+        """Print the current activity."""
         self._print(Text(what))
 
     def sent(self, request: Request) -> None:
-        """Say nothing: the version or the receipt will."""
+        """Print nothing: the version or the receipt follows."""
 
     def receipt(self, receipt: Receipt) -> None:
         """Print a receipt that is not APPLIED."""
@@ -102,15 +114,16 @@ class Lines:
 
     def version(self, seen: Observed) -> None:
         """Print it."""
-        for line in version_lines(seen):
+        for line in explained_lines(seen, self._explained):
             self._print(line)
 
     def _print(self, line: Text) -> None:
-        self._console.print(line, soft_wrap=True)
+        for part in folded(line, self._console):
+            self._console.print(part, soft_wrap=True)
 
 
 class LiveTable:
-    """A table with a row a model, and the last events under it; redrawn in place."""
+    """A table with a row per model, and the latest events below it; redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -118,6 +131,7 @@ class LiveTable:
         self._newest: dict[str, Observed] = {}
         self._refreshes: dict[str, Observed] = {}
         self._events: deque[Text] = deque(maxlen=_EVENTS)
+        self._explained: set[str] = set()
         self._live = Live(console=console, refresh_per_second=12, get_renderable=self._draw)
 
     def __enter__(self) -> Self:
@@ -135,11 +149,11 @@ class LiveTable:
         self._live.stop()
 
     def status(self, what: str) -> None:
-        """Show a spinner with what is being done now."""
+        """Show a spinner with the current activity."""
         self._now = Spinner("dots", Text(what, style="dim"))
 
     def sent(self, request: Request) -> None:
-        """Show what is asked for."""
+        """Show the request."""
         self._now = Spinner("dots", Text(f"{request.model_id}: {request.what}", style="dim"))
 
     def receipt(self, receipt: Receipt) -> None:
@@ -160,12 +174,13 @@ class LiveTable:
         self._newest[seen.version.model_id] = seen
         if seen.version.refresh is not None:
             self._refreshes[seen.version.model_id] = seen
-        for line in version_lines(seen):
+        for line in explained_lines(seen, self._explained):
             self._add(line)
 
     def _add(self, line: Text) -> None:
-        line.no_wrap, line.overflow = True, "ellipsis"
-        self._events.append(line)
+        for part in folded(line, self._console):
+            part.no_wrap, part.overflow = True, "ellipsis"
+            self._events.append(part)
 
     def _draw(self) -> RenderableType:
         room = max(1, self._console.height - _OTHER_LINES)
@@ -175,7 +190,7 @@ class LiveTable:
         return Group(self._table(), Text(""), *events, Text(""), self._now)
 
     def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
         table.add_column("model", style="bold", no_wrap=True, min_width=_NAME - 1)
         for name in ("version", "live", "deleted"):
             table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
@@ -197,7 +212,7 @@ class LiveTable:
 
 
 def budget_bar(error: float | None, budget: float) -> Text:
-    """Return error against budget as a bar that is full at the budget."""
+    """Return the error's share of the budget as a bar that is full at the budget."""
     if error is None:
         return Text("━" * _BAR + "  ?  ", style="red")
     share = error / budget if budget > 0 else 1.0
@@ -209,32 +224,58 @@ def budget_bar(error: float | None, budget: float) -> Text:
     return bar
 
 
+def explained_lines(seen: Observed, explained: set[str]) -> list[Text]:
+    """Return `version_lines`, and explain what appears for the first time.
+
+    ``explained`` holds what was explained before, and is updated.
+    """
+    lines = version_lines(seen)
+    refresh = seen.version.refresh
+    if refresh is not None and refresh.size not in explained:
+        explained.add(refresh.size)
+        lines.insert(1, Text(" " * _INDENT + f"{refresh.size}: {_MEANING[refresh.size]}", "dim"))
+    if "legend" not in explained:
+        explained.add("legend")
+        lines.insert(0, Text(_LEGEND, "dim"))
+    return lines
+
+
+def folded(line: Text, console: Console) -> list[Text]:
+    """Return a line folded to the console's width; continuation lines are indented."""
+    if line.cell_len <= console.width:
+        return [line]
+    head, text = line.divide([_INDENT])
+    parts = text.wrap(console, max(console.width - _INDENT, 1))
+    for part in parts:
+        part.rstrip()
+    first, *others = parts
+    return [head.append_text(first), *(Text(" " * _INDENT).append_text(part) for part in others)]
+
+
 def version_lines(seen: Observed) -> list[Text]:
-    """Return a line about a version and its distance to retraining; one before for a refresh."""
+    """Return a line about a version and its distance to retraining; before it, its refresh."""
     version = seen.version
     lines = [] if version.refresh is None else [_refresh_line(version.model_id, version.refresh)]
     line = _about(version.model_id, f"v{version.version}")
     gone = f" (-{seen.newly_deleted})" if seen.newly_deleted else ""
     line.append(f"{f'{version.rows_live} live{gone}':<15}")
     if seen.error is None:
-        line.append("error unknown".ljust(13 + 18), style="red")
+        line.append("error unknown".ljust(13 + 8), style="red")
     else:
         over = version.error.over
         line.append(f"error {seen.error:.1e}", style="red" if over else "green")
         share = seen.error / seen.budget
-        line.append(f" ({share:.0%} of budget)".ljust(18), style="red" if over else "dim")
+        line.append(f" ({share:.0%})".ljust(8), style="red" if over else "dim")
     line.append(f"true {seen.true_error:.1e}")
-    line.append(f"  {version.error.kind}", style="dim")
-    if version.error.kind == "certificate" and seen.bound is not None:
-        line.append(f", bound {seen.bound:.1e}", style="dim")
+    line.append(f" {version.error.kind}", style="dim")
     return [*lines, line]
 
 
 def _about(model_id: str, what: str = "") -> Text:
-    """Return the beginning of a line: whom it is about."""
+    """Return the beginning of a line: the model, and ``what`` of it."""
     line = Text()
     line.append(f"{model_id:<{_NAME}}", style="bold")
-    line.append(f"{what:<5}", style="bold")
+    line.append(f"{what:<{_INDENT - _NAME}}", style="bold")
     return line
 
 
@@ -257,7 +298,7 @@ def receipt_line(receipt: Receipt) -> Text:
 
 
 def dead_letter_line(letter: SeenDeadLetter) -> Text:
-    """Return a line about a record that nobody could read."""
+    """Return a line about a record that could not be read."""
     line = _about("dead letter")
     line.append(f"{letter.code}", style="yellow")
     line.append(f"  {letter.detail}", style="dim")
@@ -265,9 +306,9 @@ def dead_letter_line(letter: SeenDeadLetter) -> Text:
 
 
 def order_line(order: RefreshRequested) -> Text:
-    """Return a line about a refresh that was ordered."""
+    """Return a line about a scheduled refresh."""
     line = _about(order.model_id)
-    line.append(f"refresh ordered: {_ORDER.get(order.reason, order.reason)}")
+    line.append(f"refresh scheduled: {_TRIGGER.get(order.reason, order.reason)}")
     return line
 
 

@@ -1,4 +1,4 @@
-"""What a run of the demo has seen: plain values, which `checks`, `report` and `plot` read."""
+"""What a run of the demo has observed: plain values for `checks`, `report` and `plot`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lethe.engine.fit.objective import Array
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A version next to a model that was trained from scratch on the same rows.
+    """A version next to a model trained from scratch on the same rows.
 
     Attributes
     ----------
@@ -24,13 +24,13 @@ class Observed:
     rounding
         How far the retrained theta itself may be from the optimum.
     rows_live
-        Live rows as the requests say, not as the version does.
+        Number of live rows according to the requests, not to the version.
     newly_deleted
-        Rows that this version has forgotten.
+        Number of rows that this version has forgotten.
     retrain_seconds
-        What retraining took.
+        Duration of retraining.
     ordered
-        Why its refresh was ordered; None: it is no refresh.
+        Why its refresh was scheduled; None if it is not a refresh.
     """
 
     version: Version
@@ -45,7 +45,7 @@ class Observed:
 
     @property
     def error(self) -> float | None:
-        """The published error, relative; None where it is unknown."""
+        """The published error, relative; None if it is unknown."""
         return self.version.error.relative
 
     @property
@@ -55,7 +55,7 @@ class Observed:
 
     @property
     def true_error(self) -> float:
-        """The distance to retraining, relative to the same size as the published error."""
+        """The distance to retraining, relative to the same norm as the published error."""
         return self._relative(self.distance)
 
     @property
@@ -65,28 +65,28 @@ class Observed:
         return None if bound is None else self._relative(bound)
 
     def _relative(self, distance: float) -> float:
-        size = float((self.theta @ self.theta) ** 0.5)
-        return distance / size if size > 0 else 0.0
+        norm = float((self.theta @ self.theta) ** 0.5)
+        return distance / norm if norm > 0 else 0.0
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Everything that a run has seen.
+    """Everything that a run has observed.
 
     Attributes
     ----------
     versions
         Each model's versions, in order.
     requests
-        All requests, in the order of sending.
+        All requests, in sending order.
     receipts, dead_letters
         As read from their topics, in order.
     leftovers
-        Each model's deleted rows whose features still lie somewhere in the server.
+        Each model's deleted rows whose features are still in the server.
     register_seconds
-        Fitting, precomputing, storing and publishing, by model.
+        Duration of fitting, precomputing, storing and publishing, by model.
     seconds
-        The whole run.
+        Duration of the whole run.
     """
 
     versions: dict[str, list[Observed]]
@@ -98,5 +98,5 @@ class Outcome:
     seconds: float = 0.0
 
     def refreshes(self, model_id: str) -> list[Observed]:
-        """Return the versions of a model that a refresh made."""
+        """Return the versions of a model that a refresh created."""
         return [seen for seen in self.versions[model_id] if seen.version.refresh is not None]

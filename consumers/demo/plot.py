@@ -1,4 +1,4 @@
-"""Error against budget over versions, one panel a model; readable on light and dark pages."""
+"""Error against budget by version, one panel per model; readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRUE = "#e08a2c"
 _BUDGET = "#d6454f"
 _REFRESH = {"complete": "#2a9d8f", "polish": "#b565c4", "compact": "#6b7fd7", "rebuild": "#c79a1e"}
 _FLOOR = 1e-6
-"""What is smaller is drawn here, on a tick that says so: rounding would take most of the panel."""
+"""Smaller values are drawn here, at a tick that says so: rounding would fill most of the panel."""
 _TOP = 0.4
 _LABEL_INCHES = 0.62  # width of a refresh's name
 _DPI = 160
@@ -129,9 +129,9 @@ def _frame(ax: Any) -> None:
 
 
 def _mark_refreshes(ax: Any, seen: Sequence[Observed]) -> None:
-    """Draw a line where a refresh was swapped in, with its size above the panel.
+    """Draw a line at each refresh, with its kind above the panel.
 
-    Names that would overlap go on two levels.
+    Names that would overlap are placed on two levels.
     """
     width = _LABEL_INCHES * len(seen) / _SIZE[0] * 1.15
     free = [-math.inf, -math.inf]

@@ -1,6 +1,6 @@
-"""Is anything left of a deleted row? A search through every value of every key of the server.
+"""Is anything left of a deleted row? Searches every value of every key of the server.
 
-It knows nothing of the store's layout: it looks for the bytes of the row's features.
+The search does not depend on the store's layout: it looks for the bytes of the row's features.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lethe.engine.store.connection import reachable
 
 
 def remains(client: redis.Redis, model: DemoModel, gone: Iterable[str]) -> list[str]:
-    """Return the deleted rows whose features, as float64, lie somewhere in the server.
+    """Return the deleted rows whose features, as float64, are anywhere in the server.
 
     Raises
     ------
     CorruptState
-        Not even a live row is found, so that finding no deleted one would mean nothing.
+        Not even a live row is found, so finding no deleted row would prove nothing.
     """
     with reachable(client):
         everything = b"\n".join(_values(client))

@@ -16,7 +16,7 @@ from lethe.consumers.demo.outcome import Observed, Outcome
 from lethe.engine.refresh.kind import RefreshKind
 
 _FAILURES = 5
-"""Failures printed of a check; the JSON document has all."""
+"""Number of failures printed per check; the JSON document has all."""
 
 
 def exit_code(checks: Sequence[Check]) -> int:
@@ -26,7 +26,7 @@ def exit_code(checks: Sequence[Check]) -> int:
 
 def print_report(console: Console, outcome: Outcome, checks: Sequence[Check]) -> None:
     """Print the table of models, and every check."""
-    table = Table(box=None, padding=(0, 3, 0, 0))
+    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     summaries = [model_summary(outcome, model) for model in outcome.versions]
     for summary in summaries:
@@ -110,21 +110,22 @@ def model_summary(outcome: Outcome, model: str) -> dict[str, Any]:
 
 
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the table says of a model, label by label."""
+    """Return the table's rows about a model, each with its label."""
     refreshes = [
         f"{count} {size} ({summary['refresh_seconds'][size] * 1000:.1f} ms)"
         for size, count in summary["refreshes"].items()
     ]
     after = summary["worst_true_error_after_refresh"]
     return [
-        ("model", f"{summary['kind']}, {summary['rows']} rows, {summary['features']} features"),
+        ("kind", str(summary["kind"])),
+        ("rows, features", f"{summary['rows']}, {summary['features']}"),
         ("versions", str(summary["versions"])),
         ("rows deleted", str(summary["rows_deleted"])),
         ("refreshes (median time)", "\n".join(refreshes) or "none"),
         ("error budget", f"{summary['budget']:.1e}"),
         ("worst published error", _worst(summary)),
         ("worst true error", f"{summary['worst_true_error']:.1e}"),
-        ("worst true error after a refresh", "none" if after is None else f"{after:.1e}"),
+        ("  after a refresh", "none" if after is None else f"{after:.1e}"),
         ("fit, precompute, store", f"{summary['register_seconds'] * 1000:.0f} ms"),
         ("retraining (scikit-learn)", f"{summary['retrain_seconds'] * 1000:.1f} ms"),
     ]
@@ -132,8 +133,8 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _worst(summary: dict[str, Any]) -> str:
     worst, unknown = summary["worst_published_error"], summary["versions_of_unknown_error"]
-    told = "unknown" if worst is None else f"{worst:.1e}"
-    return f"{told}; {unknown} versions unknown" if unknown and worst is not None else told
+    shown = "unknown" if worst is None else f"{worst:.1e}"
+    return f"{shown}; {unknown} unknown" if unknown and worst is not None else shown
 
 
 def _version(seen: Observed) -> dict[str, Any]:

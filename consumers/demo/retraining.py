@@ -1,8 +1,8 @@
-"""The answer to compare with: scikit-learn, trained from scratch on the rows that are left.
+"""The reference: scikit-learn, trained from scratch on the remaining rows.
 
-Shares no code with the engine. Solvers stop some way before the optimum, so one Newton step with
-the gradient in extended precision follows (nothing else is retrained); what a second one would
-still move is the answer's own rounding: measured, not assumed.
+It shares no code with the engine. Solvers stop some way before the optimum, so one Newton step with
+the gradient in extended precision follows. The length of a second such step is the reference's own
+rounding error: measured, not assumed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Retrained:
     theta
         (d + 1,) weights, then the intercept.
     rounding
-        Distance from the true optimum that the answer itself may have.
+        How far the parameters may be from the true optimum.
     seconds
-        What the training took.
+        Duration of the training.
     """
 
     theta: Array
@@ -47,7 +47,7 @@ def retrain(kind: str, X: Array, y: Array, ridge: float) -> Retrained:
     """Train on rows X (n x d, without intercept) and targets y (n,)."""
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        # A solver that cannot reach its tolerance says so; `rounding` says how far it is.
+        # A solver that misses its tolerance warns; `rounding` measures the distance instead.
         warnings.simplefilter("ignore", ConvergenceWarning)
         if kind == "linear":
             model = Ridge(alpha=ridge, solver="svd").fit(X, y)
@@ -56,11 +56,11 @@ def retrain(kind: str, X: Array, y: Array, ridge: float) -> Retrained:
                 C=1.0 / ridge, solver="newton-cholesky", tol=_TOLERANCE, max_iter=200
             ).fit(X, y)
     seconds = time.perf_counter() - begin
-    found = np.append(np.ravel(model.coef_), np.ravel(model.intercept_)).astype(np.longdouble)
-    theta = (found - _newton_step(kind, X, y, ridge, found)).astype(np.float64)
-    left = float(np.linalg.norm(_newton_step(kind, X, y, ridge, theta)))
+    fitted = np.append(np.ravel(model.coef_), np.ravel(model.intercept_)).astype(np.longdouble)
+    theta = (fitted - _newton_step(kind, X, y, ridge, fitted)).astype(np.float64)
+    remaining = float(np.linalg.norm(_newton_step(kind, X, y, ridge, theta)))
     last_digit = float(np.finfo(np.float64).eps * np.linalg.norm(theta))
-    return Retrained(theta, _SAFETY * left + last_digit, seconds)
+    return Retrained(theta, _SAFETY * remaining + last_digit, seconds)
 
 
 def _newton_step(kind: str, X: Array, y: Array, ridge: float, theta: Vector) -> Vector:

@@ -1,7 +1,7 @@
-"""Who asks for what: the demo's deletion requests, and the answer that each must get.
+"""The demo's deletion requests, and the receipt that each must get.
 
-The first waves hold what goes wrong in real life; all waves hold patients who withdraw, named by
-row or by subject, sometimes several in one batch.
+In every wave patients withdraw, named by row or by subject, sometimes several in one batch. The
+first waves also contain what goes wrong in real life.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from lethe.consumers.demo.data import SEED, DemoModel
 from lethe.consumers.log.base import Message
 
 WAVES = 20
-"""Waves of requests: enough for each model to spend its budget several times."""
+"""Number of waves: enough for each model to exceed its budget several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One record of ``lethe.deletions``, and what the contract says it gets.
+    """One record of ``lethe.deletions``, and its outcome under the contract.
 
     Attributes
     ----------
     what
-        A line for people.
+        A description for people.
     message
         The record as it is sent.
     model_id, request_id
-        Its identity; ``request_id`` None: it cannot be read and goes to dead letters.
+        Its identity; ``request_id`` None: it cannot be read and becomes a dead letter.
     rows
-        The rows that it names, the subject's for a request by subject.
+        The rows that it names; for a request by subject, the subject's rows.
     status, code
-        Of the receipt; status None: there is no receipt.
+        Status and code of the receipt; status None: there is no receipt.
     """
 
     what: str
@@ -58,13 +58,13 @@ def waves(models: Sequence[DemoModel]) -> tuple[Wave, ...]:
     """Return the whole scenario, the same in every run."""
     rng = np.random.default_rng(SEED)
     withdrawals = [_withdrawals(model, rng) for model in models]
-    found: list[Wave] = []
+    script: list[Wave] = []
     for number in range(WAVES):
         wave = [request for stream in withdrawals for request in next(stream)]
         if number < len(_TROUBLES):
-            wave += _TROUBLES[number](models[number % len(models)], found)
-        found.append(Wave(tuple(wave)))
-    return tuple(found)
+            wave += _TROUBLES[number](models[number % len(models)], script)
+        script.append(Wave(tuple(wave)))
+    return tuple(script)
 
 
 def _withdrawals(model: DemoModel, rng: np.random.Generator) -> Iterator[list[Request]]:
@@ -106,12 +106,12 @@ def _request(
 ) -> Request:
     body: dict[str, object] = {"request_id": request_id, "model_id": model_id}
     body |= {"row_ids": list(rows)} if subject is None else {"subject_id": subject}
-    named = f"rows {', '.join(rows)}" if subject is None else f"subject {subject}"
+    target = f"rows {', '.join(rows)}" if subject is None else f"subject {subject}"
     message = Message(topics.DELETIONS, model_id.encode(), json.dumps(body).encode())
-    return Request(what or named, message, model_id, request_id, rows, status, code)
+    return Request(what or target, message, model_id, request_id, rows, status, code)
 
 
-# -- what goes wrong in real life: one kind a wave -------------------------------------------------
+# -- what goes wrong in real life: one kind per wave -----------------------------------------------
 
 
 def _nothing(_model: DemoModel, _sent: Sequence[Wave]) -> list[Request]:

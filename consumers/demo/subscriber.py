@@ -1,4 +1,4 @@
-"""What a third party sees: it reads topics and nothing else."""
+"""The view of a third party, which reads topics and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMIT = 256
 
 @dataclass(frozen=True, slots=True)
 class SeenVersion:
-    """A version, with the parameters that were published for it."""
+    """A version and its published parameters."""
 
     version: Version
     parameters: Parameters
@@ -26,7 +26,7 @@ class SeenVersion:
 
 @dataclass(frozen=True, slots=True)
 class SeenReceipt:
-    """A receipt, and its bytes."""
+    """A receipt and its bytes."""
 
     receipt: Receipt
     raw: bytes
@@ -34,14 +34,14 @@ class SeenReceipt:
 
 @dataclass(frozen=True, slots=True)
 class SeenOrder:
-    """A refresh was ordered."""
+    """A refresh was scheduled."""
 
     order: RefreshRequested
 
 
 @dataclass(frozen=True, slots=True)
 class SeenDeadLetter:
-    """A record that nobody could read."""
+    """A record that could not be read."""
 
     code: str
     detail: str
@@ -56,12 +56,12 @@ _READING_ORDER = (
     topics.RECEIPTS,
     topics.DEAD_LETTERS,
 )
-"""The reverse of the order in which things are shown: what led to a record that was read is then
-mostly read as well, in the same turn."""
+"""The reverse of the order of display: whatever caused a record is then usually read in the same
+turn."""
 
 
 class Subscriber:
-    """Reads the topics that workers write; `run` belongs to a thread of its own."""
+    """Reads the topics that workers write; call `run` in a thread of its own."""
 
     def __init__(self, log: Log) -> None:
         self.seen: queue.SimpleQueue[Seen] = queue.SimpleQueue()
@@ -74,34 +74,34 @@ class Subscriber:
         self._parameters: dict[str, Parameters] = {}
         self._waiting: dict[str, Version] = {}
         self._versions: set[str] = set()
-        self._asked = 0
-        self._answered = 0
+        self._requested = 0
+        self._completed = 0
         self._turn = threading.Condition()
 
     def run(self, stop: threading.Event) -> None:
         """Read until told to stop, and close."""
         while not stop.is_set():
             with self._turn:
-                asked = self._asked
+                requested = self._requested
             while self._read_once():
                 pass
             with self._turn:
-                self._answered = asked
+                self._completed = requested
                 self._turn.notify_all()
-                if self._asked == asked:
+                if self._requested == requested:
                     self._turn.wait(_PAUSE)
         self._reader.close()
 
     def keep_up(self) -> None:
         """Wait until everything that was published before this call has been read."""
         with self._turn:
-            self._asked += 1
-            wanted = self._asked
+            self._requested += 1
+            turn = self._requested
             self._turn.notify_all()
-            self._turn.wait_for(lambda: self._answered >= wanted, _PATIENCE)
+            self._turn.wait_for(lambda: self._completed >= turn, _PATIENCE)
 
     def _read_once(self) -> bool:
-        """Read each topic as far as it goes; return whether there was anything."""
+        """Read each topic to its end; return whether there was anything."""
         read: list[Record] = []
         for partition, offset in self._positions.items():
             records, after = self._reader.read(partition, offset, 0.0, _LIMIT)
@@ -135,11 +135,12 @@ class Subscriber:
         return self._version(Version.model_validate(data))
 
     def _version(self, version: Version) -> SeenVersion | None:
-        if version.digest in self._versions:  # a repeat: no topic is promised without
+        if version.digest in self._versions:  # a duplicate: topics may contain them
             return None
         self._versions.add(version.digest)
-        found = self._parameters.get(version.model_id)
-        if found is None or found.digest != version.digest:  # no order is promised between the two
+        parameters = self._parameters.get(version.model_id)
+        # The two topics have no order between them.
+        if parameters is None or parameters.digest != version.digest:
             self._waiting[version.digest] = version
             return None
-        return SeenVersion(version, found)
+        return SeenVersion(version, parameters)

@@ -1,19 +1,19 @@
 """What every log offers: ordered partitions of records, a group consumer, a producer, a reader.
 
-The workers know this page only. `consumers.log.kafka.log` speaks to Kafka,
-`consumers.log.streams.log` to Redis Streams (single-node mode) and `consumers.log.memory` serves
-fast tests; all three pass the same battery of tests (`tests/integration/log/test_battery.py`).
+The workers depend on this module only. `consumers.log.kafka.log` connects to Kafka,
+`consumers.log.streams.log` to Redis Streams (single-node mode), and `consumers.log.memory` is for
+fast tests. All three pass the same battery of tests (`tests/integration/log/test_battery.py`).
 
-Five rules that the workers lean on:
+The workers rely on five rules:
 
-1. Records of one key, sent by one producer, lie in one partition in the order of sending.
-2. A partition is named by the *id* of its topic as well: a topic that was deleted and made
-   again is another topic, and its offsets mean nothing to the old one.
+1. Records with the same key from one producer are in one partition, in the order of sending.
+2. A partition is identified by the *id* of its topic as well: a topic that was deleted and
+   recreated is a different topic, and the old topic's offsets mean nothing in it.
 3. A newly assigned partition yields nothing until the worker has called `Consumer.seek`: the
-   worker knows from the model state where to go on, the log does not.
+   model state tells the worker where to resume; the log does not.
 4. `Producer.publish` returns once every message is acknowledged, or raises.
-5. Once a send of a producer has failed, every other one that it has begun fails as well, even if
-   its messages are in the log: whoever waits in the order of sending repeats in that order too.
+5. Once one send of a producer has failed, every other send that it has begun fails as well, even
+   if its messages are in the log: a caller that waits in sending order also resends in that order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets that a partition holds: ``begin`` is the first, ``end`` is one past the last."""
+    """The offsets in a partition: ``begin`` is the first, ``end`` is one past the last."""
 
     begin: int
     end: int
@@ -49,7 +49,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it was read."""
+    """A record as read from the log."""
 
     partition: Partition
     offset: int
@@ -62,7 +62,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record to be sent. The partition follows from the key, unless its index is given."""
+    """A record to send. The key determines the partition unless ``partition`` gives its index."""
 
     topic: str
     key: bytes
@@ -73,17 +73,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an acknowledged message lies.
+    """Where an acknowledged message is in the log.
 
     Attributes
     ----------
     partition
-        With the topic's id as this client last heard it: of a topic that is made again at this
-        moment it can be the former one's.
+        With the topic id that this client last saw. If the topic is being recreated at this
+        moment, it can be the old topic's id.
     offset
-        None where the broker acknowledged without one: it had the message from an earlier try.
+        None if the broker acknowledged without one because it had the message from an earlier try.
     leader_epoch
-        Of the leader that the client last heard of; None where it cannot say.
+        Epoch of the leader that the client last saw; None if unknown.
     """
 
     partition: Partition
@@ -93,7 +93,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a group goes on in a partition: the next offset, and the epoch it was read in."""
+    """Where a group resumes in a partition: the next offset, and the epoch of the last read."""
 
     next_offset: int
     leader_epoch: int | None = None
@@ -101,24 +101,24 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create when it is missing. An existing topic is left as it is.
+    """A topic to create if it is missing. An existing topic is left unchanged.
 
     Attributes
     ----------
     name, partitions
-        The topic, and how many partitions it is given.
+        The topic's name and its number of partitions.
     compacted
         Only the newest record of each key is kept.
     retention_ms
-        Older records are removed some time later. None: the log's default (Redis Streams: for
-        ever); -1: for ever.
+        Older records are removed eventually. None: the log's default (Redis Streams: for ever);
+        -1: for ever.
     until_released
-        A log that can keeps records of any age until their reader has released them, and removes
-        them then (`Consumer.release`); Kafka goes by ``retention_ms`` alone.
+        If the log supports it, keep records of any age until their reader has released them
+        (`Consumer.release`), and then remove them. Kafka uses ``retention_ms`` alone.
     max_message_bytes
-        Key and value of the largest record.
+        Largest key and value of a record, together.
     extra
-        Kafka's own settings.
+        Settings for Kafka only.
     """
 
     name: str
@@ -131,15 +131,15 @@ class TopicSpec:
 
 
 class Consumer(Protocol):
-    """A member of a group. One thread uses it; every call may also heartbeat."""
+    """A member of a consumer group. Used by one thread; every call may also send a heartbeat."""
 
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
         """Return at most ``limit`` records, in order within each partition; wait ``timeout`` s.
 
-        With a limit of 0 it only stays a member, as a worker does that has no room.
+        With a limit of 0 it only keeps the membership alive: for a worker whose buffers are full.
 
-        Raises `LogUnavailable` when the log cannot be reached and `LogReset` when a position
-        lies outside what the partition holds.
+        Raises `LogUnavailable` if the log cannot be reached and `LogReset` if a position is
+        outside the partition's bounds.
         """
         ...
 
@@ -148,70 +148,70 @@ class Consumer(Protocol):
         ...
 
     def take_lost(self) -> frozenset[Partition]:
-        """Return the partitions revoked or lost since the last call: drop what is in flight."""
+        """Return the partitions revoked or lost since the last call: drop their work in flight."""
         ...
 
     def assignment(self) -> frozenset[Partition]:
-        """Return the partitions that this member holds now (sought or not)."""
+        """Return the partitions assigned to this member now (sought or not)."""
         ...
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at ``offset``; from now on `poll` yields this partition's records."""
+        """Continue at ``offset``; from now on `poll` yields this partition's records."""
         ...
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds now."""
+        """Return the partition's current bounds."""
         ...
 
     def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
-        """Store positions as a hint for people and tools; failure is logged, never raised."""
+        """Store positions as a hint for people and tools; a failure is logged, never raised."""
         ...
 
     def release(self, partition: Partition, below_offset: int) -> None:
-        """Say that nobody needs the records below ``below_offset`` any more.
+        """Declare that nobody needs the records below ``below_offset`` any more.
 
-        The log may remove them some time later; Kafka has its retention and ignores this.
+        The log may remove them later; Kafka relies on its retention and ignores this.
         """
         ...
 
     def close(self) -> None:
-        """Leave the group at once, so that others need not wait for a timeout."""
+        """Leave the group now, so that other members need not wait for a timeout."""
         ...
 
 
 class Flush(Protocol):
-    """Messages on their way, from `Producer.begin`."""
+    """Messages in flight, as returned by `Producer.begin`."""
 
     def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
-        """Return where each message lies, in the order given, once all are acknowledged.
+        """Return where each message is, in the order given, once all are acknowledged.
 
-        Raises what `Producer.append` raises. To be called once.
+        Raises what `Producer.append` raises. Call it once.
         """
         ...
 
 
 class Producer(Protocol):
-    """Sends messages, idempotently where the log can. Safe to use from one thread.
+    """Sends messages, idempotently where the log supports it. Use it from one thread only.
 
-    Classes that serve as one inherit from it and write `begin` and `close`.
+    Implementations inherit from it and define `begin` and `close`.
     """
 
     def begin(self, messages: Iterable[Message]) -> Flush:
-        """Send in order without waiting; ``wait`` of what is returned does that.
+        """Send in order without waiting; call ``wait`` on the result to wait.
 
-        What is known at once is raised here and counts as a failed send: a message that is too
-        large, a topic that does not exist, no broker.
+        Errors that are known at once are raised here and count as a failed send: a message that
+        is too large, a topic that does not exist, no broker.
         """
         ...
 
     def append(self, messages: Iterable[Message], timeout: float = 30.0) -> Sequence[Appended]:
-        """Send all at once, in order, and return where each lies when all are acknowledged.
+        """Send all messages, in order, and return where each is once all are acknowledged.
 
         Raises
         ------
         LogUnavailable
             Not all were acknowledged within ``timeout`` seconds. Some may be in the log: the
-            caller sends all of them again, and readers drop byte-identical repeats.
+            caller resends all of them, and readers drop byte-identical duplicates.
         InvalidData
             A message is too large for its topic; the others may be in the log.
         """
@@ -220,19 +220,19 @@ class Producer(Protocol):
         return flush.wait(max(deadline - time.monotonic(), 0.0))
 
     def publish(self, messages: Iterable[Message], timeout: float = 30.0) -> None:
-        """Send in order and return when all are acknowledged; raises what `append` raises."""
+        """Send in order and return once all are acknowledged; raises what `append` raises."""
         self.append(messages, timeout)
 
     def close(self) -> None:
-        """Release the connection, and drop what was begun and not waited for."""
+        """Release the connection, and drop the sends that were begun and not waited for."""
         ...
 
 
 class Reader(Protocol):
-    """Reads partitions without a group: subscribers, receipts, tails."""
+    """Reads partitions without a group: for subscribers, receipts and tails."""
 
     def partitions(self, topic: str) -> Sequence[Partition]:
-        """Return the topic's partitions, in order; empty when the topic does not exist."""
+        """Return the topic's partitions, in order; empty if the topic does not exist."""
         ...
 
     def partition_for(self, topic: str, key: bytes) -> Partition:
@@ -240,29 +240,29 @@ class Reader(Protocol):
         ...
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds now, in one round trip where the client can."""
+        """Return the partition's current bounds, in one round trip where the client can."""
         ...
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Return the end of each partition, all asked for at once.
+        """Return the end of each partition; all are queried at once.
 
-        These ends count every record that is there, also those of transactions that are still
-        open, which `bounds` and `read` do not show.
+        These ends include the records of open transactions, which `bounds` and `read` do not
+        show.
 
         Raises
         ------
         PartitionReset
-            A topic was deleted or made again (`consumers.log.reset`).
+            A topic was deleted or recreated (`consumers.log.reset`).
         """
         ...
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int
     ) -> tuple[Sequence[Record], int]:
-        """Return records from ``offset`` on, and the offset to go on from.
+        """Return records from ``offset`` on, and the offset to continue from.
 
-        The second value may pass offsets that hold no visible record (compaction, transaction
-        markers). Waits up to ``timeout`` seconds when there is nothing yet.
+        The second value may skip offsets without a visible record (compaction, transaction
+        markers). Waits up to ``timeout`` seconds if there is nothing yet.
         """
         ...
 
@@ -272,7 +272,7 @@ class Reader(Protocol):
 
 
 class Log(Protocol):
-    """A log: makes the parts above, each with its own connection."""
+    """A log: creates the parts above, each with its own connection."""
 
     name: str  # "kafka", "streams" or "memory"
 
@@ -293,13 +293,13 @@ class Log(Protocol):
         ...
 
     def ping(self) -> str:
-        """Return a short line about the server; raise `LogUnavailable` when it is not there."""
+        """Return a short line about the server; raise `LogUnavailable` if it cannot be reached."""
         ...
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return a topic's settings by Kafka's names; of other logs none, they have no choice."""
+        """Return a topic's settings by Kafka's names; empty for other logs, which have none."""
         ...
 
     def close(self) -> None:
-        """Release what the log itself holds."""
+        """Release the log's own resources."""
         ...

@@ -1,4 +1,4 @@
-"""When a log in memory lets somebody look on, or fail it."""
+"""Hooks of the in-memory log: they observe its calls, and can make them fail."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lethe.consumers.log.base import Message, Record
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """Where a hook is called.
+    """The point at which a hook is called.
 
-    A hook that raises *before* a publish leaves nothing in the log; *between*, the messages up to
-    here are in it; *after*, all of them are and only the acknowledgement is lost. A poll whose
-    hook raises moves no position: the records come again.
+    If a hook raises *before* a publish, the log has none of the messages; *between*, it has those
+    up to this point; *after*, it has all of them and only the acknowledgement is lost. A poll
+    whose hook raises moves no position: it delivers the records again.
     """
 
     call: Literal["publish", "poll"]

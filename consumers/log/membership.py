@@ -1,7 +1,7 @@
-"""What one member of a group holds, and what changed since the worker last asked.
+"""Which partitions one member of a group holds, and what changed since the worker last asked.
 
 Every log keeps one of these per consumer. Changes may arrive on another thread (kafka-python
-calls its rebalance listener on its own), so each method takes the lock.
+calls its rebalance listener on its own thread), so each method takes the lock.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from lethe.consumers.log.base import Partition
 
 
 class Membership:
-    """Partitions held, those that the worker has sought, and the news not yet taken.
+    """Partitions held, partitions that the worker has sought, and changes not taken yet.
 
-    A partition that is lost and regained between two calls is in both sets of news. The worker
+    A partition that is lost and regained between two calls is in both sets of changes. The worker
     takes the lost ones first, so nothing of the old tenure survives into the new one.
     """
 
@@ -25,10 +25,10 @@ class Membership:
         self._sought: set[Partition] = set()
         self._assigned: set[Partition] = set()
         self._lost: set[Partition] = set()
-        self.changes = 0  # grows with every gain or loss: a poll returns early for the news
+        self.changes = 0  # incremented by every gain or loss: a poll returns early on a change
 
     def gain(self, partitions: Iterable[Partition]) -> None:
-        """Record newly assigned partitions: held, and silent until they are sought."""
+        """Record newly assigned partitions: held, but yielding nothing until they are sought."""
         with self._lock:
             for partition in partitions:
                 self._held.add(partition)
@@ -37,7 +37,7 @@ class Membership:
                 self.changes += 1
 
     def lose(self, partitions: Iterable[Partition]) -> None:
-        """Record revoked partitions; those that are not held are ignored."""
+        """Record revoked partitions; partitions that are not held are ignored."""
         with self._lock:
             for partition in partitions:
                 if partition in self._held:
@@ -48,7 +48,7 @@ class Membership:
                     self.changes += 1
 
     def seek(self, partition: Partition) -> bool:
-        """Mark ``partition`` as sought; False when it is no longer held."""
+        """Mark ``partition`` as sought; return False if it is no longer held."""
         with self._lock:
             if partition not in self._held:
                 return False

@@ -1,7 +1,7 @@
 """A log in memory: for fast tests, and for the seeded simulator.
 
-It keeps every promise of `consumers.log.base` within one process, and it can be made to fail:
-a *hook* is called around each publish and poll and may raise.
+It keeps every promise of `consumers.log.base` within one process, and tests can make it fail: a
+*hook* is called around each publish and poll, and may raise.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ class _Partition:
 
 
 class MemoryLog:
-    """Topics in memory, shared by the consumers, producers and readers made from it.
+    """Topics in memory, shared by the consumers, producers and readers created from it.
 
     Parameters
     ----------
     hook : callable, optional
         Called with a `HookCall` around each publish and poll, outside the lock; it may raise.
     clock : callable, optional
-        Gives the records' timestamps, in seconds since 1970.
+        Returns the records' timestamps, in seconds since 1970.
     """
 
     name = "memory"
 
     def __init__(self, hook: Hook | None = None, clock: Callable[[], float] = time.time) -> None:
-        self.hook: Hook = hook or (lambda _moment: None)
+        self.hook: Hook = hook or (lambda _call: None)
         self.clock = clock
         self.changed = Condition()
         self._topics: dict[str, list[_Partition]] = {}
         self._groups: dict[str, list[MemoryConsumer]] = {}
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create the missing topics; compaction and retention are not imitated."""
+        """Create the missing topics; compaction and retention are not simulated."""
         with self.changed:
             created = [spec for spec in specs if spec.name not in self._topics]
             for spec in created:
@@ -82,13 +82,13 @@ class MemoryLog:
             return [spec.name for spec in created]
 
     def delete_topic(self, name: str) -> None:
-        """Forget a topic; made again, it has another topic id and starts at offset 0."""
+        """Delete a topic; if recreated, it has a new topic id and starts at offset 0."""
         with self.changed:
             self._topics.pop(name, None)
             self._rebalance_all()
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Raise the number of partitions, as an administrator can in Kafka."""
+        """Increase the number of partitions, as an administrator can in Kafka."""
         with self.changed:
             present = self._topics[name]
             topic_id = present[0].identity.topic_id
@@ -99,16 +99,16 @@ class MemoryLog:
     def trim(self, partition: Partition, below_offset: int) -> None:
         """Remove the records below ``below_offset``."""
         with self.changed:
-            held = self.find(partition, below_offset)
-            keep = min(max(below_offset, held.begin), held.bounds().end)
-            del held.records[: keep - held.begin]
-            held.begin = keep
+            trimmed = self.find(partition, below_offset)
+            begin = min(max(below_offset, trimmed.begin), trimmed.bounds().end)
+            del trimmed.records[: begin - trimmed.begin]
+            trimmed.begin = begin
 
     def truncate(self, partition: Partition, end: int) -> None:
-        """Remove the records from ``end`` on: what a failover that loses writes does."""
+        """Remove the records from ``end`` on, as a failover that loses writes does."""
         with self.changed:
-            held = self.find(partition, end)
-            del held.records[max(end - held.begin, 0) :]
+            truncated = self.find(partition, end)
+            del truncated.records[max(end - truncated.begin, 0) :]
 
     def evict(self, consumer: MemoryConsumer) -> None:
         """Take all partitions from a member, as a session timeout does; its next poll rejoins."""
@@ -116,7 +116,7 @@ class MemoryLog:
             self.leave(consumer)
 
     def consumer(self, group: str, topics: Sequence[str]) -> MemoryConsumer:
-        """Join ``group``; its partitions are shared out at once."""
+        """Join ``group``; its partitions are redistributed at once."""
         return MemoryConsumer(self, group, topics)
 
     def producer(self) -> MemoryProducer:
@@ -128,7 +128,7 @@ class MemoryLog:
         return MemoryReader(self)
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return nothing: there is nothing to choose."""
+        """Return nothing: topics in memory have no settings."""
         del topic
         return {}
 
@@ -137,19 +137,19 @@ class MemoryLog:
         return f"in memory, {len(self._topics)} topics"
 
     def close(self) -> None:
-        """Do nothing: the log lives as long as somebody refers to it."""
+        """Do nothing: the log lives as long as something refers to it."""
 
-    # What follows is for the classes below; callers hold `changed`.
+    # The methods below are for the classes that follow; callers hold `changed`.
 
     def partitions(self, topic: str) -> list[_Partition]:
-        """Return the partitions of a topic; empty when it does not exist."""
+        """Return the partitions of a topic; empty if it does not exist."""
         return self._topics.get(topic, [])
 
     def find(self, partition: Partition, position: int) -> _Partition:
-        """Return the records of ``partition``, or raise when its topic is gone."""
-        for held in self.partitions(partition.topic):
-            if held.identity == partition:
-                return held
+        """Return the records of ``partition``, or raise if its topic is gone."""
+        for candidate in self.partitions(partition.topic):
+            if candidate.identity == partition:
+                return candidate
         raise PartitionReset(partition, position, None)
 
     def append(self, message: Message) -> Record:
@@ -157,28 +157,28 @@ class MemoryLog:
         topic = self.partitions(message.topic)
         if not topic:
             raise LogUnavailable(f"topic {message.topic} does not exist: create it first")
-        held = topic[index_for(message, len(topic))]
+        target = topic[index_for(message, len(topic))]
         record = Record(
-            held.identity,
-            held.bounds().end,
+            target.identity,
+            target.bounds().end,
             message.key,
             message.value,
             message.headers,
             int(self.clock() * 1000),
         )
-        held.records.append(record)
+        target.records.append(record)
         self.changed.notify_all()
         return record
 
     def join(self, consumer: MemoryConsumer) -> None:
-        """Add a member to its group and share the partitions out again."""
+        """Add a member to its group and redistribute the partitions."""
         members = self._groups.setdefault(consumer.group, [])
         if consumer not in members:
             members.append(consumer)
             self._rebalance(consumer.group)
 
     def leave(self, consumer: MemoryConsumer) -> None:
-        """Remove a member and share its partitions out among the others."""
+        """Remove a member and distribute its partitions among the others."""
         members = self._groups.get(consumer.group, [])
         if consumer in members:
             members.remove(consumer)
@@ -194,10 +194,11 @@ class MemoryLog:
         shares: dict[MemoryConsumer, set[Partition]] = {member: set() for member in members}
         for topic in sorted(self._topics):
             readers = [member for member in members if topic in member.topics]
-            for held in self._topics[topic]:
+            for partition in self._topics[topic]:
                 if readers:
-                    shares[readers[held.identity.index % len(readers)]].add(held.identity)
-        # First everybody loses, then everybody gains: no partition ever has two owners.
+                    owner = readers[partition.identity.index % len(readers)]
+                    shares[owner].add(partition.identity)
+        # All losses come before any gain: no partition ever has two owners.
         for member, share in shares.items():
             member.membership.lose(member.membership.held() - share)
         for member, share in shares.items():
@@ -221,19 +222,19 @@ class MemoryConsumer:
             log.join(self)
 
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
+        """Return at most ``limit`` records; early and empty if the assignment changes."""
         if self._closed:
             raise RuntimeError("poll of a closed consumer")
         self._log.hook(HookCall("poll", "before", self))
         deadline = time.monotonic() + timeout
-        news = self.membership.changes
+        changes = self.membership.changes
         with self._log.changed:
             self._log.join(self)
             while not (records := self._collect(limit)):
-                left = deadline - time.monotonic()
-                if left <= 0 or news != self.membership.changes:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or changes != self.membership.changes:
                     break
-                self._log.changed.wait(left)
+                self._log.changed.wait(remaining)
         self._log.hook(HookCall("poll", "after", self, records=tuple(records)))
         with self._log.changed:
             # Another member may have taken a partition while the hook ran.
@@ -256,12 +257,12 @@ class MemoryConsumer:
         return self.membership.held()
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at ``offset``; a partition that was lost meanwhile is ignored."""
+        """Continue at ``offset``; a partition that was lost meanwhile is ignored."""
         self._positions[partition] = offset
         self.membership.seek(partition)
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds."""
+        """Return the partition's bounds."""
         with self._log.changed:
             return self._log.find(partition, 0).bounds()
 
@@ -270,7 +271,7 @@ class MemoryConsumer:
         self.hints.update(positions)
 
     def release(self, partition: Partition, below_offset: int) -> None:
-        """Do nothing: retention is not imitated."""
+        """Do nothing: retention is not simulated."""
 
     def close(self) -> None:
         """Leave the group."""
@@ -285,8 +286,9 @@ class MemoryConsumer:
         for step in range(len(sought)):
             partition = sought[(self._turn + step) % len(sought)]
             try:
-                held = self._log.find(partition, self._positions[partition])
-                records += held.slice(self._positions[partition], limit - len(records))
+                position = self._positions[partition]
+                stored = self._log.find(partition, position)
+                records += stored.slice(position, limit - len(records))
             except PartitionReset:
                 self.membership.silence(partition)
                 raise
@@ -303,9 +305,9 @@ class MemoryProducer(Producer):
         self._failures = 0
 
     def begin(self, messages: Iterable[Message]) -> MemoryFlush:
-        """Append all messages, in order. Only the acknowledgement is left to wait for."""
+        """Append all messages, in order. Only the acknowledgement remains to wait for."""
         batch = tuple(messages)
-        placed: list[Appended] = []
+        appended: list[Appended] = []
         with self._failing():
             self._log.hook(HookCall("publish", "before", self, batch))
             for sent, message in enumerate(batch):
@@ -313,14 +315,14 @@ class MemoryProducer(Producer):
                     self._log.hook(HookCall("publish", "between", self, batch[:sent]))
                 with self._log.changed:
                     record = self._log.append(message)
-                placed.append(Appended(record.partition, record.offset))
-        return MemoryFlush(self, self._failures, batch, placed)
+                appended.append(Appended(record.partition, record.offset))
+        return MemoryFlush(self, self._failures, batch, appended)
 
     def close(self) -> None:
         """Do nothing."""
 
     def acknowledge(self, batch: Sequence[Message], failures: int) -> None:
-        """Acknowledge what was begun after so many failures; `LogUnavailable` after another."""
+        """Acknowledge a send begun after ``failures`` failures, unless another followed."""
         if failures != self._failures:
             raise LogUnavailable("an earlier send failed: send this again as well")
         with self._failing():
@@ -337,18 +339,18 @@ class MemoryProducer(Producer):
 
 @dataclass(frozen=True, slots=True)
 class MemoryFlush:
-    """Messages that are in a `MemoryLog` and not yet acknowledged."""
+    """Messages that are in a `MemoryLog` but not acknowledged yet."""
 
     _producer: MemoryProducer
     _failures: int
     _batch: Sequence[Message]
-    _placed: Sequence[Appended]
+    _appended: Sequence[Appended]
 
     def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
-        """Return where they are: there is nothing to wait for."""
+        """Return where they are; there is nothing to wait for."""
         del timeout
         self._producer.acknowledge(self._batch, self._failures)
-        return self._placed
+        return self._appended
 
 
 class MemoryReader:
@@ -358,9 +360,9 @@ class MemoryReader:
         self._log = log
 
     def partitions(self, topic: str) -> Sequence[Partition]:
-        """Return the topic's partitions; empty when it does not exist."""
+        """Return the topic's partitions; empty if it does not exist."""
         with self._log.changed:
-            return [held.identity for held in self._log.partitions(topic)]
+            return [partition.identity for partition in self._log.partitions(topic)]
 
     def partition_for(self, topic: str, key: bytes) -> Partition:
         """Return the partition of ``key``."""
@@ -370,7 +372,7 @@ class MemoryReader:
         return partitions[partition_index(key, len(partitions))]
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds."""
+        """Return the partition's bounds."""
         with self._log.changed:
             return self._log.find(partition, 0).bounds()
 
@@ -384,15 +386,15 @@ class MemoryReader:
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int
     ) -> tuple[Sequence[Record], int]:
-        """Return records from ``offset`` on, and the offset to go on from."""
+        """Return records from ``offset`` on, and the offset to continue from."""
         deadline = time.monotonic() + timeout
         with self._log.changed:
             while True:
                 records = self._log.find(partition, offset).slice(offset, limit)
-                left = deadline - time.monotonic()
-                if records or left <= 0:
+                remaining = deadline - time.monotonic()
+                if records or remaining <= 0:
                     return records, offset + len(records)
-                self._log.changed.wait(left)
+                self._log.changed.wait(remaining)
 
     def close(self) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Where a message goes: the partition that it names, or that of its key."""
+"""Which partition a message goes to: the one that it names, or that of its key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def index_for(message: Message, partitions: int) -> int:
     Raises
     ------
     LogUnavailable
-        It names a partition that the topic does not have.
+        The message names a partition that the topic does not have.
     """
     if message.partition is None:
         return partition_index(message.key, partitions)

@@ -1,4 +1,4 @@
-"""The error for a position that a partition does not hold."""
+"""The error for a position that is not in its partition."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from lethe.engine.errors import LogReset
 
 
 class PartitionReset(LogReset):
-    """A position lies outside its partition, or the topic was deleted and made again.
+    """A position is outside its partition, or the topic was deleted and recreated.
 
-    The partition yields nothing until it is sought again; the others go on.
+    The partition yields nothing until it is sought again; other partitions are not affected.
 
     Attributes
     ----------
     partition : Partition
-        Which partition, with the topic id that the position belongs to.
+        The partition, with the topic id that the position belongs to.
     position : int
-        The offset that was asked for.
+        The requested offset.
     bounds : Bounds or None
-        What the partition holds; None when that incarnation of the topic is gone.
+        The partition's bounds; None if that incarnation of the topic is gone.
     """
 
     def __init__(self, partition: Partition, position: int, bounds: Bounds | None) -> None:
@@ -27,10 +27,10 @@ class PartitionReset(LogReset):
         self.bounds = bounds
         where = f"{partition.topic} partition {partition.index}"
         if bounds is None:
-            found = "the topic was deleted or made again"
+            reason = "the topic was deleted or recreated"
         else:
-            found = f"the log holds {bounds.begin} to {bounds.end}"
+            reason = f"the log holds {bounds.begin} to {bounds.end}"
         super().__init__(
-            f"{where}: position {position} is not in the log: {found} (topic id "
-            f"{partition.topic_id}). Find out whether records were lost before going on."
+            f"{where}: position {position} is not in the log: {reason} (topic id "
+            f"{partition.topic_id}). Find out whether records were lost before you continue."
         )

@@ -1,4 +1,4 @@
-"""Reading what a log holds now, from one offset to another: all of it, or an error."""
+"""Reading all records between two offsets: all of them, or an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def scan(reader: Reader, partition: Partition, start: int, end: int) -> Iterator
     Raises
     ------
     LogUnavailable
-        The log does not hand them out.
+        The log does not return them in time.
     """
     offset, deadline = start, time.monotonic() + _SECONDS
     while offset < end:
@@ -26,8 +26,8 @@ def scan(reader: Reader, partition: Partition, start: int, end: int) -> Iterator
         if after == offset:
             if time.monotonic() > deadline:
                 raise LogUnavailable(
-                    f"{partition.topic}/{partition.index} ends at {end}, and nothing of it from "
-                    f"{offset} on was read in {_SECONDS:g} s"
+                    f"{partition.topic}/{partition.index} ends at {end}, but reading from "
+                    f"{offset} on returned nothing within {_SECONDS:g} s"
                 )
             continue
         deadline = time.monotonic() + _SECONDS

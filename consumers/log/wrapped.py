@@ -1,4 +1,4 @@
-"""A log around another one: for those that change what some of its parts do."""
+"""A wrapper around a log, for logs that change the behaviour of some of its parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lethe.consumers.log.base import Consumer, Log, Producer, Reader, TopicSpec
 
 
 class WrappedLog:
-    """Hands everything on; subclasses override what is different."""
+    """Delegates every call; subclasses override what differs."""
 
     def __init__(self, log: Log) -> None:
         self.name = log.name
@@ -39,5 +39,5 @@ class WrappedLog:
         return self._log.topic_settings(topic)
 
     def close(self) -> None:
-        """Release what the log itself holds."""
+        """Release the log's own resources."""
         self._log.close()

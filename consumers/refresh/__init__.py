@@ -1,4 +1,4 @@
 """Refresh jobs: queued, computed, swapped in.
 
-May import `consumers.versions` and what stands below.
+May import `consumers.versions` and the packages below it.
 """

@@ -1,7 +1,7 @@
-"""Models whose V and Q are too old, also those that nobody sends requests to any more.
+"""Models whose V and Q are too old, including those that get no more requests.
 
-V, Q and theta_b derive from deleted rows, so a rebuild must purge them in the end. A commit orders
-it when the limit has passed; a model without commits is found here.
+V, Q and theta_b derive from deleted rows, so a rebuild must eventually purge them. A commit
+schedules it when the limit has passed; models without new commits are found here.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lethe.engine.store.store import CHUNK, ModelStore
 
 
 def past_age_limit(store: ModelStore, now: datetime) -> list[RefreshRequested]:
-    """Return the rebuilds that the age limit asks for, and that no pending job will do.
+    """Return the rebuilds that the age limit requires and that no pending job will do.
 
-    Only the heads are read of models that are young enough. A job's id follows from what it is
-    due for, as with `lethe refresh --due`.
+    Of models that are young enough, only the heads are read. A job's id follows from the reason why
+    it is due, as with `lethe refresh --due`.
     """
-    found = []
+    jobs = []
     for model, meta in _metas(store):
         age = 0.0 if meta.first_deletion_at is None else _since(meta.first_deletion_at, now)
         if age <= meta.config.limits.limits().age_seconds or meta.rows_live == 0:
@@ -36,8 +36,8 @@ def past_age_limit(store: ModelStore, now: datetime) -> list[RefreshRequested]:
             continue
         job = _job(store, model, now)
         if job is not None:
-            found.append(job)
-    return found
+            jobs.append(job)
+    return jobs
 
 
 def _job(store: ModelStore, model: str, now: datetime) -> RefreshRequested | None:

@@ -14,7 +14,7 @@ from itertools import accumulate
 import numpy as np
 
 from lethe.consumers.contract.events import RefreshRequested
-from lethe.consumers.refresh.lost_rows import settled
+from lethe.consumers.refresh.lost_rows import with_rows_resolved
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
@@ -40,7 +40,7 @@ from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 CATCH_UP_LIMIT = 64
-"""Rows that a result may leave to the deletion worker to catch up with."""
+"""The most deleted rows that a result leaves to the deletion worker to catch up with."""
 
 RESOLVED_BYTES = 256 * 1024
 """Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
@@ -49,7 +49,7 @@ _CATCH_UP_ROUNDS = 8
 
 
 class Superseded(LetheError):
-    """The model has moved to another generation since the job was ordered."""
+    """The model has moved to another generation since the job was scheduled."""
 
     code = "SUPERSEDED"
 
@@ -78,11 +78,11 @@ def run_job(
     Superseded
         Another job was faster; there is nothing to do.
     UnknownModel, CorruptState, IllConditioned, NotConverged
-        As the reading and the fitting.
+        From reading the model and fitting it.
 
     Notes
     -----
-    Cost by size: O(d) complete, O(n d) a pass polish, O(n K d) compact, O(n d^2) rebuild.
+    Cost by kind: O(d) complete, O(n d) per pass polish, O(n K d) compact, O(n d^2) rebuild.
     """
     at_step(Step.REFRESH_SNAPSHOT)
     job = _Job(store, event, progress, at_step, time.perf_counter())
@@ -95,10 +95,10 @@ def run_job(
     try:
         return _do(job, state, now)
     except CorruptState:
-        # Keys of a generation go away when another is swapped in.
+        # The keys of a generation are removed when another is swapped in.
         if store.load_model(event.model_id).meta.generation_key == state.meta.generation_key:
             raise
-    raise Superseded(f"model {event.model_id!r} got another generation meanwhile")
+    raise Superseded(f"model {event.model_id!r} moved to another generation meanwhile")
 
 
 def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
@@ -122,7 +122,7 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
 
 
 def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
-    """Return the choice, or a rebuild if what the generation claims does not hold (`drift`)."""
+    """Return the choice, or a rebuild if the drift audit finds a fault in the generation."""
     state = snapshot.state
     if choice.size is RefreshKind.REBUILD or not snapshot.ids:
         return choice
@@ -180,15 +180,15 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         target=_polish_target(state, target * size),
         on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
     )
-    certified, enough = polished.certified, state.meta.config.error_budget * size
-    if certified is None or not certified <= enough:
-        # The stale factor did not get there, or nobody knows whether: the next size does.
-        what = "gave no bound" if certified is None else "did not reach the budget"
-        reason = f"{choice.reason}; a polish of {polished.passes} passes {what}"
+    certified, budget = polished.certified, state.meta.config.error_budget * size
+    if certified is None or not certified <= budget:
+        # The stale factor did not reach the budget, or there is no bound to tell: a rebuild does.
+        shortfall = "gave no bound" if certified is None else "did not reach the budget"
+        reason = f"{choice.reason}; a polish of {polished.passes} passes {shortfall}"
         return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
     reference = _reference(snapshot, polished.theta)
     if reference is not None and not polished_enough(state.meta.config, reference):
-        reason = f"{choice.reason}; a polish of {polished.passes} passes did not make room"
+        reason = f"{choice.reason}; a polish of {polished.passes} passes freed too little budget"
         return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
     if polished.passes == state.generation.blocks:
         choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
@@ -208,12 +208,12 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
 
 
 def _polish_target(state: ModelState, target: float) -> float:
-    """Return the distance to polish to: of a certified model the gradient counts as well."""
+    """Return the distance to polish to; for a certified model the gradient is limited, too."""
     terms, ledger = state.meta.config.certify, state.meta.ledger
     if terms is None or ledger is None:
         return target
-    steepest = ledger.spread / 4 + float(state.generation.objective.penalty.max())
-    return min(target, FAR_UNDER * terms.budget / steepest)
+    curvature = ledger.spread / 4 + float(state.generation.objective.penalty.max())
+    return min(target, FAR_UNDER * terms.budget / curvature)
 
 
 def _reference(snapshot: Snapshot, theta: Array) -> Reference | None:
@@ -229,28 +229,28 @@ def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     job.progress("folding deletions into the factor", 0, 0)
     factor = load_factor(job.store, state)
     try:
-        made = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
+        compacted = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
     except IllConditioned as error:
         return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, f"{choice.reason}; {error}"))
     ledger = state.meta.ledger  # nothing is refitted: theta and A_t are as they were
-    return _stage(job, snapshot, made, choice, status=state.meta.status, ledger=ledger)
+    return _stage(job, snapshot, compacted, choice, status=state.meta.status, ledger=ledger)
 
 
 def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     resolved = _to_resolve(state)
-    waiting = settled(job.store, state, resolved)
-    named = (row for request in waiting.values() for row in request.row_ids)
-    left = snapshot.without(frozenset(named))
-    if not left.ids:
+    requests = with_rows_resolved(job.store, state, resolved)
+    named = (row for request in requests.values() for row in request.row_ids)
+    remaining = snapshot.without(frozenset(named))
+    if not remaining.ids:
         result = _result(job, state, choice, status="EMPTY", resolved=resolved)
         return _store(job, result)
     job.progress("refitting and refactoring", 0, 0)
-    generation, status = _penalised_if_needed(state, left.rows)
+    generation, status = _penalised_if_needed(state, remaining.rows)
     generation = renoised(state.meta.config, generation)
-    made = rebuild(generation, left.rows, state.stream.theta_exact)
-    ledger = first_ledger(state.meta.config, generation.objective, left.rows, made)
-    return _stage(job, left, made, choice, status=status, resolved=resolved, ledger=ledger)
+    rebuilt = rebuild(generation, remaining.rows, state.stream.theta_exact)
+    ledger = first_ledger(state.meta.config, generation.objective, remaining.rows, rebuilt)
+    return _stage(job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger)
 
 
 def _to_resolve(state: ModelState) -> tuple[str, ...]:
@@ -275,7 +275,7 @@ def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Sta
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    """A staged generation, and which deletions it knows."""
+    """A staged generation, and which deletions it includes."""
 
     staged: Staged
     position: int
@@ -287,24 +287,24 @@ class _Sealed:
 def _stage(
     job: _Job,
     snapshot: Snapshot,
-    made: NewGeneration,
+    new: NewGeneration,
     choice: Choice,
     *,
     status: Status,
     resolved: tuple[str, ...] = (),
     ledger: Ledger | None = None,
 ) -> JobResult:
-    """Stage the new generation, let it learn of deletions meanwhile, and seal it."""
+    """Stage the new generation, catch up with deletions made meanwhile, and seal it."""
     state = snapshot.state
-    # A name for each attempt: one that was thought dead must not write where another's result,
-    # live by now, lies. What is left behind expires.
-    where = state.keys.generation(f"{made.generation.number}-{uuid.uuid4().hex}")
+    # Each attempt has its own name: one that was thought dead must not overwrite the result of
+    # another, which may be live by now. What is left behind expires.
+    where = state.keys.generation(f"{new.generation.number}-{uuid.uuid4().hex}")
     try:
-        sealed = _caught_up(job, snapshot, made, _write(job, snapshot, made, where, ledger))
+        sealed = _caught_up(job, snapshot, new, _write(job, snapshot, new, where, ledger))
         mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
     except Exception:
-        # The store may be full of it. Not once the result is sent: where its answer is lost, the
-        # generation may be live by now.
+        # It may have filled the store. Not once the result is sent: if only the answer to that was
+        # lost, the generation may be live by now.
         with suppress(Unavailable):
             staging.discard(job.store.client, where.everything())
         raise
@@ -317,7 +317,7 @@ def _stage(
         certified=sealed.certified,
         staged_key=where.name,
         staged_mark=mark,
-        generation=made.generation.number,
+        generation=new.generation.number,
         rows=sealed.rows,
         class_counts=sealed.class_counts,
         stream=scalars,
@@ -331,14 +331,14 @@ def _stage(
 def _write(
     job: _Job,
     snapshot: Snapshot,
-    made: NewGeneration,
+    new: NewGeneration,
     where: GenerationKeys,
     ledger: Ledger | None,
 ) -> Staged:
     """Write a new generation under keys that expire."""
     n = len(snapshot.ids)
     sentinels = sample_sentinels(
-        made.generation, snapshot.ids, snapshot.rows, made.dual_rows, made.generation.number
+        new.generation, snapshot.ids, snapshot.rows, new.dual_rows, new.generation.number
     )
 
     def written(done: int) -> None:
@@ -348,24 +348,24 @@ def _write(
     staging.stage_generation(
         job.store.client,
         where,
-        generation=made.generation,
-        stream=made.stream,
-        L=made.factor.L,
+        generation=new.generation,
+        stream=new.stream,
+        L=new.factor.L,
         ids=snapshot.ids,
         rows=snapshot.rows,
-        W=made.dual_rows,
+        W=new.dual_rows,
         sentinels=Sampled.of(sentinels),
         on_rows=written,
         row_keys=job.store.row_keys,
     )
-    return Staged(where, made.generation, made.stream, sentinels, ledger)
+    return Staged(where, new.generation, new.stream, sentinels, ledger)
 
 
-def _caught_up(job: _Job, snapshot: Snapshot, made: NewGeneration, staged: Staged) -> _Sealed:
-    """Let a staged generation learn of what was deleted since the snapshot, but for a few rows."""
+def _caught_up(job: _Job, snapshot: Snapshot, new: NewGeneration, staged: Staged) -> _Sealed:
+    """Let a staged generation catch up with deletions since the snapshot, except a few rows."""
     state, client, where = snapshot.state, job.store.client, staged.keys
     counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
-    rows, position, certified = len(snapshot.ids), state.meta.deletions_logged, made.certified
+    rows, position, certified = len(snapshot.ids), state.meta.deletions_logged, new.certified
     for _ in range(_CATCH_UP_ROUNDS):
         latest = job.store.load_model(job.event.model_id).meta.deletions_logged
         if latest - position <= CATCH_UP_LIMIT:
@@ -374,7 +374,7 @@ def _caught_up(job: _Job, snapshot: Snapshot, made: NewGeneration, staged: Stage
         try:
             caught_up = catch_up(job.store, staged, state.meta, later)
         except IllConditioned:
-            break  # the deletion worker will refuse the result and order another
+            break  # the deletion worker will drop the result and schedule another job
         staged, position = caught_up.staged, latest
         if caught_up.rows:
             certified = None

@@ -1,10 +1,10 @@
-"""The refresh jobs that were read and are not done, and how often a model's are begun.
+"""The refresh jobs that were read and are not done, and how often a model's jobs are begun.
 
-Anybody who may write to ``lethe.refresh-jobs`` can order rebuilds, and anybody who may ask for
+Anybody who may write to ``lethe.refresh-jobs`` can request rebuilds, and anybody who may request
 deletions can choose rows that need one. So that neither keeps the refresh worker from other models,
-a model's refreshes are limited: some in a row, then one every so many seconds. The job that the
-model itself waits for is never dropped: it waits for its turn, and the requests that need it share
-it. Of other orders one a model waits; more are refused.
+a model's refreshes are limited: some in a row, then one every so many seconds. The model's own
+pending job is never dropped: it waits for its turn, and the requests that need it share it. Of
+other jobs, one per model may wait; more are refused.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 JOBS = 64
-"""Jobs that are read ahead; they are few."""
+"""The most jobs that are read ahead; there are few."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshLimit:
     """How often refreshes of one model are begun.
 
-    What is kept of a model is one moment, its pace: when it will be as if it had never been
-    refreshed. Each refresh moves it by ``seconds``, and none is begun when it would lie more than
-    ``burst`` times that ahead.
+    One point in time is kept per model, its pace: when the model will count as if it had never been
+    refreshed. Each refresh moves it by ``seconds``, and none is begun that would move it more than
+    ``burst`` times that ahead of now.
 
     Attributes
     ----------
@@ -50,12 +50,12 @@ class RefreshLimit:
     burst: int = 5
 
     def wait(self, pace: float, now: float) -> float:
-        """Return for how many seconds another one has to wait."""
-        most = self.burst * self.seconds  # no more than that, whatever became of clocks
-        return max(0.0, min(pace - now, most) - (most - self.seconds))
+        """Return for how many seconds another refresh has to wait."""
+        limit = self.burst * self.seconds  # never more than that, even if clocks were changed
+        return max(0.0, min(pace - now, limit) - (limit - self.seconds))
 
     def after(self, pace: float, now: float) -> float:
-        """Return the pace after one that is begun now."""
+        """Return the pace after a refresh that is begun now."""
         return now + max(0.0, min(pace - now, self.burst * self.seconds)) + self.seconds
 
 
@@ -68,20 +68,20 @@ class _Job:
 
 
 class JobQueue:
-    """Jobs in the order of the log, each handed out when its model's limit lets it; one thread.
+    """Jobs in log order, each handed out when its model's limit allows; one thread uses it.
 
-    One that a server broke off comes behind the others.
+    A job that a server broke off goes behind the others.
 
     Parameters
     ----------
     store
         Where the models and their paces are.
     limit
-        How often.
+        How often refreshes of one model are begun.
     now
         The clock.
     logger, metrics
-        What is said and counted of jobs that wait or are refused.
+        Where jobs that wait or are refused are logged and counted.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class JobQueue:
         return len(self._jobs)
 
     def room(self) -> int:
-        """Return how many more may be read."""
+        """Return how many more jobs may be read."""
         return max(0, JOBS - len(self._jobs))
 
     def add(self, records: Iterable[Record]) -> None:
-        """Add what was read."""
+        """Add the jobs of records that were read."""
         self._jobs.extend(_Job(record, self._parse(record)) for record in records)
 
     def clear(self) -> None:
@@ -126,22 +126,22 @@ class JobQueue:
         return min(offsets, default=None)
 
     def take(self) -> tuple[Record, RefreshRequested | None] | None:
-        """Take the first job that may be begun now out of the queue; None if there is none.
+        """Remove and return the first job that may be begun now; None if there is none.
 
         Jobs that were interrupted come behind the others.
 
-        Without an event it is nothing to do: a record that is no job, or a refused order.
+        Without an event there is nothing to do: the record is not a job, or the job is refused.
         """
         for job in sorted(self._jobs, key=self._times_interrupted):
             if job.due <= self._now().timestamp():
-                event = None if job.event is None else self._judged(job, job.event)
+                event = None if job.event is None else self._event_to_begin(job, job.event)
                 if job.due <= self._now().timestamp():
                     self._jobs.remove(job)
                     return job.record, event
         return None
 
     def let_pass(self, job_id: str) -> None:
-        """Note that a job was interrupted: when it is read again, all others pass it."""
+        """Note that a job was interrupted: when it is read again, it goes behind all others."""
         times = self._interrupted.pop(job_id, 0)
         while len(self._interrupted) >= JOBS:
             del self._interrupted[next(iter(self._interrupted))]
@@ -150,8 +150,8 @@ class JobQueue:
     def _times_interrupted(self, job: _Job) -> int:
         return 0 if job.event is None else self._interrupted.get(job.event.job_id, 0)
 
-    def _judged(self, job: _Job, event: RefreshRequested) -> RefreshRequested | None:
-        """Return the event of a job that may begin; else set when it is due, or refuse it."""
+    def _event_to_begin(self, job: _Job, event: RefreshRequested) -> RefreshRequested | None:
+        """Return a job's event if it may begin now; else set when it is due, or refuse it."""
         refusal = None
         try:
             if self._limit.seconds:
@@ -164,21 +164,21 @@ class JobQueue:
         except UnknownModel as error:
             refusal = str(error)
         except Exception:
-            refusal = None  # whatever it is, the job itself meets it, and says what is wrong
+            refusal = None  # whatever it is, the job itself meets it and reports it
         if refusal is None:
             return event
         self._metrics.refreshes_refused.inc()
-        self._say(event, "refresh order refused", "refresh_refused", reason=refusal)
+        self._warn(event, "refresh request refused", "refresh_refused", reason=refusal)
         return None
 
     def _refusal(self, job: _Job, event: RefreshRequested, state: ModelState) -> str | None:
-        """Return why an order is refused; None if the job begins now, or waits until it is due."""
+        """Return why a job is refused; None if it begins now, or waits until it is due."""
         pending = state.meta.pending_job
         job.own = pending is not None and pending.job_id == event.job_id
         if not job.own and state.meta.generation != event.generation:
             return "another refresh was faster; order again if it is still needed"
         if job.own and choose_size(state, event, self._now()).size is RefreshKind.COMPLETE:
-            return None  # it reads no rows, and a commit of the model itself has ordered it
+            return None  # it reads no rows, and a commit of the model itself has scheduled it
         now = self._now().timestamp()
         pace = read_pace(self._store.client, state.keys)
         wait = self._limit.wait(pace, now)
@@ -186,9 +186,9 @@ class JobQueue:
             write_pace(self._store.client, state.keys, self._limit.after(pace, now))
             return None
         if not job.own and self._another_waits(job, event):
-            return self._too_many()
+            return self._limit_message()
         job.due = now + wait
-        self._say(event, "refresh waits for its turn", "refresh_wait", seconds=round(wait, 1))
+        self._warn(event, "refresh waits for its turn", "refresh_wait", seconds=round(wait, 1))
         return None
 
     def _another_waits(self, job: _Job, event: RefreshRequested) -> bool:
@@ -201,22 +201,22 @@ class JobQueue:
             for other in self._jobs
         )
 
-    def _too_many(self) -> str:
+    def _limit_message(self) -> str:
         return (
             f"after {self._limit.burst} refreshes in a row a model gets one every "
-            f"{self._limit.seconds:g} s (LETHE_REFRESH_MIN_INTERVAL), and another order waits "
-            "already: order again when that is done"
+            f"{self._limit.seconds:g} s (LETHE_REFRESH_MIN_INTERVAL), and another request "
+            "waits already: order again when that one is done"
         )
 
-    def _say(self, event: RefreshRequested, what: str, action: str, **more: object) -> None:
-        self._logger.warning(what, action=action, model=event.model_id, job=event.job_id, **more)
+    def _warn(self, event: RefreshRequested, message: str, action: str, **more: object) -> None:
+        self._logger.warning(message, action=action, model=event.model_id, job=event.job_id, **more)
 
     def _parse(self, record: Record) -> RefreshRequested | None:
         try:
             return RefreshRequested.model_validate(cloudevents.parse(record).data)
         except (ValueError, RecursionError) as error:
             self._logger.error(
-                "a record that is no refresh job is skipped",
+                "a record that is not a refresh job is skipped",
                 action="skip",
                 offset=record.offset,
                 reason=str(error).splitlines()[0],

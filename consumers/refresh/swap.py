@@ -1,4 +1,4 @@
-"""Reading a refresh result and turning it into a transition of the live state."""
+"""Reads a refresh result and turns it into a transition of the live state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lethe.consumers.refresh.lost_rows import settled
+from lethe.consumers.refresh.lost_rows import with_rows_resolved
 from lethe.consumers.refresh.transition import (
     dropped,
     emptied,
@@ -27,7 +27,7 @@ from lethe.engine.store.store import ModelStore
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A transition, whether it swaps the result in, and a line about it."""
+    """A transition, whether it swaps the result in, and a message for the log."""
 
     transition: Transition
     swapped: bool
@@ -37,19 +37,19 @@ class Outcome:
 def swap(
     store: ModelStore, state: ModelState, job_id: str, origin: Origin, now: datetime
 ) -> Outcome:
-    """Return what a refresh event comes to.
+    """Return the outcome of a refresh event.
 
-    The event only names a job whose result must lie in the store: a forged one changes nothing,
-    a stale one is dropped, and if it was the pending one, another job is ordered.
+    The event only names a job whose result must be in the store: a forged event changes nothing, a
+    stale result is dropped, and if its job was the pending one, another is scheduled.
     """
-    found = read_result(store.client, state.keys, job_id)
-    if found is None:
+    stored = read_result(store.client, state.keys, job_id)
+    if stored is None:
         transition = dropped(state, job_id, origin, now=now)
         return Outcome(transition, False, "no result of this refresh job is stored")
-    if isinstance(found, str):
+    if isinstance(stored, str):
         transition = dropped(state, job_id, origin, now=now, order_again=False)
-        return Outcome(transition, False, f"the refresh failed: {found}")
-    result, arrays = found
+        return Outcome(transition, False, f"the refresh failed: {stored}")
+    result, arrays = stored
     stale = stale_reason(state, result)
     if stale is not None:
         return _drop(state, result, origin, now, stale)
@@ -70,8 +70,8 @@ def _swap(
     if result.size in (RefreshKind.COMPLETE, RefreshKind.POLISH):
         transition = small_refresh(state, result, arrays, origin, now=now)
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
-    known = settled(store, state, result.resolved)
-    state = replace(state, deferred={**state.deferred, **known})
+    resolved = with_rows_resolved(store, state, result.resolved)
+    state = replace(state, deferred={**state.deferred, **resolved})
     if result.staged_key is None:
         return _swap_empty(store, state, result, origin, now)
     where = state.keys.generation(result.staged_key)
@@ -84,7 +84,7 @@ def _swap_empty(
     rows = [row for request in result.resolved for row in _rows(state, request)]
     ledgered = store.ledgered(state.keys, rows)
     if _rows_left(state, ledgered, rows) != 0:
-        return _drop(state, result, origin, now, "rows are left after all")
+        return _drop(state, result, origin, now, "the model has rows left after all")
     transition = emptied(state, result, ledgered, origin, now=now)
     return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 
@@ -108,11 +108,11 @@ def _swap_generation(
         caught_up = catch_up(store, staged, state.meta, later)
     except IllConditioned as error:
         return _drop(state, result, origin, now, f"it cannot take later deletions: {error}")
-    misfit = _misfit(result, caught_up, _rows_left(state, ledgered, rows))
+    misfit = _misfit_reason(result, caught_up, _rows_left(state, ledgered, rows))
     if misfit is not None:
         return _drop(state, result, origin, now, misfit)
     persist = to_persist(store.client, where.required(), where.optional())
-    if persist is None:  # by now, though it was read a moment ago
+    if persist is None:  # it has expired since it was read
         return _drop(state, result, origin, now, "its staged generation has expired")
     if store.row_keys is not None:
         store.row_keys.keep(where)
@@ -129,11 +129,11 @@ def _rows_left(state: ModelState, ledgered: frozenset[str], rows: list[str]) -> 
     return state.meta.rows_live - len(set(rows) - ledgered - retired)
 
 
-def _misfit(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:
+def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:
     """Return why a staged generation cannot become live, or None.
 
-    One class left and no ridge on the intercept has no minimiser. The live model's own guard does
-    not see it, because it still counts the rows of deferred requests.
+    With one class left and no ridge on the intercept there is no minimiser. The live model's own
+    guard does not notice, because it still counts the rows of deferred requests.
     """
     left = result.rows - len(caught_up.rows)
     if left != rows_left:

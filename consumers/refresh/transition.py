@@ -1,7 +1,7 @@
-"""The transition that a refresh result makes: the single writer swaps it in, in log order.
+"""The transition that a refresh result makes: the deletion worker swaps it in, in log order.
 
-A result seals the deletions it was made from. Later ones are never lost: a completion and a
-polish apply to the present state, a new generation learns of them from its own records.
+A result states which deletions it was made from. Later ones are never lost: a completion and a
+polish apply to the present state, and a new generation catches up from its own records.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
         return "no row is left"
     if result.size is RefreshKind.POLISH and result.reference_epoch != state.meta.reference_epoch:
         return "the model has another reference point by now"
-    return _does_not_resolve(state, set(result.resolved))
+    return _unresolvable_reason(state, set(result.resolved))
 
 
-def _does_not_resolve(state: ModelState, resolved: set[str]) -> str | None:
+def _unresolvable_reason(state: ModelState, resolved: set[str]) -> str | None:
     if not resolved <= state.deferred.keys():
         return "a request that it resolves is no longer deferred"
     return None
@@ -65,9 +65,9 @@ def dropped(
     now: datetime,
     order_again: bool = True,
 ) -> Transition:
-    """Decide a refresh event that changes nothing; order another job if it was the pending one.
+    """Drop a refresh result; schedule another job if it was the pending one.
 
-    What it staged expires.
+    What the job staged expires.
     """
     after, job = before, None
     pending = before.meta.pending_job
@@ -112,9 +112,9 @@ def small_refresh(
 def _polished(
     before: ModelState, result: JobResult, arrays: Mapping[bytes, bytes]
 ) -> tuple[Stream, dict[str, object]]:
-    """Return the stream at the polished point, and what is known of it.
+    """Return the stream at the polished point, and the fields of meta that change with it.
 
-    That is its bound, if nothing was deleted since, and the ledger of a certified model.
+    These are its bound, if nothing was deleted since, and the ledger of a certified model.
     """
     config = before.meta.config
     shape = (config.d, config.m)
@@ -129,7 +129,7 @@ def _polished(
         result.residual,
     )
     concurrent = before.meta.deletions_logged - result.sealed
-    left = concurrent_remainder(
+    error = concurrent_remainder(
         before.generation,
         before.stream,
         polished,
@@ -138,13 +138,13 @@ def _polished(
         concurrent,
         before.sentinels.pi,
     )
-    stream = adopt_polish(before.stream, polished, concurrent=concurrent, concurrent_error=left)
-    known: dict[str, object] = {"certified": None if concurrent else result.certified}
+    stream = adopt_polish(before.stream, polished, concurrent=concurrent, concurrent_error=error)
+    changes: dict[str, object] = {"certified": None if concurrent else result.certified}
     ledger, reference = before.meta.ledger, result.reference
     if ledger is not None and reference is not None:
         moved = before.stream.theta_exact - polished.theta_snapshot
-        known["ledger"] = after_polish(ledger, reference, moved, concurrent, config.kind)
-    return stream, known
+        changes["ledger"] = after_polish(ledger, reference, moved, concurrent, config.kind)
+    return stream, changes
 
 
 def _refreshed(meta: Meta, result: JobResult, now: datetime, **changes: object) -> Meta:
@@ -196,7 +196,7 @@ def new_generation(
         arrays=STAGED,
         rows=staged.keys.name,
     )
-    made = Staged(
+    swapped_in = Staged(
         staged.keys.name,
         None,
         result.staged_mark,
@@ -213,7 +213,7 @@ def new_generation(
         None,
     )
     live = Live(staged.keys, tuple(persist))
-    return _with_resolved(before, state, result, ledgered, origin, now, arrays, live, made)
+    return _with_resolved(before, state, result, ledgered, origin, now, arrays, live, swapped_in)
 
 
 def emptied(
@@ -224,7 +224,7 @@ def emptied(
     *,
     now: datetime,
 ) -> Transition:
-    """Swap in a rebuild that has no row left: the deferred requests named all of them."""
+    """Swap in a rebuild with no rows left: the deferred requests named all of them."""
     meta = _refreshed(before.meta, result, now)
     state = without_rows(replace(before, meta=meta))
     live = Live(state.generation_keys, ())
@@ -242,15 +242,15 @@ def _with_resolved(
     live: Live,
     staged: Staged | None,
 ) -> Transition:
-    """Give deferred requests that the result resolves their final receipts, and publish.
+    """Give the deferred requests that the result resolves their final receipts; make the version.
 
     ``ledgered`` are those of their rows that another request has deleted in the meantime.
     """
     resolved = [before.deferred[request] for request in result.resolved]
     new: dict[str, str] = {}
     for request in resolved:
-        fresh = [row for row in request.row_ids if row not in ledgered]
-        new |= {row: request.request_id for row in fresh if row not in new}
+        remaining_rows = [row for row in request.row_ids if row not in ledgered]
+        new |= {row: request.request_id for row in remaining_rows if row not in new}
     retired = {row for request in resolved for row in request.retired} - ledgered - new.keys()
     meta = with_meta(
         state.meta,

@@ -1,4 +1,4 @@
-"""Models that begin, are replaced, end, or go on after a loss.
+"""Registers, replaces and unregisters models, and recovers them after a loss.
 
-May import `consumers.versions` and what stands below.
+May import `consumers.versions` and the packages below it.
 """

@@ -1,4 +1,4 @@
-"""A model that is fitted and staged, before it is committed: what `registration` makes live."""
+"""A model that is fitted and staged, but not committed yet: registration makes it live."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from lethe.engine.store.state import STAGED, Head, ModelState
 from lethe.engine.store.store import ModelStore
 
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
-"""Bytes of column names, as JSON: theta may be left out of an event, names may not, and what else
-there is takes less than 16 KiB."""
+"""Bytes of column names, as JSON: an event may leave out theta but not the names; all the rest of
+it takes less than 16 KiB."""
 
-_SHOWN = 8  # names of columns that a message lists
+_SHOWN = 8  # column names that a message lists
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Training rows as they come from a file.
+    """Training rows, as read from a file.
 
     Attributes
     ----------
@@ -54,7 +54,8 @@ class TrainingData:
     subjects
         Subject id to row ids; empty without a subject column.
     class_names
-        Of a logistic model's classes, unless these are 0 and 1 (`engine.fit.classes.encoded`).
+        Names of a logistic model's classes, unless these are 0 and 1
+        (`engine.fit.classes.encoded`).
     """
 
     ids: tuple[str, ...]
@@ -68,7 +69,7 @@ class TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A staged model that waits for its commit, ``known`` deletions included."""
+    """A staged model that waits for its commit; ``new`` are the ids of its rows."""
 
     state: ModelState
     where: GenerationKeys
@@ -78,11 +79,11 @@ class Candidate:
 
 
 MOST_COEFFICIENTS = 180_000
-"""Of theta: a commit holds up to four of them, and has to fit into one message of 8 MiB."""
+"""Coefficients of one theta: a commit has up to four thetas, and must fit into 8 MiB."""
 
 
 def check_size(config: ModelConfig) -> None:
-    """Refuse a model whose thetas no commit can carry.
+    """Refuse a model whose thetas do not fit into a commit.
 
     Raises
     ------
@@ -98,12 +99,12 @@ def check_size(config: ModelConfig) -> None:
 
 
 def check_names(config: ModelConfig) -> None:
-    """Refuse names that no parameters event can carry; a commit could never be published.
+    """Refuse names that do not fit into a parameters event: the commit could never be published.
 
     Raises
     ------
     InvalidData
-        They are too long together.
+        Together they are too long.
     """
     features, targets = config.feature_names, (*config.target_names, *config.class_names)
     size = len(json.dumps([features, targets], ensure_ascii=False).encode())
@@ -116,7 +117,7 @@ def check_names(config: ModelConfig) -> None:
 
 
 def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
-    """Refuse to make a model one that its subscribers cannot use: of another kind, other columns.
+    """Refuse changes that subscribers may not expect: another kind of model, or other columns.
 
     Raises
     ------
@@ -137,19 +138,19 @@ def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
         raise InvalidData(
             f"model {after.model_id!r}: this would change its {' and its '.join(changes)}, which "
             "programs that read it may not expect; name the columns as before (--target, "
-            "--features), or say --allow-change"
+            "--features), or pass --allow-change"
         )
 
 
 def _change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Return what came and what went, a few names of each; where neither, the order changed."""
-    gone, come = [n for n in old if n not in new], [n for n in new if n not in old]
-    said = []
-    for sign, names in (("without", gone), ("with", come)):
+    """Return what was removed and added, a few names of each; if nothing was, the order changed."""
+    removed, added = [n for n in old if n not in new], [n for n in new if n not in old]
+    parts = []
+    for preposition, names in (("without", removed), ("with", added)):
         if names:
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            said.append(f"{sign} {', '.join(map(repr, names[:_SHOWN]))}{more}")
-    return "; ".join(said) or "in another order"
+            parts.append(f"{preposition} {', '.join(map(repr, names[:_SHOWN]))}{more}")
+    return "; ".join(parts) or "in another order"
 
 
 def _precompute(
@@ -180,29 +181,29 @@ def stage(
     progress: Progress,
     now: datetime,
 ) -> Candidate:
-    """Fit, and write the generation and the row ids beside whatever is live.
+    """Fit, and stage the generation and the row ids beside the live model, if there is one.
 
-    ``number`` is the generation, ``commit`` the number of the commit that it will probably be.
+    ``number`` is the generation's, ``commit`` the number that its commit will probably have.
     Cost O(n d^2) time, O(n d) bytes.
     """
-    objective, rows, made, status = _precompute(config, data)
+    objective, rows, fit, status = _precompute(config, data)
     keys, name = ModelKeys(config.model_id), uuid.uuid4().hex
     where, dataset = keys.generation(name), keys.dataset(name)
-    generation, stream = begin(number, objective, made)
+    generation, stream = begin(number, objective, fit)
     check_error_budget(config, generation, stream)
-    ledger = first_ledger(config, objective, rows, made)
+    ledger = first_ledger(config, objective, rows, fit)
     check_first(config, ledger, generation, stream)
-    sentinels = sample_sentinels(generation, data.ids, rows, made.dual_rows, number)
+    sentinels = sample_sentinels(generation, data.ids, rows, fit.dual_rows, number)
     staging.note_registration(store.client, keys, name, commit)
     staging.stage_generation(
         store.client,
         where,
         generation=generation,
         stream=stream,
-        L=made.factor.L,
+        L=fit.factor.L,
         ids=data.ids,
         rows=rows,
-        W=made.dual_rows,
+        W=fit.dual_rows,
         sentinels=Sampled.of(sentinels),
         on_rows=lambda done: progress("storing rows", done, len(data.ids)),
         row_keys=store.row_keys,
@@ -215,7 +216,7 @@ def stage(
         version=-1,
         digest=GENESIS,
         meta=with_meta(
-            _meta(config, rows, status, name, stream, made.certificate.bound, now), ledger=ledger
+            _meta(config, rows, status, name, stream, fit.certificate.bound, now), ledger=ledger
         ),
         generation=generation,
         stream=stream,
@@ -238,7 +239,7 @@ def _meta(
     certified: float | None,
     now: datetime,
 ) -> Meta:
-    """Return meta as it is without a predecessor; registration counts on from one."""
+    """Return meta for a model without a predecessor; registration adds what it continues from."""
     return Meta(
         config=config,
         status=status,

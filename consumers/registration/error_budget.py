@@ -1,4 +1,4 @@
-"""Whether a fresh fit can keep what registration asks of it, before anything is stored."""
+"""Checks that a fresh fit can keep the error budget, before anything is stored."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ADVICE = "bring the features to a similar scale, raise the ridge, or raise the 
 
 
 def check_error_budget(config: ModelConfig, generation: Generation, stream: Stream) -> None:
-    """Refuse a budget that not even a fresh fit meets: every refresh would miss it.
+    """Refuse a budget that even a fresh fit exceeds: no refresh could meet it.
 
     Raises
     ------
     InvalidData
-        With the figures, and what to do.
+        The message has the figures, and what to do.
     """
     facts = _facts(config, generation, stream)
     if not facts.left_within(facts.budget):
@@ -30,7 +30,7 @@ def check_error_budget(config: ModelConfig, generation: Generation, stream: Stre
 
 
 def fit_warnings(config: ModelConfig, generation: Generation, stream: Stream) -> list[str]:
-    """Return what an operator should know of a fit that is accepted, a line each."""
+    """Return warnings about a fit that is accepted, one line each."""
     facts, limits = _facts(config, generation, stream), config.limits.limits()
     lines = []
     if facts.condition > limits.condition:
@@ -52,7 +52,7 @@ def _relative(config: ModelConfig, facts: Facts) -> str:
 
 
 def _share(facts: Facts) -> float:
-    """Return what the fit leaves, as a share of the budget."""
+    """Return the error that the fit itself leaves, as a share of the budget."""
     return math.inf if facts.remaining is None else facts.remaining / facts.budget
 
 

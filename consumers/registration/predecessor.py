@@ -1,4 +1,4 @@
-"""What a registration takes over from the model that it replaces, and from published history."""
+"""What a registration takes over from the model it replaces, and from published history."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lethe.engine.store.store import ModelStore
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """The generation before the next one, and how many rows were deleted so far."""
+    """The newest generation, and how many rows were deleted so far."""
 
     generation: int
     rows_deleted: int
 
 
 def tip_of(reader: Reader, before: Predecessor) -> Tip:
-    """Return what the next version counts on from.
+    """Return the counts that the next version continues.
 
-    Where neither head nor commits say it, the newest published version does; but for the deletions
-    of a model whose ledger is forgotten.
+    If neither head nor commits have them, they come from the newest published version; except the
+    number of deletions, if the model's ledger is forgotten.
     """
     if before.meta is not None:
         return Tip(before.meta.generation, before.meta.rows_deleted)
@@ -40,10 +40,10 @@ def tip_of(reader: Reader, before: Predecessor) -> Tip:
 
 
 def continued_log(store: ModelStore, before: Predecessor) -> ReceiptLog:
-    """Return the log of receipts that the next version goes on with.
+    """Return the log of receipts that the next version continues.
 
-    Where the head cannot be read, it follows from the receipts that the index holds. One that is
-    not whole begins anew, and every reader sees its size go back.
+    If the head cannot be read, it is rebuilt from the receipts in the index. If these are
+    incomplete, a new log begins, and every reader sees its size go back.
     """
     if before.meta is not None and before.meta.receipt_log is not None:
         return before.meta.receipt_log
@@ -55,9 +55,9 @@ def continued_log(store: ModelStore, before: Predecessor) -> ReceiptLog:
 
 
 def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecessor:
-    """Return where a model goes on that neither the store nor the log's commits know any more.
+    """Return where to continue a model whose commits neither the store nor the log has in full.
 
-    Its versions are retained for ever: numbers go on from there. Its deletions are not.
+    Its versions are retained for ever, and numbering continues from them. Its deletions are not.
 
     Raises
     ------
@@ -68,8 +68,8 @@ def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecess
     if published is None:
         return before
     if published.version <= before.version and accept:
-        # The digest of a version is not known from the open part of its commit. One that was not
-        # published by then never will be: its number is free.
+        # The open part of a commit does not have the digest of its version. A version that was not
+        # published by now never will be: its number is free.
         unlinked = replace(before, version=published.version, digest=published.digest)
         return before if before.digest else unlinked
     if not accept:
@@ -90,10 +90,10 @@ def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecess
 def still_deferred(
     deferred: Mapping[str, DeferredRequest], new: Collection[str]
 ) -> dict[str, DeferredRequest]:
-    """Return the requests that wait for a rebuild, their rows divided by the new file.
+    """Return the deferred requests, with their rows divided by the new file.
 
-    A row that it lacks is retired; one that an earlier file lacked, and this one has again, is
-    live again and has to be deleted.
+    A row that the file lacks is retired; a row that an earlier file lacked and this one has is live
+    again and must be deleted.
     """
     divided = {}
     for name, request in deferred.items():
@@ -110,15 +110,15 @@ def still_deferred(
 def with_former_rows(
     subjects: Mapping[str, Sequence[str]], members: Members, new: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return subjects with the rows that the new file lacks, or may not bring back.
+    """Return subjects with their former rows, which the new file lacks or must not bring back.
 
-    A request by subject must still find them: for a retired row it keeps a later file from
-    bringing it back, for a deleted one it is answered ALREADY_APPLIED.
+    A request by subject must still find these: it keeps a later file from bringing back a retired
+    row, and for a deleted row it is answered ALREADY_APPLIED.
     """
     merged = {subject: list(rows) for subject, rows in subjects.items()}
     for subject, rows in members.subjects.items():
-        held = set(merged.get(subject, ()))
-        former = [row for row in rows if row not in new and row not in held]
+        current = set(merged.get(subject, ()))
+        former = [row for row in rows if row not in new and row not in current]
         if former:
             merged.setdefault(subject, []).extend(former)
     return merged

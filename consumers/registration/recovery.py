@@ -1,9 +1,9 @@
-"""The last resort after a log lost commits: it goes on from what the store holds.
+"""The last resort after the log lost commits: continue from what the store holds.
 
 A person decides (`lethe recover`). For each model whose log does not end with the store's commit, a
-checkpoint is appended: it continues the last commit of the model that the log still has, its number
-is above all that were ever seen, and it says all that the store knows. Whoever follows the log from
-there, with whatever backup of the store, comes to the same model.
+checkpoint is appended: it continues the model's last commit that the log still has, its number is
+above all that were ever seen, and it has everything that the store knows. Whoever follows the log
+from there, with any backup of the store, arrives at the same model.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from lethe.engine.store.store import ModelStore, corrupt
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a recovery does, for a person to agree to.
+    """What a recovery would do, for a person to approve.
 
     Attributes
     ----------
     index, tail
-        Of the commits partition, and its end.
+        The commits partition, and its end.
     models
-        Those that get a checkpoint: what the store holds, and where the log ends.
+        The models that get a checkpoint: what the store holds, and where the log ends.
     restart
-        Where the partition's cursors begin anew; None: they are right.
+        Where the partition's cursors restart; None: they are right.
     """
 
     index: int
@@ -73,9 +73,10 @@ class Recovery:
     store, producer, reader
         Where models live, and the log.
     seals, signer, trusted
-        What commits are sealed and signed with, and who must have signed those that are read.
+        What commits are sealed and signed with, and whose signatures are accepted on commits that
+        are read.
     progress
-        Told what is done.
+        Called as the work proceeds.
     """
 
     def __init__(
@@ -98,59 +99,59 @@ class Recovery:
         self._fold = Fold(store, reader, producer, seals, trusted=trusted, progress=progress)
 
     def plan(self, model_id: str) -> Plan:
-        """Find out what was lost; change nothing but what a fold changes.
+        """Find out what was lost; changes nothing except what a fold changes.
 
         Raises
         ------
         UnknownModel
             The store does not hold the model.
         InvalidData
-            Log and store go together: there is nothing to recover.
+            Log and store agree: there is nothing to recover.
         CorruptState
-            Others know more than the store: what it holds is no place to go on from.
+            More was published than the store knows: recovery must not continue from it.
         """
         if self._store.load(model_id) is None:
             raise UnknownModel(
-                f"the store holds nothing of model {model_id!r}: there is nothing to go on from; "
-                "restore a backup, or register it again with --replace"
+                f"the store holds nothing of model {model_id!r}: there is nothing to continue "
+                "from; restore a backup, or register it again with --replace"
             )
         index = commit_partition(model_id)
         reset = self._is_reset(index, model_id)
         partition = commit_partitions(self._reader)[index]
         bounds = self._reader.bounds(partition)
         end = self._reader.ends([partition])[partition]
-        found: dict[str, list[LogRecord]] = {}
+        log_records: dict[str, list[LogRecord]] = {}
         below, epoch = "", -1
         for record, framed in read_records(self._reader, partition, bounds.begin, end):
             epoch = -1 if record.leader_epoch is None else record.leader_epoch
             below = "" if framed is None else framed.digest
             if framed is not None:
-                one = LogRecord(record.offset, framed.digest, framed.open)
-                found.setdefault(framed.open.model_id, []).append(one)
-        named = self._store.models_in(PartitionKeys(index)) if reset else [model_id]
+                log_record = LogRecord(record.offset, framed.digest, framed.open)
+                log_records.setdefault(framed.open.model_id, []).append(log_record)
+        candidates = self._store.models_in(PartitionKeys(index)) if reset else [model_id]
         restart, models = end, []
-        for name in named:
+        for name in candidates:
             state = self._state(name, needed=name == model_id)
             if state is None:
                 continue
-            tip = log_tip(found.get(name, []), state.head, index)
+            tip = log_tip(log_records.get(name, []), state.head, index)
             if tip.lost(state.head) or (not reset and tip.next is None):
-                self._check_nobody_knows_more(state)
+                self._check_published(state)
                 models.append((state, tip))
             elif tip.next is not None:
                 restart = min(restart, tip.next)
         if not models and not reset:
-            raise _nothing(model_id)
+            raise _nothing_to_recover(model_id)
         tail = Tail(partition, end, below, epoch)
         return Plan(index, tail, models, restart if reset else None)
 
     def run(self, plan: Plan) -> list[Sealed]:
-        """Append the checkpoints, apply them, and let workers go on; return the commits.
+        """Append the checkpoints, apply them, and let workers resume; return the commits.
 
         Raises
         ------
         CommitConflict
-            Somebody else has written meanwhile; what was appended is void.
+            Somebody else has written meanwhile; the appended records are void.
         """
         low = plan.tail.offset
         heads = {state.model_id: tip.head for state, tip in plan.models}
@@ -164,7 +165,7 @@ class Recovery:
             )
         states = {state.model_id: state for state, _ in plan.models}
         changes = [
-            checkpoint_change(self._store, one, states[one.commit.model_id]) for one in sealed
+            checkpoint_change(self._store, each, states[each.commit.model_id]) for each in sealed
         ]
         answers, _ = self._store.apply(changes) if changes else ([], None)
         for change, answer in zip(changes, answers, strict=True):
@@ -173,31 +174,31 @@ class Recovery:
         for state in states.values():
             self._store.cursors.lower_watermarks(state.offsets)
         if plan.restart is not None:
-            at = plan.restart if plan.restart < low else low + len(sealed)
+            offset = plan.restart if plan.restart < low else low + len(sealed)
             topic_id = plan.tail.partition.topic_id
-            self._store.cursors.restart(PartitionKeys(plan.index), topic_id, Pair(at, at))
+            self._store.cursors.restart(PartitionKeys(plan.index), topic_id, Pair(offset, offset))
             self._restart_empty()
         self._store.wait_durable()
         return sealed
 
     def _restart_empty(self) -> None:
-        """Begin anew with the partitions of a topic that was made again which have no models."""
+        """Restart the cursors of partitions without models, if the topic was recreated."""
         for partition in commit_partitions(self._reader):
             keys = PartitionKeys(partition.index)
-            known = self._store.cursors.read(keys).topic_id
-            if known not in ("", partition.topic_id) and not self._store.models_in(keys):
+            topic_id = self._store.cursors.read(keys).topic_id
+            if topic_id not in ("", partition.topic_id) and not self._store.models_in(keys):
                 begin = self._reader.bounds(partition).begin
                 self._store.cursors.restart(keys, partition.topic_id, Pair(begin, begin))
 
     # -- what was lost --------------------------------------------------------------------------
 
     def _is_reset(self, index: int, model_id: str) -> bool:
-        """Return whether the whole partition has lost commits; False: this model alone.
+        """Return whether the whole partition has lost commits; False: only this model has.
 
         Raises
         ------
         InvalidData
-            Neither.
+            Nothing has.
         """
         try:
             folded = self._fold.run(index)
@@ -205,13 +206,13 @@ class Recovery:
             return True
         halt = folded.halted.get(model_id)
         if halt is None:
-            raise _nothing(model_id)
+            raise _nothing_to_recover(model_id)
         if not isinstance(halt, LogGap):
             raise halt
         return False
 
     def _state(self, model_id: str, *, needed: bool) -> ModelState | None:
-        """Return a model's state; None of another model that is damaged: it stays halted."""
+        """Return a model's state; None if it is damaged and not ``needed``: it stays halted."""
         try:
             return self._store.load(model_id)
         except CorruptState:
@@ -219,7 +220,7 @@ class Recovery:
                 raise
             return None
 
-    def _check_nobody_knows_more(self, state: ModelState) -> None:
+    def _check_published(self, state: ModelState) -> None:
         """Refuse a store that lacks what was published.
 
         Raises
@@ -233,33 +234,33 @@ class Recovery:
             newest.version > state.version
             or (newest.version == state.version and newest.digest != state.digest)
         ):
-            raise _knows_more(model_id, f"version {newest.version} was published")
+            raise _store_lacks(model_id, f"version {newest.version} was published")
         for ids in self._published_receipts(model_id):
             with reachable(self._store.client):
                 kept: Any = self._store.client.hmget(state.keys.requests, list(ids))
             for (request_id, final), stored in zip(ids.items(), kept, strict=True):
                 if stored is None or (final and stored[:1] == b"P"):
-                    raise _knows_more(model_id, f"request {request_id!r} was answered")
+                    raise _store_lacks(model_id, f"request {request_id!r} was answered")
 
     def _published_receipts(self, model_id: str) -> Iterator[dict[str, bool]]:
-        """Yield the requests of a model that have receipts, some at a time, and if final ones."""
-        found: dict[str, bool] = {}
+        """Yield a model's requests with published receipts, in chunks, and whether one is final."""
+        receipts: dict[str, bool] = {}
         key = model_id.encode()
         for record in scan_topic(self._reader, topics.RECEIPTS, self._progress):
             receipt = _receipt(record.value) if record.key == key else None
             if receipt is not None and receipt.code != "UNKNOWN_MODEL":
-                final = found.get(receipt.request_id, False) or receipt.final
-                found[receipt.request_id] = final
-            if len(found) >= CHUNK:
-                yield found
-                found = {}
-        if found:
-            yield found
+                final = receipts.get(receipt.request_id, False) or receipt.final
+                receipts[receipt.request_id] = final
+            if len(receipts) >= CHUNK:
+                yield receipts
+                receipts = {}
+        if receipts:
+            yield receipts
 
     # -- the checkpoint -------------------------------------------------------------------------
 
     def _checkpoint(self, state: ModelState, tip: LogTip, tail: Tail) -> Commit:
-        """Return the commit that says what the store knows of a model and the log does not."""
+        """Return the commit with what the store knows of a model and the log does not."""
         deleted = tuple(self._deleted_since(state, tip.version))
         return Commit(
             model_id=state.model_id,
@@ -293,17 +294,18 @@ class Recovery:
     def _answers_since(self, state: ModelState, tip: LogTip, tail: Tail) -> Iterator[Answer]:
         """Yield the receipts of commits that the log has lost. Cost O(index).
 
-        Where it has lost all of them, nobody can follow it to here: those that wait are enough.
+        If it has lost all of the model's commits, nobody can follow it to here: the receipts of
+        deferred requests are enough.
         """
-        first: int | None = None
-        where = range(tip.offset, tip.offset + 1) if tip.offset >= 0 else range(0)
-        for _, framed in read_records(self._reader, tail.partition, where.start, where.stop):
+        first_lost: int | None = None
+        offsets = range(tip.offset, tip.offset + 1) if tip.offset >= 0 else range(0)
+        for _, framed in read_records(self._reader, tail.partition, offsets.start, offsets.stop):
             if framed is not None:
                 commit = open_commit(framed, self._seals, self._trusted, state.meta.config)
                 log = commit.meta.receipt_log
-                first = 0 if log is None else log.size
+                first_lost = 0 if log is None else log.size
         for request_id, kept in kept_receipts(self._store, state.keys):
-            lost = kept.final and first is not None and kept.place >= first
+            lost = kept.final and first_lost is not None and kept.place >= first_lost
             if lost or (not kept.final and request_id in state.deferred):
                 yield Answer(kept.receipt, kept.receipt.value(), kept.body, kept.place)
 
@@ -312,18 +314,19 @@ def _receipt(value: bytes | None) -> Receipt | None:
     try:
         return Receipt.read(value or b"")
     except ValueError:
-        return None  # not ours: nobody answers with it
+        return None  # not a receipt of Lethe
 
 
-def _nothing(model_id: str) -> InvalidData:
+def _nothing_to_recover(model_id: str) -> InvalidData:
     return InvalidData(
-        f"model {model_id!r}: the log has all commits that the store knows, and a worker goes "
-        "on from there: there is nothing to recover"
+        f"model {model_id!r}: the log has all commits that the store knows, and workers "
+        "continue from them: there is nothing to recover"
     )
 
 
-def _knows_more(model_id: str, what: str) -> CorruptState:
+def _store_lacks(model_id: str, published: str) -> CorruptState:
     return CorruptState(
-        f"model {model_id!r}: {what}, and the store does not know of it: it is no place to go on "
-        "from. Restore a newer backup of the store, or register the model again with --replace"
+        f"model {model_id!r}: {published}, and the store does not know of it, so that recovery "
+        "cannot continue from the store. Restore a newer backup of the store, or register the "
+        "model again with --replace"
     )

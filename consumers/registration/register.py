@@ -1,9 +1,9 @@
 """Registering a model: fit, precompute, stage, commit version 0 (or the next one), publish.
 
-The commit goes the way of any other: it is appended, and the store follows. It continues the
-commit at which the ledger was read, by a fold to the end of the log; if somebody else commits in
-between it is void, and the ledger is read again and the rows that were deleted meanwhile are left
-out before it is appended anew. So a row whose deletion was decided never comes back.
+The commit is made like any other: it is appended, then applied to the store. It continues the
+commit at which the ledger was read, by a fold to the end of the log. If somebody else commits in
+between, it is void: the ledger is read again, the rows that were deleted meanwhile are left out,
+and it is appended again. So a row whose deletion was committed never comes back.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from lethe.engine.store.staged import Staged as StagedGeneration, catch_up
 from lethe.engine.store.state import DeferredRequest, Head, ModelState
 from lethe.engine.store.store import ModelStore, unknown
 
-_COMMIT_TRIES = 50  # each round catches up with what was deleted meanwhile
+_COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
 _WAY_OUT = (LogGap, StoreTooOld, CorruptState)
 
 __all__ = ["Registered", "Registrar", "TrainingData"]
@@ -88,11 +88,12 @@ class Registrar:
     store, producer, reader
         Where models live, and the log.
     seals, signer, trusted
-        What commits are sealed and signed with, and who must have signed those that are read.
+        What commits are sealed and signed with, and whose signatures are accepted on commits that
+        are read.
     now
         The clock of versions.
     progress
-        Told what is done.
+        Called as the work proceeds.
     at_step
         Called with the name of each step as it is reached.
     """
@@ -139,14 +140,14 @@ class Registrar:
         ModelExists
             The model is registered, and ``replace_model`` is False.
         InvalidData, IllConditioned, NotConverged
-            The data cannot be used; nothing was stored. Or they would make the model one of
-            another kind, or of other columns, unless ``allow_change``.
+            The data cannot be used; nothing was stored. Or, unless ``allow_change``, they would
+            change the model's kind or columns.
         CorruptState
-            What is stored, or its log, cannot be gone on from; nothing was changed. Of a model
-            whose deletions have expired, unless ``accept_forgotten``.
+            Registration cannot continue from the store or the log; nothing was changed. Also if the
+            commits of the model's deletions have expired, unless ``accept_forgotten``.
         StoreUnavailable, LogUnavailable
-            A server is gone. Whether the commit happened, the next registration finds out; the
-            workers apply and publish it.
+            A server is away. The next registration finds out whether the commit happened; workers
+            apply and publish it.
 
         Notes
         -----
@@ -170,16 +171,16 @@ class Registrar:
             kept,
             tip_of(self._reader, before).generation + 1,
             before.head.commit + 1,
-            progress=self._stepping(),
+            progress=self._staging_progress(),
             now=self._now(),
         )
         state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
         return Registered(state, len(data.ids) - len(kept.ids))
 
     def unregister(self, model_id: str) -> Head:
-        """End a model: its rows and its state go, its history, ledger and numbers stay.
+        """End a model: its rows and its state go; its history, ledger and numbers stay.
 
-        Requests that wait for a rebuild get their final answers.
+        Deferred requests get their final receipts.
 
         Raises
         ------
@@ -194,11 +195,11 @@ class Registrar:
             if applied < folded.followed.tail.offset:
                 continue  # the store has gone back since
             if attempt and state is not None and not state.registered:
-                return state.head  # it has won: somebody else wrote to the partition
+                return state.head  # the last attempt won, though somebody else wrote, too
             if state is None or not state.registered:
                 raise unknown(model_id)
             self._seals.check(model_id, state.seal)
-            if state.opening is None:  # its registration died: say which requests were the model's
+            if state.opening is None:  # its registration died before the opening
                 self._publish(self._open(model_id))
                 continue
             transition = unregistration(state, self._now())
@@ -210,19 +211,19 @@ class Registrar:
             return sealed.head
         raise _contested(model_id)
 
-    # -- reading what there is ------------------------------------------------------------------
+    # -- reading the predecessor ------------------------------------------------------------------
 
     def _fold_whole(self, model_id: str) -> Folded:
-        """Fold the model's commits partition to an end asked for now."""
+        """Fold the model's commits partition to its present end."""
         index = commit_partition(model_id)
         folded = self._fold.run(index)
         self._journal.follow(index, folded.followed)
         return folded
 
     def _read(self, keys: ModelKeys, *, replace_model: bool, accept: bool) -> Predecessor:
-        """Return where the model stands by the log; a halted one only to be replaced.
+        """Return what the log and the store have of the model; of a halted one, only to replace it.
 
-        ``accept``: also where nobody knows all of its deletions any more.
+        ``accept``: even if older deletions are forgotten.
         """
         for _ in range(_COMMIT_TRIES):
             folded = self._fold_whole(keys.model_id)
@@ -237,10 +238,10 @@ class Registrar:
         followed = folded.followed
         if before.meta is None and before.head.commit >= 0:
             before = with_logged_meta(before, self._reader, followed, self._seals, self._trusted)
-        known = followed.heads.get(keys.model_id, before.head)
+        head = followed.heads.get(keys.model_id, before.head)
         expired, gap = isinstance(halt, StoreTooOld), isinstance(halt, LogGap)
         before = replace(before, expired=expired, gap=gap)
-        if known != before.head or before.applied < followed.tail.offset:
+        if head != before.head or before.applied < followed.tail.offset:
             before = with_unapplied(
                 before, self._reader, followed, self._seals, self._trusted, accept=accept
             )
@@ -251,7 +252,7 @@ class Registrar:
     def _gone(self, before: Predecessor, data: TrainingData) -> frozenset[str]:
         return self._store.ledgered(before.keys, data.ids) | before.ledger.intersection(data.ids)
 
-    def _stepping(self) -> Progress:
+    def _staging_progress(self) -> Progress:
         def staged(what: str, done: int, total: int) -> None:
             self._progress(what, done, total)
             self._at_step(Step.REGISTER_STAGE)
@@ -270,7 +271,7 @@ class Registrar:
             if attempt:
                 before = self._read(keys, replace_model=replace_model, accept=accept)
                 if before.meta is not None and before.meta.dataset_key == candidate.where.name:
-                    # It has won: somebody else wrote to the partition, and not of this model.
+                    # The last attempt won; what somebody else wrote was of another model.
                     return self._finish(candidate, [])
                 if before.registered and not replace_model:
                     self._discard(candidate)
@@ -312,12 +313,12 @@ class Registrar:
         return store.load_model(keys.model_id)
 
     def _append(self, transition: Transition) -> Sealed | None:
-        """Append a commit; None: somebody else was faster, read again."""
+        """Append a commit; None: somebody else has written, and everything is to be read again."""
         won = self._journal.append([transition.commit])
         return won[0] if won else None
 
     def _apply(self, sealed: Sealed, before: ModelState | None, transition: Transition) -> None:
-        """Apply a commit that won; where the store is not what it continues, a fold does it."""
+        """Apply a commit that won; if the store is not what it continues, a fold applies it."""
         lost = sealed.commit.kind is CommitKind.UNREGISTRATION
         change = change_of(
             sealed, before, arrays=transition.arrays, live=transition.live, lost=lost
@@ -332,7 +333,7 @@ class Registrar:
                 raise folded.halted[sealed.commit.model_id]
 
     def _open(self, model_id: str) -> list[Sealed]:
-        """Say from which offsets on requests are the model's, unless a worker was faster."""
+        """Commit the opening (from which offsets requests are the model's), unless a worker has."""
         state = self._store.load_model(model_id)
         if state.opening is not None:
             return []
@@ -347,15 +348,15 @@ class Registrar:
         return [sealed]
 
     def _publish(self, sealed: list[Sealed]) -> None:
-        """Publish what was committed; the cursor moves over that, and no other commit."""
-        self._producer.publish(messages_of([one.commit for one in sealed]))
-        for one in sealed:
-            partition = ModelKeys(one.commit.model_id).partition
-            low, end = one.place.low, one.place.offset + 1
+        """Publish what was committed; the published cursor moves past these commits only."""
+        self._producer.publish(messages_of([each.commit for each in sealed]))
+        for each in sealed:
+            partition = ModelKeys(each.commit.model_id).partition
+            low, end = each.place.low, each.place.offset + 1
             before = self._store.cursors.move_published(partition, low, end)
             if before.published > end:
-                # Overtaken: compaction may have kept the older parameters that were sent here.
-                self._producer.publish(newest_parameters(self._store, [one.commit.model_id]))
+                # Overtaken by others: compaction may keep the older parameters that were sent here.
+                self._producer.publish(newest_parameters(self._store, [each.commit.model_id]))
 
     def _discard(self, candidate: Candidate) -> None:
         if self._store.row_keys is not None:
@@ -367,8 +368,8 @@ class Registrar:
     # -- the commit itself ----------------------------------------------------------------------
 
     def _onto(self, candidate: Candidate, before: Predecessor) -> ModelState:
-        """Return the candidate as successor of the present state, later deletions left out."""
-        fresh, old = candidate.state, tip_of(self._reader, before)
+        """Return the candidate as successor of the present state, without rows deleted since."""
+        fresh, tip = candidate.state, tip_of(self._reader, before)
         later = sorted(self._gone(before, candidate.data))
         staged = StagedGeneration(
             candidate.where, fresh.generation, fresh.stream, fresh.sentinels, fresh.meta.ledger
@@ -390,10 +391,10 @@ class Registrar:
         forgotten_rows = len(before.ledger)
         changed = fresh.meta.model_copy(
             update={
-                "generation": old.generation + 1,
+                "generation": tip.generation + 1,
                 "reference_epoch": 0 if before.meta is None else before.meta.reference_epoch + 1,
                 "rows_live": fresh.meta.rows_live - len(caught_up.rows),
-                "rows_deleted": old.rows_deleted,
+                "rows_deleted": tip.rows_deleted,
                 "deletions_logged": before.deletions + forgotten_rows * (before.meta is None),
                 "class_counts": counts,
                 "certified": None if caught_up.rows else fresh.meta.certified,
@@ -411,7 +412,7 @@ class Registrar:
             version=before.version,
             digest=before.digest,
             meta=changed,
-            generation=replace(fresh.generation, number=old.generation + 1),
+            generation=replace(fresh.generation, number=tip.generation + 1),
             stream=caught_up.staged.stream,
             sentinels=caught_up.staged.sentinels,
             offsets=before.offsets,
@@ -431,8 +432,8 @@ class Registrar:
         )
         missing = [row for row in members.ids if row not in candidate.new]
         gone = self._store.ledgered(before.keys, missing) | before.ledger
-        unknown = sorted(before.ledger - self._store.ledgered(before.keys, sorted(before.ledger)))
-        deleted = tuple(unknown)
+        unapplied = sorted(before.ledger - self._store.ledgered(before.keys, sorted(before.ledger)))
+        deleted = tuple(unapplied)
         commit = commit_of(
             fresh,
             after,
@@ -464,7 +465,7 @@ class Registrar:
         live = staged_keys(self._store, commit)
         if live is None:
             raise CorruptState(
-                f"model {fresh.model_id!r}: what was staged has gone before it could be committed "
+                f"model {fresh.model_id!r}: what was staged was gone before it could be committed "
                 "(a store with a maxmemory-policy may evict it); nothing was changed, register it "
                 "again"
             )
@@ -482,7 +483,7 @@ class Registrar:
 
 
 def unregistration(state: ModelState, now: datetime) -> Transition:
-    """Return the commit that ends a model; requests that wait get their final answers."""
+    """Return the commit that ends a model; deferred requests get their final receipts."""
     config = state.meta.config
     meta = with_meta(
         state.meta,
@@ -511,7 +512,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         answers=answers,
         undeferred=tuple(state.deferred),
     )
-    commit = replace(commit, thetas=thetas_of(stream))  # what they were derives from the rows
+    commit = replace(commit, thetas=thetas_of(stream))  # the former thetas derive from the rows
     return Transition(commit, after, None, Live(state.keys.generation("none"), ()))
 
 
@@ -531,7 +532,7 @@ def _unregistered(state: ModelState, request: DeferredRequest, now: datetime) ->
 
 
 def exists(model_id: str) -> ModelExists:
-    """Return the error of a name that is taken."""
+    """Return the error for a model that is registered already."""
     return ModelExists(
         f"model {model_id!r} is registered already; use --replace to publish its next version from "
         "this file"
@@ -546,7 +547,7 @@ def _contested(model_id: str) -> CommitConflict:
 
 
 def _without(data: TrainingData, gone: frozenset[str]) -> TrainingData:
-    """Leave out rows of the deletion ledger: they never come back."""
+    """Return the data without rows in the deletion ledger: these never come back."""
     if not gone:
         return data
     keep = np.array([row not in gone for row in data.ids], dtype=np.bool_)

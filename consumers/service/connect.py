@@ -1,4 +1,4 @@
-"""Wiring: from settings to a store, a log and workers. The only place that knows them all."""
+"""Wiring: from settings to a store, a log and workers. The only module that knows them all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A log and where the store is. Each thread opens its own store."""
+    """A log and the address of the store. Each thread opens its own store."""
 
     settings: Settings
     log: Log
@@ -46,19 +46,19 @@ class Runtime:
     _stack: ExitStack
 
     def store(self) -> ModelStore:
-        """Return a store with its own connections; closed with the runtime.
+        """Return a store with its own connections; it is closed with the runtime.
 
         Raises
         ------
         StoreUnavailable
-            It cannot be reached.
+            The store cannot be reached.
         NotDurable
-            It can lose acknowledged writes, it holds the log as well, and ``durability`` is
+            The store can lose acknowledged writes, it also holds the log, and ``durability`` is
             ``required``.
         FormatTooOld
-            It holds models of an older Lethe.
+            The store holds models of an older Lethe.
         InvalidData
-            Its models are published to another kind of log.
+            The store's models are published to another kind of log.
         """
         from lethe.engine.store.store import ModelStore  # noqa: PLC0415 - SciPy takes a while
 
@@ -72,7 +72,7 @@ class Runtime:
         return store
 
     def models(self) -> list[str]:
-        """Return the ids of the registered models, without loading what computes on them.
+        """Return the ids of the registered models, without importing the numerical code.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Runtime:
         return registered(self._light_client())
 
     def never_members(self, model_id: str, row_ids: Sequence[str]) -> list[str]:
-        """Return the rows that were never a model's; as `models`, and with its errors."""
+        """Return the rows that were never members of a model; raises what `models` raises."""
         return never_members(self._light_client(), model_id, row_ids)
 
     def _light_client(self) -> redis.Redis:
@@ -98,68 +98,68 @@ class Runtime:
         return client
 
     def seals(self, store: ModelStore, *, make: bool = True, lost: bool = False) -> SealKeys:
-        """Return what commits are sealed with: of a file, or of the store.
+        """Return the keys that seal commits, from the file or from the store.
 
-        With a file, the store's own secrets still open what they sealed before there was one.
-        ``lost``: a person has said that what they do not open is given up.
+        With a file, the store's own secrets still open commits sealed before the file was named.
+        ``lost``: the operator has accepted that commits sealed with other keys stay unreadable.
 
         Raises
         ------
         InvalidData
             The file cannot be used; or the store has no secret, and ``make`` is False.
         KeyUnknown
-            They do not open the newest commit of a model: whoever appends with them would halt it
-            for all others.
+            The keys do not open the newest commit of a model: appending with them would halt it
+            for all other workers.
         """
         path = self.settings.seal_key_file
-        found = stored_seal_keys(store, make=make and path is None)
+        keys = stored_seal_keys(store, make=make and path is None)
         if path is not None:
-            of_file = read_seal_keys(path)
-            found = of_file if found is None else of_file | found
-        if found is None:
+            file_keys = read_seal_keys(path)
+            keys = file_keys if keys is None else file_keys | keys
+        if keys is None:
             raise InvalidData(
-                "the store has no secret that commits are sealed with: no model was registered "
-                "with it; or name it in LETHE_SEAL_KEY_FILE"
+                "the store has no secret that seals commits: no model was registered with it; or "
+                "name the file of the secret in LETHE_SEAL_KEY_FILE"
             )
         if not lost:
-            check_opens(store, found)
-        return found
+            check_opens(store, keys)
+        return keys
 
     def signer(self) -> Callable[[], Signer | None]:
-        """Return what says who signs commits."""
+        """Return a function that returns the signer for published events."""
         return lambda: signer_for_publishing(self.settings)
 
     def trusted(self) -> TrustedKeys | None:
-        """Return the keys that must have signed what is read; None: it is not asked for."""
+        """Return the keys that may sign the events read; None: signatures are not required."""
         return trusted_keys(self.settings)
 
     def _row_keys(self, client: redis.Redis) -> RowKeys | None:
         """Connect to the store of row keys, if there is one; it must not be the store itself."""
-        named = self.settings.row_keys_url
-        if named is None:
+        url = self.settings.row_keys_url
+        if url is None:
             return None
         files = replace(store_access(self.settings), password=None)
-        keys = connect(named.get_secret_value(), files)
-        found = RowKeys(keys, relaxed=self.settings.durability == "relaxed")
-        if found.is_on(client):
-            found.close()
+        key_client = connect(url.get_secret_value(), files)
+        row_keys = RowKeys(key_client, relaxed=self.settings.durability == "relaxed")
+        if row_keys.is_on(client):
+            row_keys.close()
             raise InvalidData(
-                "LETHE_ROW_KEYS_URL names the store itself: a backup of it would have rows and "
-                "keys together. Name another server, which is in no backup"
+                "LETHE_ROW_KEYS_URL names the store itself: its backups would hold rows and keys "
+                "together. Name another server, one that is not backed up"
             )
-        return found
+        return row_keys
 
     def ensure_topics(self) -> None:
-        """Create the topics that are missing; from now on the store belongs to this log."""
+        """Create the missing topics; from now on the store is bound to this log."""
         store = self.store()
         with reachable(store.client):
-            if store.client.get(BOUND_LOG) is None:  # not every role may write it
+            if store.client.get(BOUND_LOG) is None:  # some roles may not write it
                 store.client.set(BOUND_LOG, self.log.name, nx=True)
         self._check_log(store.client)
         self.log.ensure_topics(topics.specs(self.settings.partitions))
 
     def _check_log(self, client: redis.Redis) -> None:
-        """Refuse another log: a model's history would begin there in the middle."""
+        """Refuse another log: a model's history would begin there half-way through."""
         with reachable(client):
             bound = client.get(BOUND_LOG)
         if bound is not None and text(bound) != self.log.name:
@@ -181,7 +181,7 @@ _LOG_NAMES = {"kafka": "Kafka (--kafka)", "streams": "Redis Streams (no --kafka)
 
 @contextmanager
 def open_runtime(settings: Settings) -> Iterator[Runtime]:
-    """Open what the settings name: an embedded Valkey if no store is named, and a log.
+    """Open the servers in the settings: a log, and an embedded Valkey if no store is named.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From settings to what clients of the store and of Kafka need to sign on."""
+"""From settings to the credentials for the store and for Kafka."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lethe.engine.store.tls import Access, TlsFiles, read_secret
 
 
 def store_access(settings: Settings) -> Access:
-    """Return the files and the password of the store.
+    """Return the TLS files and the password for the store.
 
     Raises
     ------
     InvalidData
-        The password's file cannot be used.
+        The password file cannot be used.
     """
     if settings.redis_url is None:  # the embedded server: a socket that only this user may open
         return Access()
@@ -35,21 +35,21 @@ def kafka_access(settings: Settings) -> Mapping[str, Any]:
     Raises
     ------
     InvalidData
-        Settings are missing, contradict each other, or would go unused: a password that is given
-        for a connection that does not sign on is a mistake to hear of.
+        Settings are missing, contradict each other, or would be ignored: a password for a
+        connection without authentication is a mistake that should be reported.
     """
     protocol = settings.kafka_security_protocol
     files = _kafka_files(settings)
-    found: dict[str, Any] = {"security_protocol": protocol}
+    access: dict[str, Any] = {"security_protocol": protocol}
     if protocol in ("SSL", "SASL_SSL"):
-        found["ssl_context"] = files.context()
-    elif given := files.given():
-        raise InvalidData(_unused(given[0], protocol, "SSL or SASL_SSL"))
+        access["ssl_context"] = files.context()
+    elif unused := files.given():
+        raise InvalidData(_unused(unused[0], protocol, "SSL or SASL_SSL"))
     if protocol.startswith("SASL"):
-        found |= _sasl(settings)
-    elif given := [name for name, value in _credentials(settings).items() if value is not None]:
-        raise InvalidData(_unused(given[0], protocol, "SASL_SSL"))
-    return found
+        access |= _sasl(settings)
+    elif unused := [name for name, value in _credentials(settings).items() if value is not None]:
+        raise InvalidData(_unused(unused[0], protocol, "SASL_SSL"))
+    return access
 
 
 def librdkafka_access(settings: Settings) -> Mapping[str, str]:
@@ -61,23 +61,23 @@ def librdkafka_access(settings: Settings) -> Mapping[str, str]:
         As `kafka_access`, which checks them.
     """
     checked = kafka_access(settings)
-    found: dict[str, str] = {"security.protocol": checked["security_protocol"]}
+    access: dict[str, str] = {"security.protocol": checked["security_protocol"]}
     if "ssl_context" in checked:
         files = _kafka_files(settings)
-        named = {
+        paths = {
             "ssl.ca.location": files.ca,
             "ssl.certificate.location": files.certificate,
             "ssl.key.location": files.key,
         }
-        found |= {name: str(path) for name, path in named.items() if path is not None}
-        found["ssl.endpoint.identification.algorithm"] = "https"  # its name is checked as well
+        access |= {name: str(path) for name, path in paths.items() if path is not None}
+        access["ssl.endpoint.identification.algorithm"] = "https"  # also checks the host name
     if "sasl_mechanism" in checked:
-        found |= {
+        access |= {
             "sasl.mechanism": checked["sasl_mechanism"],
             "sasl.username": checked["sasl_plain_username"],
             "sasl.password": checked["sasl_plain_password"],
         }
-    return found
+    return access
 
 
 def _kafka_files(settings: Settings) -> TlsFiles:
@@ -94,10 +94,10 @@ def _credentials(settings: Settings) -> Mapping[str, object]:
     }
 
 
-def _unused(name: str, protocol: str, wanted: str) -> str:
+def _unused(name: str, protocol: str, required: str) -> str:
     return (
         f"{name} is set, but LETHE_KAFKA_SECURITY_PROTOCOL is {protocol}, which does not use it: "
-        f"set {wanted}, or unset it"
+        f"set {required}, or unset it"
     )
 
 
@@ -105,14 +105,15 @@ def _sasl(settings: Settings) -> Mapping[str, Any]:
     mechanism, protocol = settings.kafka_sasl_mechanism, settings.kafka_security_protocol
     if mechanism == "PLAIN" and protocol != "SASL_SSL":
         raise InvalidData(
-            "LETHE_KAFKA_SASL_MECHANISM=PLAIN sends the password as it is: use it with "
-            "LETHE_KAFKA_SECURITY_PROTOCOL=SASL_SSL, or take SCRAM-SHA-512"
+            "LETHE_KAFKA_SASL_MECHANISM=PLAIN sends the password in clear text: use it with "
+            "LETHE_KAFKA_SECURITY_PROTOCOL=SASL_SSL, or use SCRAM-SHA-512"
         )
     both = (settings.kafka_sasl_password, settings.kafka_sasl_password_file)
     if settings.kafka_sasl_username is None or both == (None, None):
         raise InvalidData(
-            f"LETHE_KAFKA_SECURITY_PROTOCOL={protocol} signs on: set LETHE_KAFKA_SASL_USERNAME "
-            "and LETHE_KAFKA_SASL_PASSWORD or LETHE_KAFKA_SASL_PASSWORD_FILE"
+            f"LETHE_KAFKA_SECURITY_PROTOCOL={protocol} needs credentials: set "
+            "LETHE_KAFKA_SASL_USERNAME and LETHE_KAFKA_SASL_PASSWORD or "
+            "LETHE_KAFKA_SASL_PASSWORD_FILE"
         )
     if None not in both:
         raise InvalidData(
@@ -122,7 +123,7 @@ def _sasl(settings: Settings) -> Mapping[str, Any]:
     if direct is not None:
         secret = direct.get_secret_value()
     else:
-        assert path is not None  # noqa: S101 (for mypy: one of them is given)
+        assert path is not None  # noqa: S101 (for mypy: one of the two is set)
         secret = read_secret(path, "LETHE_KAFKA_SASL_PASSWORD_FILE")
     return {
         "sasl_mechanism": mechanism,
@@ -132,9 +133,9 @@ def _sasl(settings: Settings) -> Mapping[str, Any]:
 
 
 class _Hidden(str):
-    """A password that is no part of what holds it, when that is printed.
+    """A password that is masked when an object containing it is printed.
 
-    kafka-python logs all of its settings at DEBUG.
+    kafka-python logs all its settings at DEBUG.
     """
 
     __slots__ = ()

@@ -9,9 +9,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def seconds_of(value: Any) -> Any:
-    """Return the seconds of a span such as 15m or of a number; anything else as it is.
+    """Return a span such as 15m, or a number, in seconds; return anything else unchanged.
 
-    What it is then is for the caller to refuse.
+    The caller rejects invalid values.
     """
-    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhdw]?)", str(value).strip())
-    return value if found is None else float(found[1]) * _UNITS.get(found[2], 1)
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhdw]?)", str(value).strip())
+    return value if match is None else float(match[1]) * _UNITS.get(match[2], 1)

@@ -1,25 +1,25 @@
-"""The embedded Valkey: the server that runs on the data directory when no Redis is named.
+"""The embedded Valkey: the server that runs on the data directory if no Redis is named.
 
-The processes that use one data directory share one server. The first one starts it, and it
-outlives the process that started it as long as another one needs it. The last one out stops it, or
-leaves a process behind that stops it when nobody has come for a while, so that the next command
-need not wait until everything is loaded again. Lock files in the data directory say who is there;
-the kernel drops a lock when its holder dies, so ``kill -9`` of anybody leaves nothing stale behind:
+All processes that use a data directory share one server. The first process starts it, and the
+server outlives that process as long as another one needs it. The last process to leave stops the
+server, or starts a watcher that stops it after an idle period, so that the next command need not
+wait until everything is loaded again. Lock files in the data directory record who uses the server;
+the kernel drops a lock when its holder dies, so ``kill -9`` of any process leaves nothing stale:
 
 ``valkey-start.lock``
-    Held for the moment of arriving or leaving, so that these happen one at a time.
+    Held while a client arrives or leaves, so that this happens one client at a time.
 ``valkey-clients.lock``
-    Shared, held by every client for as long as it uses the server. Who can take it exclusively
-    is alone, and so the last one out.
+    Shared, held by every client for as long as it uses the server. A process that can take it
+    exclusively is the only one left.
 ``valkey-server.lock``
-    Held by the server itself, through a file descriptor that it inherits. While it is held no
+    Held by the server itself, through a file descriptor that it inherits. While it is held, no
     second server may run on the directory, whether or not the first one answers.
 ``valkey-left.lock``
-    Held by the process that waits to stop the server; changed when a last client leaves.
+    Held by the watcher that waits to stop the server; touched when a client leaves.
 
-When the last client is killed, the server goes on (it loses nothing); the next command uses it
-and stops it. The data directory must be on a local file system: flock and unix sockets are not
-dependable on network ones.
+If the last client is killed, the server keeps running (it loses nothing); the next command uses it
+and stops it. The data directory must be on a local file system: flock and Unix sockets are not
+reliable on network file systems.
 """
 
 from __future__ import annotations
@@ -47,39 +47,39 @@ from redis.retry import Retry
 from lethe.consumers.service.logs import logger
 from lethe.engine.errors import StoreUnavailable
 
-# sockaddr_un holds 108 bytes on Linux and 104 on macOS, the closing zero included.
+# sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the final zero.
 MAX_SOCKET_PATH = 103
 _SHORT_DIRECTORY = Path("/tmp")  # noqa: S108  # only private directories are used in it
 
-START_TIMEOUT = 60.0  # without an answer; it may load its data for longer
+START_TIMEOUT = 60.0  # without an answer; loading data may take longer
 STOP_TIMEOUT = 30.0
-# Somebody else may be starting or stopping the server just now.
+# Another process may be starting or stopping the server at this moment.
 TURN_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
 _PAUSE = 0.01
-_TELL_AFTER, _TELL_EVERY = 1.0, 10.0
+_REPORT_AFTER, _REPORT_EVERY = 1.0, 10.0
 _WATCH_SECONDS = 5.0
 
-# The server appends to its log for ever; a start begins a new file above this size.
+# The server's log grows without bound; above this size a start begins a new file.
 MAX_LOG_BYTES = 1_048_576
 _LOG_TAIL_LINES = 3
-_LINE_BYTES = 4096  # of a file that holds one path or one number
+_LINE_BYTES = 4096  # limit on a file that holds one path or one number
 _PID_DIGITS = 10
 
 
 class EmbeddedValkey:
-    """A client's share in the server of one data directory; use it in a ``with`` statement.
+    """A client's use of the server of one data directory; use it in a ``with`` statement.
 
     Parameters
     ----------
     data_dir : str or Path
-        Where the data lies; made with mode 0700 when it is missing.
+        Directory of the data; created with mode 0700 if it is missing.
     linger : float
-        Seconds for which the server goes on after its last client.
+        Seconds for which the server keeps running after its last client.
 
     Raises
     ------
     StoreUnavailable
-        On entering, when the directory cannot be written or the server does not start; the
+        On entering, if the directory cannot be written or the server does not start; the
         message ends with the last lines of the server's log.
     """
 
@@ -102,7 +102,7 @@ class EmbeddedValkey:
         return self.data_dir / "valkey.log"
 
     def __enter__(self) -> Self:
-        """Use the server that runs, or start one."""
+        """Use the running server, or start one."""
         self._prepare_directory()
         with self._turn():
             self._share = _lock_file(self.data_dir / "valkey-clients.lock")
@@ -123,7 +123,7 @@ class EmbeddedValkey:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave; the last one out stops the server, whose data stay, or has it stopped later."""
+        """Leave; the last client stops the server (its data stay), or has it stopped later."""
         with self._turn():
             self._let_go()
             if self._linger:
@@ -135,11 +135,11 @@ class EmbeddedValkey:
 
     @property
     def _left(self) -> Path:
-        """Its time of change is when a client left last; see the module."""
+        """The file whose modification time is when a client last left; see the module docstring."""
         return self.data_dir / "valkey-left.lock"
 
     def _stop_unless_used(self) -> None:
-        """Stop the server if nobody uses it; the caller holds the start lock."""
+        """Stop the server if no client uses it; the caller holds the start lock."""
         others = _lock_file(self.data_dir / "valkey-clients.lock")
         try:
             if _try_exclusive(others):
@@ -148,41 +148,47 @@ class EmbeddedValkey:
             os.close(others)
 
     def _leave_a_watcher(self) -> None:
-        """Start a process that stops the server once nobody has used it for a while."""
-        subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", __name__, str(self.data_dir), f"{self._linger:g}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env={name: value for name, value in os.environ.items() if name[:6] != "LETHE_"},
-        )
+        """Start a process that stops the server once it has been idle for a while.
 
-    def watch(self) -> None:
-        """Stop the server once nobody has used it for `linger` seconds; wait until then.
-
-        One process does so at a time. If the directory is removed meanwhile, the server ends.
+        It inherits the lock files: the directory may be removed before it has begun.
         """
-        waiting = _lock_file(self._left)
-        server = _lock_file(self.data_dir / "valkey-server.lock")
-        pid = read_pid(self.data_dir / "valkey.pid")
+        waiting, server = _lock_file(self._left), _lock_file(self.data_dir / "valkey-server.lock")
+        pid = read_pid(self.data_dir / "valkey.pid") or 0
         try:
-            if not _try_exclusive(waiting):
-                return
-            while (left := self._left.stat().st_mtime + self._linger - time.time()) > 0:
-                time.sleep(min(left, _WATCH_SECONDS))
+            watcher = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", __name__, str(self.data_dir), f"{self._linger:g}",
+                 str(waiting), str(server), str(pid)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(waiting, server),
+                env={name: value for name, value in os.environ.items() if name[:6] != "LETHE_"},
+            )  # fmt: skip
+            watcher.returncode = 0  # nobody waits for it: it outlives this process
+        finally:
+            os.close(waiting)
+            os.close(server)
+
+    def watch(self, waiting: int, server: int, pid: int) -> None:
+        """Wait until no client has used the server for `linger` seconds, and stop it.
+
+        Only one process waits at a time: who holds the lock of the file ``waiting``. If the
+        directory is removed meanwhile, the server with this process id is stopped, as long as
+        somebody holds the lock of the file ``server``.
+        """
+        if not _try_exclusive(waiting):
+            return
+        try:
+            while (remaining := self._left.stat().st_mtime + self._linger - time.time()) > 0:
+                time.sleep(min(remaining, _WATCH_SECONDS))
             with self._turn():
                 self._socket = self._named_socket()
                 self._stop_unless_used()
-                os.close(waiting)  # who leaves from now on finds nobody who waits
-                waiting = -1
-        except FileNotFoundError:
-            if pid is not None and not _try_exclusive(server):
+                os.close(waiting)  # clients that leave from now on start a new watcher
+        except (FileNotFoundError, StoreUnavailable):
+            if pid and not self.data_dir.exists() and not _try_exclusive(server):
                 os.kill(pid, signal.SIGTERM)
-        finally:
-            os.close(server)
-            if waiting >= 0:
-                os.close(waiting)
 
     def _prepare_directory(self) -> None:
         try:
@@ -221,16 +227,16 @@ class EmbeddedValkey:
             self._share = None
 
     def _join_or_start(self) -> Path:
-        """Return the socket of a server that answers; the caller holds the start lock."""
+        """Return the socket of a responding server; the caller holds the start lock."""
         server_lock = self.data_dir / "valkey-server.lock"
-        for _ in range(2):  # twice, because a running server may die just as we come
+        for _ in range(2):  # twice, because a running server may die just as we join
             lock = _lock_file(server_lock)
             try:
                 started = _try_exclusive(lock)
                 if started:
                     self._start(lock)
             finally:
-                # The server has its own copy. Ours must not keep the lock when the server dies.
+                # The server has its own copy. Ours must not keep the lock if the server dies.
                 os.close(lock)
             socket = self._named_socket()
             if self._wait_for(socket):
@@ -242,63 +248,63 @@ class EmbeddedValkey:
                     )
             elif self._running():
                 raise StoreUnavailable(
-                    f"the Valkey of {self.data_dir} runs but has not answered for "
+                    f"the Valkey of {self.data_dir} is running but has not answered for "
                     f"{START_TIMEOUT:.0f} s: {self._last_words()}"
                 )
         raise StoreUnavailable(f"the Valkey of {self.data_dir} keeps dying: {self._last_words()}")
 
     def _wait_for(self, socket: Path) -> bool:
-        """Wait until the server answers or is dead; False if it does nothing for too long.
+        """Wait until the server answers or is dead; return False if it is silent for too long.
 
-        While it loads its data it may take as long as that takes, and somebody is told.
+        Loading data has no time limit; its progress is logged.
         """
-        begin = since = told = time.monotonic()
+        begin = last_activity = reported = time.monotonic()
         while self._running():
             state = _state_of(socket)
             if state == "ready":
                 return True
             now = time.monotonic()
             if state == "loading":
-                since = now
-                if now - begin > _TELL_AFTER and now - told > _TELL_AFTER:
-                    told = now + _TELL_EVERY - _TELL_AFTER
+                last_activity = now
+                if now - begin > _REPORT_AFTER and now - reported > _REPORT_AFTER:
+                    reported = now + _REPORT_EVERY - _REPORT_AFTER
                     logger("store").info(
                         "loading", action="load", data_dir=str(self.data_dir), mb=self._megabytes()
                     )
-            if now - since > START_TIMEOUT:
+            if now - last_activity > START_TIMEOUT:
                 return False
             time.sleep(_PAUSE)
         return True
 
     def _megabytes(self) -> int:
-        """Return the size of what the server loads."""
+        """Return the size of the data that the server loads."""
         files = (self.data_dir / "appendonlydir").glob("*")
         return sum(file.stat().st_size for file in files) >> 20
 
     def _start(self, lock: int) -> None:
-        """Start the server, which inherits ``lock``; what a dead one left is in nobody's use."""
+        """Start the server, which inherits ``lock``; files of a dead server are not in use."""
         socket = self._socket_path()
         socket.unlink(missing_ok=True)
         self._socket_file.write_text(str(socket), encoding="utf-8")
         if self.log_path.exists() and self.log_path.stat().st_size > MAX_LOG_BYTES:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))
         # It puts itself into the background, so this returns at once.
-        started = subprocess.run(  # noqa: S603 (our own binary; the arguments are paths)
+        process = subprocess.run(  # noqa: S603 (our own binary; the arguments are paths)
             [_binary(), *self._settings(socket)],
             cwd=self.data_dir,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=(lock,),
-            # It outlives us, and has no use for Kafka's password.
+            # It outlives us, and does not need Kafka's password.
             env={name: value for name, value in os.environ.items() if name[:6] != "LETHE_"},
             umask=0o077,
             check=False,
             text=True,
         )
-        if started.returncode:
+        if process.returncode:
             raise StoreUnavailable(
-                f"Valkey refused to start on {self.data_dir}: {_tail(started.stdout)}"
+                f"Valkey refused to start on {self.data_dir}: {_tail(process.stdout)}"
             )
 
     def _settings(self, socket: Path) -> list[str]:
@@ -313,7 +319,7 @@ class EmbeddedValkey:
             "save": "",
             "appendonly": "yes",
             "appendfsync": "always",
-            # Erased rows leave the disk when the file is written anew: also in a small store.
+            # Erased rows leave the disk when the file is rewritten, in a small store too.
             "auto-aof-rewrite-percentage": "100",
             "auto-aof-rewrite-min-size": "16mb",
             "maxmemory-policy": "noeviction",
@@ -322,21 +328,21 @@ class EmbeddedValkey:
 
     @property
     def _socket_file(self) -> Path:
-        """Names the running server's socket, which depends on the starter's temp directory."""
+        """The file with the path of the socket, which depends on the starter's temp directory."""
         return self.data_dir / "valkey-socket"
 
     def _named_socket(self) -> Path:
-        """Return the socket that the starter wrote down."""
-        found = _read_line(self._socket_file)
-        if found is None:
+        """Return the socket that the starting process recorded."""
+        path = _read_line(self._socket_file)
+        if path is None:
             raise StoreUnavailable(
                 f"{self._socket_file} does not say where the server of {self.data_dir} listens; "
                 "stop that server (its process id is in valkey.pid), and try again"
             )
-        return Path(found)
+        return Path(path)
 
     def _socket_path(self) -> Path:
-        """Return a path for the socket that the kernel accepts."""
+        """Return a path for the socket that is short enough for the kernel."""
         inside = self.data_dir / "valkey.sock"
         if len(os.fsencode(inside)) <= MAX_SOCKET_PATH:
             return inside
@@ -346,9 +352,10 @@ class EmbeddedValkey:
         if len(os.fsencode(outside / "valkey.sock")) > MAX_SOCKET_PATH:
             outside = _SHORT_DIRECTORY / name
         outside.mkdir(mode=0o700, exist_ok=True)
-        found = outside.lstat()
-        # Anybody can make this directory first and then read every command.
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        status = outside.lstat()
+        # Another user could create this directory first and then read every command.
+        private = status.st_uid == os.getuid() and not status.st_mode & 0o077
+        if not stat.S_ISDIR(status.st_mode) or not private:
             raise StoreUnavailable(
                 f"{outside} is not a private directory of this user: remove it, or use a data "
                 f"directory whose path is shorter than {self.data_dir}"
@@ -363,13 +370,13 @@ class EmbeddedValkey:
             os.close(lock)
 
     def _stop(self) -> None:
-        """Stop the server and wait for its end; the caller is alone and holds the start lock."""
+        """Stop the server and wait; the caller is the only client and holds the start lock."""
         socket = self._socket
         if socket is None or not self._running():
             return
         try:
             with _client(socket) as client:
-                # Shutting down would break off a rewrite, and erased rows would stay in the file.
+                # A shutdown would abort a rewrite, and erased rows would stay in the file.
                 _wait_until(lambda: not _rewriting(client), STOP_TIMEOUT)
                 client.shutdown()
         except redis.RedisError:
@@ -378,7 +385,7 @@ class EmbeddedValkey:
             # The lock is held, so the pid is the server's. Every acknowledged write is on disk.
             pid = read_pid(self.data_dir / "valkey.pid")
             if pid is None:
-                return  # it goes on, as after kill -9 of its last client; the next one stops it
+                return  # it keeps running, as after kill -9; the next client stops it
             os.kill(pid, signal.SIGKILL)
             _wait_until(lambda: not self._running(), STOP_TIMEOUT)
         socket.unlink(missing_ok=True)
@@ -419,7 +426,7 @@ def _client(socket: Path) -> redis.Redis:
 
 
 def _state_of(socket: Path) -> Literal["ready", "loading", "silent"]:
-    """Return what a server does."""
+    """Return the state of a server."""
     try:
         with _client(socket) as client:
             client.ping()
@@ -447,7 +454,7 @@ def _try_exclusive(descriptor: int) -> bool:
 
 
 def _read_line(path: Path) -> str | None:
-    """Return the one line that a small file holds, or None when it holds something else."""
+    """Return the only line of a small file, or None if it holds anything else."""
     with path.open("rb") as file:
         content = file.read(_LINE_BYTES + 1)
     if not content or len(content) > _LINE_BYTES or b"\0" in content:
@@ -460,9 +467,9 @@ def _read_line(path: Path) -> str | None:
 
 
 def read_pid(path: Path) -> int | None:
-    """Return the process that a pid file names, or None when it names no single one.
+    """Return the process id in a pid file, or None if it is not that of a single process.
 
-    0 and negative numbers are groups of processes to ``kill``: a damaged file must not stop those.
+    ``kill`` takes 0 and negative numbers as process groups: a damaged file must not stop those.
     """
     line = _read_line(path)
     if line is None or not line.isascii() or not line.isdigit() or len(line) > _PID_DIGITS:
@@ -482,10 +489,10 @@ def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
 
 def _tail(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = " | ".join(lines[-_LOG_TAIL_LINES:]) or "it said nothing"
-    full = "No space left on device" in said
-    return f"the disk is full: make room. It said: {said}" if full else said
+    last_lines = " | ".join(lines[-_LOG_TAIL_LINES:]) or "it logged nothing"
+    full = "No space left on device" in last_lines
+    return f"the disk is full: make room. Its log: {last_lines}" if full else last_lines
 
 
 if __name__ == "__main__":
-    EmbeddedValkey(sys.argv[1], float(sys.argv[2])).watch()
+    EmbeddedValkey(sys.argv[1], float(sys.argv[2])).watch(*map(int, sys.argv[3:6]))

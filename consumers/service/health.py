@@ -1,4 +1,4 @@
-"""Whether a worker is alive and getting on: what `/healthz` and `/readyz` answer."""
+"""Whether a worker is alive and makes progress: the answers of `/healthz` and `/readyz`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 
 STUCK_SECONDS = 60.0
-"""Without progress for this long while records wait, a worker reports itself not live."""
+"""A worker that makes no progress for this long while records wait reports itself not live."""
 
 
 class Health:
-    """Shared between the worker's thread, which reports, and the HTTP thread, which asks."""
+    """Shared between the worker's thread, which reports, and the HTTP thread, which reads."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, stuck_seconds: float = STUCK_SECONDS
@@ -26,12 +26,12 @@ class Health:
         self._trouble: str | None = None
 
     def beat(self) -> None:
-        """Say that the loop turned."""
+        """Report that the loop is running."""
         with self._lock:
             self._beat = self._clock()
 
     def progress(self, lag: int) -> None:
-        """Say that everything read was decided, and how many records still wait."""
+        """Report that everything read was processed, and how many records still wait."""
         with self._lock:
             now = self._clock()
             self._beat = self._progress = now
@@ -40,7 +40,7 @@ class Health:
             self._ready = True
 
     def waiting(self, lag: int) -> None:
-        """Say how many records wait, without progress."""
+        """Report how many records wait, without progress."""
         with self._lock:
             self._beat = self._clock()
             self._lag = lag
@@ -48,7 +48,7 @@ class Health:
                 self._progress = self._beat
 
     def trouble(self, message: str) -> None:
-        """Say what keeps the worker from working; it goes on trying."""
+        """Report what stops the worker; it keeps trying."""
         with self._lock:
             self._beat = self._clock()
             self._trouble = message
@@ -69,7 +69,7 @@ class Health:
             return max(silent, stalled) < self._stuck_seconds, facts
 
     def ready(self) -> tuple[bool, Mapping[str, object]]:
-        """Return whether the worker has its servers and has decided something, and the facts."""
+        """Return whether the worker is live and its last activity was progress, and the facts."""
         live, facts = self.live()
         with self._lock:
             return live and self._ready, facts

@@ -25,18 +25,18 @@ def serve(
     *,
     or_another: bool = False,
 ) -> Iterator[int]:
-    """Answer until the block ends; yields the port (a free one for 0).
+    """Serve until the block ends; yields the port (a free one for 0).
 
     Parameters
     ----------
     host, port
-        Where to listen.
+        Address to listen on.
     health
-        Each worker's health by its name: all must be live, all must be ready.
+        Each worker's health by name: all must be live, and all must be ready.
     metrics
-        What /metrics shows.
+        The content of /metrics.
     or_another
-        Take a free port if that one is taken: nobody has asked for it.
+        Take a free port if ``port`` is taken: for a default that nobody asked for.
 
     Raises
     ------
@@ -50,13 +50,13 @@ def serve(
             if path == "/metrics":
                 self._answer(200, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
             elif path in ("/healthz", "/readyz"):
-                asked = {
-                    name: one.live() if path == "/healthz" else one.ready()
-                    for name, one in health.items()
+                answers = {
+                    name: worker.live() if path == "/healthz" else worker.ready()
+                    for name, worker in health.items()
                 }
-                good = all(answer for answer, _ in asked.values())
-                body = {"ok": good, **{name: dict(facts) for name, (_, facts) in asked.items()}}
-                status = 200 if good else 503
+                ok = all(answer for answer, _ in answers.values())
+                body = {"ok": ok, **{name: dict(facts) for name, (_, facts) in answers.items()}}
+                status = 200 if ok else 503
                 self._answer(status, "application/json", json.dumps(body).encode() + b"\n")
             else:
                 self._answer(404, "text/plain", b"there are /healthz, /readyz and /metrics\n")
@@ -69,14 +69,14 @@ def serve(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing: probes come every few seconds."""
+            """Log nothing: probes come every few seconds."""
 
     try:
         server = _listen(host, port, Handler, or_another=or_another)
     except OSError as error:
         raise InvalidData(
-            f"{host}:{port} cannot be listened on ({error.strerror}); give another port "
-            "with --http-port or LETHE_HTTP_PORT; 0 is none"
+            f"{host}:{port} cannot be listened on ({error.strerror}); set another port with "
+            "--http-port or LETHE_HTTP_PORT, or 0 for none"
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
     thread.start()

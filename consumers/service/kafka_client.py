@@ -1,4 +1,4 @@
-"""The log in Kafka, by the client that the settings name."""
+"""The log in Kafka, using the client named in the settings."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ def kafka_log(
     bootstrap: str | None = None,
     session_seconds: float = SESSION_SECONDS,
 ) -> Log:
-    """Return the log at ``bootstrap``, which is the settings' own unless it is given.
+    """Return the log at ``bootstrap``, by default the servers in the settings.
 
-    Each client is imported only when it is asked for: kafka-python takes 0.2 s, and confluent-kafka
-    is an extra.
+    Each client is imported only when it is needed: importing kafka-python takes 0.2 s, and
+    confluent-kafka is an optional extra.
 
     Raises
     ------
     InvalidData
         ``LETHE_KAFKA_CLIENT=confluent`` and confluent-kafka is not installed, or the settings for
-        signing on cannot be used.
+        authentication cannot be used.
     """
-    where = bootstrap or settings.kafka_bootstrap_servers or ""
+    servers = bootstrap or settings.kafka_bootstrap_servers or ""
     if settings.kafka_client == "kafka-python":
         from lethe.consumers.log.kafka.log import KafkaLog  # noqa: PLC0415
 
         return KafkaLog(
-            where,
+            servers,
             client_id=client_id,
             extra=kafka_access(settings),
             session_seconds=session_seconds,
@@ -47,7 +47,7 @@ def kafka_log(
             "pip install lethe-engine[confluent], or unset it to use kafka-python"
         ) from None
     return ConfluentLog(
-        where,
+        servers,
         client_id=client_id,
         access=librdkafka_access(settings),
         session_seconds=session_seconds,

@@ -1,4 +1,4 @@
-"""Long reading beside a consumer that must not be taken for dead meanwhile."""
+"""Keeps a consumer alive while its worker reads something else for a long time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lethe.engine.errors import LogReset
 
 
 class Keepalive:
-    """Keeps a consumer in its group, and its worker alive, without taking a record."""
+    """Keeps a consumer in its group, and its worker live, without taking a record."""
 
     def __init__(self, consumer: Consumer, health: Health) -> None:
         self._consumer = consumer
@@ -16,7 +16,7 @@ class Keepalive:
         self._reset: LogReset | None = None
 
     def __call__(self) -> None:
-        """Be heard of. What the consumer finds out is kept: it is no fault of what is read."""
+        """Send a sign of life. A reset is kept for `check`: what is being read is not its cause."""
         try:
             self._consumer.poll(0.0, 0)
         except LogReset as reset:
@@ -24,12 +24,12 @@ class Keepalive:
         self._health.beat()
 
     def check(self) -> None:
-        """Raise what the consumer found out meanwhile.
+        """Raise a reset that the consumer has reported meanwhile.
 
         Raises
         ------
         LogReset
-            A position is not in the log any more.
+            A position is no longer in the log.
         """
         if self._reset is not None:
             raise self._reset

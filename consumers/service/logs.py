@@ -1,8 +1,8 @@
 """Structured logs: every line has an ``action``; lines about a request have its id.
 
-Logs go to stderr, as text for people or as JSON (``LETHE_LOG_FORMAT=json``). Row ids and
-subjects are personal data and never logged; request ids are. A worker says one line a commit;
-``LETHE_LOG_LEVEL=DEBUG`` adds one for each record.
+Logs go to stderr, as text for people or as JSON (``LETHE_LOG_FORMAT=json``). Row ids and subjects
+are personal data and are never logged; request ids are. A worker logs one line per commit;
+``LETHE_LOG_LEVEL=DEBUG`` adds one per record.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Logger: TypeAlias = structlog.typing.FilteringBoundLogger
 
 
 def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "console") -> None:
-    """Send logs to stderr in one of two forms; libraries speak from WARNING on."""
+    """Send logs to stderr in one of two formats; libraries log from WARNING on."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
     ]
-    forms: dict[str, list[structlog.typing.Processor]] = {
+    formats: dict[str, list[structlog.typing.Processor]] = {
         "json": [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.EventRenamer("message"),
@@ -34,7 +34,7 @@ def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "
         ],
     }
     structlog.configure(
-        processors=[*shared, *forms[style]],
+        processors=[*shared, *formats[style]],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,

@@ -1,4 +1,4 @@
-"""The loop of a worker: turn until told to stop, wait for servers that are away."""
+"""The loop of a worker: repeat until told to stop, and wait for unavailable servers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lethe.consumers.service.logs import Logger
 from lethe.engine.errors import CommitConflict, NotDurable, Unavailable
 
 TRANSIENT = (Unavailable, NotDurable, CommitConflict)
-"""What is waited for; everything is read again afterwards."""
+"""Errors that the loop waits out; everything is read again afterwards."""
 
 
 _YOUNG_OBJECTS = 50_000
 
 
 def collect_rarely() -> None:
-    """Have Python look for reference cycles in new objects alone, and seldom.
+    """Make Python search for reference cycles rarely, and among new objects only.
 
-    A batch makes ten thousand objects and no cycles; looking through them, and through all modules,
-    each time is a tenth of a worker's time. To be called once a worker process is set up.
+    A batch creates ten thousand objects and no cycles; searching them and all modules each time
+    takes a tenth of a worker's time. Call it once, when a worker process is set up.
     """
     gc.collect()
     gc.freeze()
@@ -38,9 +38,9 @@ def keep_turning(
     health: Health,
     logger: Logger,
 ) -> None:
-    """Call ``turn`` until ``stop`` is set; on a transient error recover, back off, go on.
+    """Call ``turn`` until ``stop`` is set; on a transient error recover, back off and retry.
 
-    Other errors end the loop: a person must decide.
+    Other errors end the loop: they need a person.
     """
     while not stop.is_set():
         for attempt in stamina.retry_context(

@@ -1,4 +1,4 @@
-"""Prometheus metrics: one object, passed to those who measure."""
+"""Prometheus metrics: one object, passed to the code that measures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ROWS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 
 
 class Metrics:
-    """All series of a worker, in a registry of their own."""
+    """All metrics of a worker, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -24,33 +24,36 @@ class Metrics:
             return Histogram(name, text, buckets=buckets, registry=self.registry)
 
         self.requests = counter(
-            "lethe_requests_total", "Requests decided, by receipt status", ("status",)
+            "lethe_requests_total", "Requests processed, by receipt status", ("status",)
         )
         self.rows_deleted = counter("lethe_rows_deleted_total", "Rows deleted", ("model",))
         self.dead_letters = counter("lethe_dead_letters_total", "Records that could not be read")
         self.unauthenticated = counter(
-            "lethe_unauthenticated_total", "Requests that nobody who may has signed"
+            "lethe_unauthenticated_total", "Requests without a valid signature by an authorised key"
         )
         self.commits = counter(
             "lethe_commits_total", "Commits: won, or contested by another writer", ("outcome",)
         )
-        self.folds = counter("lethe_folds_total", "Commits partitions that were read again")
+        self.folds = counter("lethe_folds_total", "Partitions of commits that were read again")
         self.refreshes = counter("lethe_refreshes_total", "Refresh jobs done, by size", ("size",))
         self.refreshes_refused = counter(
-            "lethe_refreshes_refused_total", "Refresh orders refused because they come too often"
+            "lethe_refreshes_refused_total",
+            "Refresh requests refused because they are too frequent",
         )
-        self.batch_rows = histogram("lethe_batch_rows", "Rows of a batch", _ROWS)
+        self.batch_rows = histogram("lethe_batch_rows", "Rows per batch", _ROWS)
         self.step_seconds = histogram(
-            "lethe_step_seconds", "Computing the step of a batch", _SECONDS
+            "lethe_step_seconds", "Time to compute the step of a batch", _SECONDS
         )
         self.append_seconds = histogram(
-            "lethe_append_seconds", "Appending the commits of a batch to the log", _SECONDS
+            "lethe_append_seconds", "Time to append the commits of a batch to the log", _SECONDS
         )
         self.end_to_end_seconds = histogram(
-            "lethe_end_to_end_seconds", "From the record's time to its published receipt", _SECONDS
+            "lethe_end_to_end_seconds",
+            "Time from the record's timestamp to its published receipt",
+            _SECONDS,
         )
         self.refresh_seconds = histogram(
-            "lethe_refresh_seconds", "A refresh job, snapshot to result", _SECONDS
+            "lethe_refresh_seconds", "Time of a refresh job, from snapshot to result", _SECONDS
         )
         self.error = gauge(
             "lethe_error_relative", "Published relative error; +Inf: unknown", ("model",)
@@ -58,6 +61,6 @@ class Metrics:
         self.budget = gauge("lethe_error_budget", "Relative error budget", ("model",))
         self.version = gauge("lethe_version", "Newest version", ("model",))
         self.rows_live = gauge("lethe_rows_live", "Live rows", ("model",))
-        self.lag = gauge("lethe_lag_records", "Records not decided yet", ("partition",))
-        self.held = gauge("lethe_held_requests", "Requests that wait to be batched")
-        self.halted = gauge("lethe_halted_models", "Models that wait for a person")
+        self.lag = gauge("lethe_lag_records", "Records not processed yet", ("partition",))
+        self.held = gauge("lethe_held_requests", "Requests waiting to be batched")
+        self.halted = gauge("lethe_halted_models", "Models halted until an operator acts")

@@ -1,12 +1,12 @@
-"""How long work tells what it is doing."""
+"""How long-running work reports its progress."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, and how much there is (0: unknown)."""
+"""Called with the activity, the amount done, and the total (0: unknown)."""
 
 
 def no_progress(_what: str, _done: int, _all: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""

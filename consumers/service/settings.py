@@ -1,4 +1,7 @@
-"""Settings: flags over environment (``LETHE_*``) over defaults. Secrets are never printed."""
+"""Settings: flags override the environment (``LETHE_*``), which overrides defaults.
+
+Secrets are never printed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def default_data_dir() -> Path:
 
 
 MOST_REQUESTS = 1_000
-"""Of a micro-batch: a version names them, and must fit into a message (1 MiB; ids of 512 bytes)."""
+"""Limit of a micro-batch: a version names its requests, and must fit into a 1 MiB message."""
 
 
 class Settings(BaseSettings):
@@ -41,53 +44,53 @@ class Settings(BaseSettings):
     Attributes
     ----------
     redis_url
-        Redis or Valkey; without it an embedded Valkey runs on ``data_dir``.
+        Redis or Valkey; without it, an embedded Valkey runs on ``data_dir``.
     kafka_bootstrap_servers
-        Kafka; without it the workers use Redis Streams as their log (single-node mode).
+        Kafka; without it, the workers use Redis Streams as their log (single-node mode).
     kafka_client
-        Which client speaks to Kafka; ``confluent`` is an extra of the package.
+        The Kafka client; ``confluent`` is an optional extra of the package.
     row_keys_url
-        Another Redis or Valkey, which is in no backup: row records are encrypted with keys from it.
+        Another Redis or Valkey, one without backups, that holds the keys to encrypt row records.
     redis_password_file, redis_ca_file, redis_cert_file, redis_key_file
-        The password, when the address has none; and PEM files for ``rediss://``.
+        The password, if the address has none; and PEM files for ``rediss://``.
     kafka_security_protocol
-        What the broker's listener speaks.
+        The protocol of the broker's listener.
     kafka_ca_file, kafka_cert_file, kafka_key_file
         PEM files for SSL and SASL_SSL.
     kafka_sasl_mechanism, kafka_sasl_username, kafka_sasl_password, kafka_sasl_password_file
-        How to sign on with SASL_PLAINTEXT and SASL_SSL; the password itself or where it lies.
+        Credentials for SASL_PLAINTEXT and SASL_SSL; the password itself or its file.
     data_dir
         Where the embedded Valkey keeps its data.
     durability
-        ``required`` refuses a store that can lose acknowledged writes; ``relaxed`` accepts it.
+        ``required`` rejects a store that can lose acknowledged writes; ``relaxed`` accepts it.
     partitions
-        Partitions of topics that are created.
+        Number of partitions of new topics.
     embedded_linger
-        How long the embedded Valkey goes on after its last client.
+        How long the embedded Valkey keeps running after its last client.
     http_host, http_port
-        Where workers answer /healthz, /readyz and /metrics; port 0 turns it off.
+        Where workers serve /healthz, /readyz and /metrics; port 0 turns this off.
     log_level, log_format
-        Logs on stderr.
+        Level and format of the logs on stderr.
     batch_records, batch_rows
-        Size of a micro-batch.
+        Largest micro-batch.
     min_batch, max_wait
-        A deletion worker holds a model's requests back until they delete so many rows, or the
-        oldest has waited so long.
+        A deletion worker holds back a model's requests until they delete ``min_batch`` rows, or
+        the oldest has waited ``max_wait`` seconds.
     refresh_min_interval
-        Between two refreshes of a model in the long run; five may follow at once. 0: no limit.
+        Average time between refreshes of a model; bursts of five are allowed. 0: no limit.
     request_keys
-        Public keys whose requests count, and of which models; without it everybody's do.
+        Public keys whose requests are accepted, and for which models; without it, all are.
     request_signing_key
         The private key that `lethe delete` signs with.
     seal_key_file
-        Secrets that commits are sealed with, the newest first (`lethe key new --seal`); without
-        it, the store holds one, and so does every backup of it.
+        Secrets that seal commits, the newest first (`lethe key new --seal`); without it, the
+        store holds the secret, and so does each of its backups.
     signing_key
-        The private key that versions, parameters and receipts are signed with. Without it, the
-        embedded store has one of its own in ``data_dir``; with another store nothing is signed.
+        The private key that signs versions, parameters and receipts. Without it, the embedded
+        store has a key of its own in ``data_dir``; with another store nothing is signed.
     trusted_keys
-        Public keys: what readers load must be signed by one of them. Without it, signatures are
-        not asked for.
+        Public keys, one of which must have signed what readers load. Without it, signatures are
+        not required.
     rebuild_threads
         BLAS threads of a refresh worker that runs alone; every other worker uses one.
     """
@@ -152,7 +155,7 @@ class Settings(BaseSettings):
 
 
 def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ``LETHE_*`` variables that name no setting: most are misspelt."""
+    """Return the ``LETHE_*`` variables that match no setting: most are misspelt."""
     known = {f"LETHE_{name.upper()}" for name in Settings.model_fields}
     return tuple(
         name
@@ -162,16 +165,16 @@ def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def load_settings(flags: Mapping[str, Any]) -> Settings:
-    """Return the settings, flags over environment; flags that are None are not given.
+    """Return the settings; flags override the environment, and flags that are None are ignored.
 
     Raises
     ------
     InvalidData
         A value cannot be used; the message names the variable and not the value.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    overrides = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**given)
+        return Settings(**overrides)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = "_".join(str(part) for part in first["loc"])

@@ -1,8 +1,9 @@
-"""The named steps of a request, of a refresh and of a registration: where a crash is tried.
+"""The named steps of a request, a refresh and a registration: the points of the crash tests.
 
-The workers call ``at_step`` with a name as they reach it; in production nothing listens. The crash
-tests end the process there in every way (tests/integration/commits/test_crash.py, which also checks
-that it reaches every name in this list), and the simulation interleaves actors and faults there.
+The workers call ``at_step`` with the name of each step they reach; in production the hook does
+nothing. The crash tests end the process there in every way
+(tests/integration/commits/test_crash.py, which also checks that it reaches every step), and the
+simulation interleaves actors and faults there.
 """
 
 from __future__ import annotations
@@ -15,65 +16,65 @@ AtStep = Callable[[str], None]
 
 
 def no_hook(_: str) -> None:
-    """Nothing listens."""
+    """Do nothing."""
 
 
 class Step(StrEnum):
-    """Each name says what comes next; what came before it is done."""
+    """Each step is named after what comes next; everything before it is done."""
 
     # Of the deletion worker, numbered as in docs/commit.md
     POLL = "poll"
-    """1. The next records are asked for."""
+    """1. The next records are about to be polled."""
     VALIDATE = "validate"
-    """2. Records were read; nothing is known of them."""
+    """2. Records were read, but not validated."""
     LOAD = "load"
-    """3. What they name is read."""
+    """3. The models and rows that they name are about to be read."""
     DECIDE = "decide"
-    """4. States, rows and receipts are in memory; what each request comes to is decided."""
+    """4. States, rows and receipts are in memory; the outcome of each request is next."""
     COMPUTE = "compute"
-    """5. The step of a batch is computed."""
+    """5. The step of a batch is about to be computed."""
     APPEND = "append"
-    """6. Commits are made; they are appended."""
+    """6. Commits are built, but not appended."""
     APPLY = "apply"
-    """7. Commits are acknowledged; the store knows nothing of them."""
+    """7. Commits are acknowledged, but not in the store."""
     PUBLISH = "publish"
-    """8. The store has them; nothing of them is published."""
+    """8. Commits are in the store, but not published."""
     ADVANCE = "advance"
-    """9. All is acknowledged; cursor and watermark are where they were."""
+    """9. Everything is acknowledged, but cursor and watermark are not moved."""
 
     TAKE_OVER = "take_over"
-    """Partitions were assigned; nothing of their commits was read yet."""
+    """Partitions were assigned, but none of their commits was read."""
     FOLD_APPLY = "fold_apply"
-    """A fold has read commits; they are applied."""
+    """A fold has read commits, but not applied them."""
     FOLD_PUBLISH = "fold_publish"
-    """A fold has applied commits; they are published."""
+    """A fold has applied commits, but not published them."""
     FOLD_ADVANCE = "fold_advance"
-    """A fold has published commits; the cursor of what is published is where it was."""
+    """A fold has published commits, but not moved the cursor of publication."""
     SHRED = "shred"
-    """A receipt's rows are erased; their keys are not dropped yet (LETHE_ROW_KEYS_URL)."""
+    """A receipt's rows are erased, but their keys are not dropped (LETHE_ROW_KEYS_URL)."""
 
     # Of the refresh worker
     REFRESH_SNAPSHOT = "refresh_snapshot"
-    """A job is counted as begun; the model is read."""
+    """A job is counted as begun; the model is about to be read."""
     REFRESH_STAGE = "refresh_stage"
     """Some of a new generation's rows are staged."""
     REFRESH_WRITE = "refresh_write"
-    """The work is done, a new generation is staged; the result is stored."""
+    """The work is done and a new generation is staged, but the result is not stored."""
     REFRESH_COMPLETE = "refresh_complete"
-    """The result is stored; the event that names it is sent."""
+    """The result is stored, but the event that names it is not sent."""
     REFRESH_ADVANCE = "refresh_advance"
-    """The event is acknowledged; the watermark of the jobs is moved."""
+    """The event is acknowledged, but the watermark of the jobs is not moved."""
     REFRESH_SWAP = "refresh_swap"
-    """In the deletion worker: a result was read; its commit is made (then as any commit)."""
+    """In the deletion worker: a result was read; its commit is next (then as for any commit)."""
 
     # Of a registration (after them, as for any commit)
     REGISTER_STAGE = "register_stage"
     """Some rows are staged."""
     REGISTER_APPEND = "register_append"
-    """All is staged and on disk; the commit is appended."""
+    """Everything is staged and on disk, but the commit is not appended."""
     REGISTER_APPLY = "register_apply"
-    """Its commit is acknowledged; the store knows nothing of it."""
+    """The commit is acknowledged, but not in the store."""
     REGISTER_OPEN = "register_open"
-    """It is applied; from which offsets on requests are the model's is not known yet."""
+    """The commit is applied, but the offsets from which the model takes requests are not stored."""
     REGISTER_FINISH = "register_finish"
-    """All commits are applied; nothing is published."""
+    """All commits are applied, but nothing is published."""

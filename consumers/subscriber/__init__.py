@@ -1,4 +1,4 @@
 """What a reader of models needs: verified versions, and parameters to predict with.
 
-May import `consumers.commits` and what stands below.
+May import `consumers.commits` and the packages below it.
 """

@@ -1,9 +1,8 @@
 """Reading a model's history from ``lethe.versions``, every link checked.
 
 The topic is retained for ever and shared by many models, so it is read as a stream: memory does
-not grow with its length. All of its partitions are read, because partitions that were added later
-send a model elsewhere; a version that comes too early waits until the partitions before it are
-read to their ends.
+not grow with its length. All of its partitions are read, because adding partitions moves models to
+others; a version that arrives too early waits until the other partitions are read to their ends.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ Known = tuple[int, str]
 """A version number and its digest, remembered from an earlier run: the anchor of trust."""
 
 LIVE_SECONDS = 0.1
-"""How long one read waits for news. The server answers at once when there are some."""
+"""How long one read waits for new records. The server answers at once when there are some."""
 
 _BATCH = 500  # records of about 1 KB each
-_READ_SECONDS = 1.0  # for what is known to be there
-_SWEEP_SECONDS = 2.0  # between looks at partitions that should hold nothing new
-# Repeats come from a fold that published once more. Those of older versions are looked up in the
-# topic.
+_READ_SECONDS = 1.0  # for records that are known to be there
+_SWEEP_SECONDS = 2.0  # between checks of partitions that should hold nothing new
+# Digests kept in memory. A fold that publishes again repeats versions; repeats of older ones are
+# looked up in the topic.
 _RECENT = 1024
 
 
@@ -46,7 +45,7 @@ class _Read:
 
 @dataclass(slots=True)
 class _Cursor:
-    """A position in one partition, and this model's versions that are read and not yet taken."""
+    """A position in one partition, and this model's versions that are read but not yet taken."""
 
     partition: Partition
     offset: int
@@ -63,32 +62,32 @@ def history(
     stop: threading.Event | None = None,
     trusted: TrustedKeys | None = None,
 ) -> Iterator[Version]:
-    """Yield a model's versions from the first on, each one checked against the one before it.
+    """Yield a model's versions from the first on, each checked against the one before it.
 
     Parameters
     ----------
     reader
         Used by this iterator alone while it runs.
     model_id
-        Whose history; of a model that was never registered it is empty.
+        The model; if it was never registered, its history is empty.
     known
         A version and its digest that must be part of the history.
     follow
-        Go on with new versions, instead of ending with what is there now.
+        Continue with new versions, instead of ending with the newest one.
     stop
         Ends a history that is followed.
     trusted
-        The keys that must have signed it; None: signatures are not asked for. A signature on a
-        version vouches for all before it, by their links: versions of before anything was signed
-        are yielded once a signed one follows.
+        The keys that must have signed it; None: signatures are not checked. A signature on a
+        version vouches for all versions before it through their links: those from before the first
+        signature are yielded once a signed one follows.
 
     Raises
     ------
     BrokenChain
         A version was altered, removed, replaced or rolled back, or is not signed as it must be;
-        nothing of it was yielded.
+        it was not yielded.
     LogReset
-        The topic was deleted, or has lost its end, meanwhile.
+        The topic was deleted or lost its end meanwhile.
     LogUnavailable
         The log cannot be reached.
     """
@@ -124,13 +123,13 @@ class HistoryReader:
         self._next_sweep = 0.0
 
     def must_be_signed(self, number: int) -> bool:
-        """Return whether a version's parameters must be signed: since its model's versions are."""
+        """Return whether parameters must be signed: from the first signed version on."""
         return self.signed_from is None or number >= self.signed_from
 
     def advance(self, wait: float) -> list[Version]:
         """Return the next versions, checked; empty when there are none within ``wait`` seconds.
 
-        The first call that has read everything that was there sets ``caught_up``.
+        The first call that has read the topic to its end sets ``caught_up``.
         """
         behind = self._behind()
         if behind is None and (self._blocked() or time.monotonic() >= self._next_sweep):
@@ -145,18 +144,18 @@ class HistoryReader:
             self._read(self._cursors[home], wait if self.caught_up else 0.0)
         elif self.caught_up:
             time.sleep(wait)  # the topic does not exist yet
-        found = self._take()
+        versions = self._take()
         if not self.caught_up and self._behind() is None and not self._blocked():
             self._check_known_reached()
             if self._unvouched:
                 raise _unsigned(self._unvouched[-1])
             self.caught_up = True
-        return found
+        return versions
 
     # -- positions ----------------------------------------------------------------------------
 
     def _behind(self) -> _Cursor | None:
-        """Return a partition that is known to hold more, unless a version of it waits."""
+        """Return a partition that is known to hold more, unless one of its versions waits."""
         for cursor in self._cursors:
             if not cursor.waiting and cursor.offset < cursor.end:
                 return cursor
@@ -166,15 +165,15 @@ class HistoryReader:
         return any(cursor.waiting for cursor in self._cursors)
 
     def _measure(self) -> None:
-        """Learn where the partitions end now, and which ones there are."""
-        found = self._reader.partitions(topics.VERSIONS)
-        for cursor, partition in zip(self._cursors, found, strict=False):
+        """Find out which partitions there are, and where they end now."""
+        partitions = self._reader.partitions(topics.VERSIONS)
+        for cursor, partition in zip(self._cursors, partitions, strict=False):
             if cursor.partition != partition:
                 raise LogReset(
-                    f"topic {topics.VERSIONS} was deleted and made again while it was followed; "
+                    f"topic {topics.VERSIONS} was deleted and recreated while it was followed; "
                     "follow it again with the last known version as anchor"
                 )
-        for partition in found[len(self._cursors) :]:
+        for partition in partitions[len(self._cursors) :]:
             self._cursors.append(_Cursor(partition, self._reader.bounds(partition).begin, 0))
         for cursor in self._cursors:
             cursor.end = self._reader.bounds(cursor.partition).end
@@ -192,8 +191,8 @@ class HistoryReader:
     # -- the chain ----------------------------------------------------------------------------
 
     def _take(self) -> list[Version]:
-        """Take from the partitions what is next in the chain, and drop repeats."""
-        found: list[Version] = []
+        """Take the next versions of the chain from the partitions, and drop repeats."""
+        versions: list[Version] = []
         progress = True
         while progress:
             progress = False
@@ -205,17 +204,17 @@ class HistoryReader:
                         self._check_repeat(read.version)
                     else:
                         self._append(read.version)
-                        found += self._vouched(read)
-        return found
+                        versions += self._vouched(read)
+        return versions
 
     def _vouched(self, read: _Read) -> list[Version]:
-        """Return what may be yielded now: a signed version, and those before it that waited."""
+        """Return what may be yielded now: a signed version, and those that waited for it."""
         if read.signed:
             self.signed_from = (
                 read.version.version if self.signed_from is None else self.signed_from
             )
-            waited, self._unvouched = self._unvouched, []
-            return [*waited, read.version]
+            vouched, self._unvouched = self._unvouched, []
+            return [*vouched, read.version]
         if self.signed_from is not None or self.caught_up:
             raise _unsigned(read.version)
         self._unvouched.append(read.version)
@@ -235,7 +234,7 @@ class HistoryReader:
         if digest != version.digest:
             raise BrokenChain(
                 f"{_name(version)}: there are two different ones, {digest} and {version.digest}: "
-                "history was forked or rolled back; load neither before a person has looked"
+                "history was forked or rolled back; load neither until a person has looked into it"
             )
 
     def _look_up(self, number: int) -> str | None:
@@ -256,24 +255,24 @@ class HistoryReader:
         if self._known is None:
             return
         number, digest = self._known
-        is_it = version.version == number and version.digest != digest
-        follows = version.version == number + 1 and version.prev_digest != digest
-        if is_it or follows:
+        differs = version.version == number and version.digest != digest
+        does_not_follow = version.version == number + 1 and version.prev_digest != digest
+        if differs or does_not_follow:
             raise BrokenChain(
-                f"{_name(version)}: version {number} is known as {digest}, and this history has "
+                f"{_name(version)}: version {number} is known as {digest}, but this history has "
                 "another one: it was rolled back or rewritten; do not load it"
             )
 
     def _check_known_reached(self) -> None:
         if self._known is not None and self._next <= self._known[0]:
-            there = "nothing" if self.tip is None else f"version {self.tip.version}"
+            end = "is empty" if self.tip is None else f"ends with version {self.tip.version}"
             raise BrokenChain(
-                f"model {self.model_id!r}: version {self._known[0]} is known, and its history ends "
-                f"with {there}: it was rolled back; do not load it"
+                f"model {self.model_id!r}: version {self._known[0]} is known, but its history "
+                f"{end}: it was rolled back; do not load it"
             )
 
     def _begin_late(self) -> None:
-        """Handle a version whose predecessor is nowhere: only an anchor behind it excuses that."""
+        """Handle a version without a predecessor: only a later anchor excuses that."""
         first = min(
             (cursor.waiting[0].version for cursor in self._cursors if cursor.waiting),
             key=lambda version: version.version,
@@ -292,15 +291,15 @@ def read_version(record: Record, model_id: str) -> Version:
     Raises
     ------
     BrokenChain
-        It is none, or not what its digest says. Only Lethe writes under this key, so what does
-        not parse was altered or is foreign, and either must stop a subscriber.
+        It is not a version, or does not match its digest. Only Lethe writes under this key, so a
+        record that does not parse was altered or is foreign; either must stop a subscriber.
     """
     data = read_object(record, MODEL_VERSION, model_id)
     try:
         version = Version.model_validate(data)
         digest = version_chain.content_digest(data)
     except (ValueError, RecursionError) as error:
-        raise BrokenChain(f"{_place(record, model_id)} is no version: {_first(error)}") from None
+        raise BrokenChain(f"{_place(record, model_id)} is not a version: {_first(error)}") from None
     if version.digest != digest:
         raise BrokenChain(
             f"{_name(version)}: its digest does not match its content; do not load it"
@@ -309,12 +308,12 @@ def read_version(record: Record, model_id: str) -> Version:
 
 
 def is_signed(record: Record, event_type: str, name: str, trusted: TrustedKeys | None) -> bool:
-    """Return whether a trusted key signed an event; with no keys to trust it counts as signed.
+    """Return whether a trusted key signed an event; without trusted keys it counts as signed.
 
     Raises
     ------
     BrokenChain
-        It has a signature that does not match.
+        Its signature does not match.
     """
     if trusted is None:
         return True
@@ -332,7 +331,7 @@ def _unsigned(version: Version) -> BrokenChain:
 
 
 def read_object(record: Record, event_type: str, model_id: str) -> dict[str, Any]:
-    """Return the JSON object of an event of one type and model; `BrokenChain` if it is none."""
+    """Return the JSON object of an event of one type and model, or raise `BrokenChain`."""
     where = _place(record, model_id)
     try:
         incoming = cloudevents.parse(record)
@@ -345,7 +344,7 @@ def read_object(record: Record, event_type: str, model_id: str) -> dict[str, Any
         )
     data = incoming.data
     if not isinstance(data, dict) or data.get("model_id") != model_id:
-        raise BrokenChain(f"{where} is not about the model that its key names; find who wrote it")
+        raise BrokenChain(f"{where} is not about the model that its key names; find its writer")
     return data
 
 
@@ -359,5 +358,5 @@ def _name(version: Version) -> str:
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of an error: pydantic's go on with the whole input."""
+    """Return the first line of an error: pydantic's continue with the whole input."""
     return (str(error) or type(error).__name__).splitlines()[0]

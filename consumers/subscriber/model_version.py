@@ -27,12 +27,12 @@ class ModelVersion:
     feature_names, target_names
         Names of the columns, in the order of theta.
     theta
-        (p,) with one output, else (p, m); float64, read-only; the intercept is apart.
+        (p,) with one output, else (p, m); float64, read-only, without the intercept.
     intercept
         A float with one output, else (m,); 0.0 for a model without one.
     classes
-        Names of the classes that a logistic model tells apart; empty where they are 0 and 1. Of
-        two, predictions are of the second; of more, each has its column of theta.
+        Names of the classes that a logistic model tells apart; empty if they are 0 and 1. With two,
+        predictions are for the second; with more, each has its column of theta.
     """
 
     event: Version
@@ -51,7 +51,7 @@ class ModelVersion:
         parameters: Array,
         classes: tuple[str, ...] = (),
     ) -> ModelVersion:
-        """Return the version of checked parameters, d x m with any intercept as last row."""
+        """Return the version with checked parameters, d x m with any intercept as last row."""
         p, m = len(feature_names), parameters.shape[1]
         flat = m == 1
         last = parameters[p] if len(parameters) > p else np.zeros(m)
@@ -72,12 +72,12 @@ class ModelVersion:
 
     @property
     def generation(self) -> int:
-        """Number of the precomputation that it comes from."""
+        """Number of the precomputation that it derives from."""
         return self.event.generation
 
     @property
     def digest(self) -> str:
-        """What this version is known by; keep it with the number to detect a rollback."""
+        """Identifies this version; keep it with the number to detect a rollback."""
         return self.event.digest
 
     @property
@@ -115,7 +115,7 @@ class ModelVersion:
         ----------
         X
             n x p in the order of ``feature_names``, or one row (p,); or named columns (a mapping,
-            a data frame, an Arrow table), which are taken by name, others ignored.
+            a data frame, an Arrow table), which are selected by name, others ignored.
 
         Returns
         -------
@@ -124,16 +124,15 @@ class ModelVersion:
         Raises
         ------
         InvalidData
-            A column is missing, the shape is wrong, or a number is not finite, given
-            or predicted.
+            A column is missing, the shape is wrong, or a number in ``X`` or in the predictions is
+            not finite.
         """
         matrix = self._matrix(X)
         with np.errstate(over="ignore", invalid="ignore"):
             scores: Array = np.asarray(matrix @ self.theta + self.intercept)
         if not np.isfinite(scores).all():
             raise InvalidData(
-                f"a prediction of model {self.model_id!r} is past what float64 holds; "
-                "rescale the rows"
+                f"a prediction of model {self.model_id!r} overflows float64; rescale the rows"
             )
         if self.kind == "linear":
             return scores
@@ -162,5 +161,5 @@ class ModelVersion:
                 f"(n, {p}), in the order {', '.join(self.feature_names)}"
             )
         if not np.isfinite(matrix).all():
-            raise InvalidData(f"the rows for model {self.model_id!r} hold a number not finite")
+            raise InvalidData(f"the rows for model {self.model_id!r} hold a non-finite number")
         return matrix

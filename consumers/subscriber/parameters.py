@@ -1,9 +1,8 @@
 """Finding the parameters of a checked version: on ``lethe.models``, or in the store.
 
-The topic is compacted and not in step with ``lethe.versions``: no order is promised between the
-parameters and the version of one commit; a publisher that was interrupted repeats older ones, and
-compaction may keep just these. Whatever is found counts only when it is what the version's digest
-names.
+The topic is compacted and not in step with ``lethe.versions``: the parameters and the version of a
+commit come in any order, a publisher that was interrupted repeats older ones, and compaction may
+keep just these. Parameters count only if they match the version's digest.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ MustBeSigned: TypeAlias = tuple[TrustedKeys, Callable[[int], bool]]
 
 @dataclass(slots=True)
 class _Cursor:
-    """A position in one partition, and this model's records that are read and not looked at."""
+    """A position in one partition, and this model's records that are read but not yet parsed."""
 
     partition: Partition
     offset: int
@@ -53,7 +52,7 @@ class _Cursor:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where parameters lie whose version is still to come."""
+    """Where the parameters of a later version lie."""
 
     partition: Partition
     offset: int
@@ -66,19 +65,19 @@ class StoredParameters:
         self._client = client
 
     def newest(self, model_id: str) -> tuple[Parameters, Array] | None:
-        """Return the newest parameters, d x m, and their event; None: the store lacks the model.
+        """Return the event of the newest parameters and theta, d x m; None if the model is missing.
 
         Raises
         ------
         BrokenChain
-            What it holds does not parse.
+            What the store holds does not parse.
         """
         with reachable(self._client):
-            # One command, so that they belong together.
-            found: Any = self._client.hmget(
+            # One command, so that the fields belong together.
+            fields: Any = self._client.hmget(
                 ModelKeys(model_id).head, ["newest", "config", *_THETAS]
             )
-        value, stored_config, exact, published = found
+        value, stored_config, exact, published = fields
         if value is None:
             return None
         try:
@@ -92,33 +91,33 @@ class StoredParameters:
         return parameters_event(version, config, theta), theta
 
     def theta(self, version: Version, shape: tuple[int, int]) -> Array | None:
-        """Return a version's theta, d x m; None when the store holds a newer version already.
+        """Return a version's theta, d x m; None if the store already holds a newer version.
 
         Raises
         ------
         StoreUnavailable
-            The store does not hold this version yet, or not the model.
+            The store does not hold this version yet, or lacks the model.
         BrokenChain
-            What it holds under this version is something else.
+            The store holds something else under this version.
         """
         name = f"model {version.model_id!r}, version {version.version}"
         head = ModelKeys.of_model(version.model_id).head
         with reachable(self._client):
             number: Any = self._client.hget(head, "version")
-            held = None if number is None else integer(number, f"{name}, its number in the store")
-            if held is not None and held > version.version:
+            stored = None if number is None else integer(number, f"{name}, its number in the store")
+            if stored is not None and stored > version.version:
                 return None
-            # One command, so that they belong together.
-            found: Any = self._client.hmget(head, ["version", "version_digest", *_THETAS])
-        number, digest, exact, published = found
-        held = None if number is None else integer(number, f"{name}, its number in the store")
-        if held is None or held < version.version:
+            # One command, so that the fields belong together.
+            fields: Any = self._client.hmget(head, ["version", "version_digest", *_THETAS])
+        number, digest, exact, published = fields
+        stored = None if number is None else integer(number, f"{name}, its number in the store")
+        if stored is None or stored < version.version:
             raise StoreUnavailable(
                 f"{name}: its parameters are too large for an event and lie in the store, which "
-                f"holds {'no such model' if held is None else f'version {held}'}; name "
-                "the store that the workers write to, or wait until its replica has caught up"
+                f"holds {'no such model' if stored is None else f'version {stored}'}; "
+                "connect to the workers' store, or wait until its replica has caught up"
             )
-        if held > version.version:
+        if stored > version.version:
             return None
         if digest != version.digest.encode():
             raise BrokenChain(f"{name}: the store holds it with another digest; do not load it")
@@ -131,13 +130,13 @@ class StoredParameters:
 def _theta(
     exact: bytes | None, published: bytes | None, shape: tuple[int, int], what: str
 ) -> Array:
-    """Return the published theta of a head: no bytes of it mean theta_exact."""
+    """Return the published theta of a head; if its bytes are empty, it equals theta_exact."""
     source = exact if published == b"" else published
     return unpack(source, shape, f"{what}, theta in the store")
 
 
 class ParametersReader:
-    """Finds the parameters of one model's versions; versions are asked for in rising order.
+    """Finds the parameters of one model's versions; callers ask in ascending order.
 
     Parameters
     ----------
@@ -146,10 +145,10 @@ class ParametersReader:
     model_id
         The model.
     store
-        Where parameters lie that are too large for an event; None without one.
+        Holds parameters that are too large for an event; None if there is no store.
     must_be_signed
         The trusted keys, and whether an event of a version must be signed by one of them; None:
-        signatures are not asked for.
+        signatures are not checked.
     """
 
     def __init__(
@@ -169,55 +168,54 @@ class ParametersReader:
         self._found: Parameters | None = None
 
     def find(self, version: Version) -> ModelVersion | None:
-        """Return a version's verified parameters from the topic; None when they are gone.
+        """Return a version's verified parameters from the topic; None if they are gone.
 
         Raises
         ------
         BrokenChain
             A record of the model was altered, or is not what the chain names.
         InvalidData
-            The parameters lie in the store, and none is named.
+            The parameters are in the store, and no store is configured.
         StoreUnavailable
-            They lie in the store, which is away or behind; ask again.
+            They are in the store, which is down or behind; try again.
         """
         event = self._found
         if event is None or event.digest != version.digest:
             try:
                 event = self._search(version)
-            except LogReset:  # the topic was made again, or retention passed us
+            except LogReset:  # the topic was recreated, or retention passed our position
                 self._cursors, self._ahead = [], {}
                 event = self._search(version)
-        self._found = event  # asked again when the store that holds its theta is away
+        self._found = event  # kept for the next try when the store that holds its theta is down
         return None if event is None else self._load(event, version)
 
     def find_stored(self, version: Version) -> ModelVersion | None:
         """Return a version's verified parameters from the store, if they are its newest."""
         if self._store is None:
             return None
-        found = self._store.newest(self._model_id)
-        if found is None or found[0].version != version.version:
+        newest = self._store.newest(self._model_id)
+        if newest is None or newest[0].version != version.version:
             return None
-        event, theta = found
+        event, theta = newest
         return self._load(event, version, theta)
 
     def _search(self, version: Version) -> Parameters | None:
         place = self._ahead.get((version.version, version.digest))
-        found = self._scan(version) if place is None else self._read_again(place)
+        event = self._scan(version) if place is None else self._read_again(place)
         self._ahead = {name: at for name, at in self._ahead.items() if name[0] > version.version}
-        return found
+        return event
 
     def _scan(self, version: Version) -> Parameters | None:
-        """Read on to this version's event, noting where later ones lie.
+        """Read on to this version's event, and remember where later ones lie.
 
         Only the chain says which parameters count. Some may belong to no version of it: those that
-        were published right before the store lost their commit, whose version was then made again.
+        were published right before the store lost their commit, whose version was made again.
         """
         self._find_partitions()
-        # First the partition that the producer uses; others hold something only when partitions
-        # were added.
+        # First the partition that the producer uses; others matter only if partitions were added.
         home = partition_index(self._key, max(len(self._cursors), 1))
         for cursor in self._cursors[home:] + self._cursors[:home]:
-            # The version is known, so its parameters lie below what the partition's end is now.
+            # The version is known, so its parameters lie below the partition's end now.
             end: int | None = None
             while True:
                 while cursor.waiting:
@@ -244,8 +242,8 @@ class ParametersReader:
         return self._parse_published(records[0])
 
     def _find_partitions(self) -> None:
-        found = self._reader.partitions(topics.MODELS)
-        for partition in found[len(self._cursors) :]:
+        partitions = self._reader.partitions(topics.MODELS)
+        for partition in partitions[len(self._cursors) :]:
             self._cursors.append(_Cursor(partition, self._reader.bounds(partition).begin))
 
     def _parse_published(self, record: Record) -> Parameters:
@@ -270,7 +268,7 @@ class ParametersReader:
         except (ValueError, RecursionError) as error:  # also names that have no UTF-8 bytes
             raise BrokenChain(
                 f"model {self._model_id!r}: the record in {record.partition.topic} at offset "
-                f"{record.offset} is no parameters event: {_line(error)}"
+                f"{record.offset} is not a parameters event: {_line(error)}"
             ) from None
         if digest is not None and event.parameters_digest != digest:
             raise BrokenChain(
@@ -281,7 +279,7 @@ class ParametersReader:
     def _load(
         self, event: Parameters, version: Version, theta: Array | None = None
     ) -> ModelVersion | None:
-        """Return verified parameters; ``theta`` where it is at hand already."""
+        """Return verified parameters; ``theta`` if the caller has read it already."""
         for field_name in IDENTITY:
             if getattr(event, field_name) != getattr(version, field_name):
                 raise BrokenChain(
@@ -301,7 +299,7 @@ class ParametersReader:
         return ModelVersion.of(version, *names, theta, event.classes)
 
     def _fetch(self, event: Parameters, version: Version) -> Array | None:
-        """Return theta from the store, where the event's uri must say it lies."""
+        """Return theta from the store; the event's uri must point there."""
         if event.uri != f"lethe-store:{ModelKeys.of_model(self._model_id).head}#published":
             raise BrokenChain(
                 f"{_name(event)}: its parameters lie at {event.uri!r}, which is not this model's "

@@ -17,9 +17,9 @@ def published(store: ModelStore, model_id: str) -> tuple[Parameters, Array]:
     Raises
     ------
     UnknownModel
-        It is not registered.
+        The model is not registered.
     CorruptState
-        What is stored is not what its newest version names.
+        What is stored does not match the newest version.
     """
     return published_of(store.load_model(model_id))
 
@@ -30,7 +30,7 @@ def published_of(state: ModelState) -> tuple[Parameters, Array]:
     Raises
     ------
     CorruptState
-        What is stored is not what its newest version names.
+        What is stored does not match the newest version.
     """
     what = f"model {state.model_id!r}, version {state.version}"
     try:

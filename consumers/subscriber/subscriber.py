@@ -1,10 +1,10 @@
-"""`ModelSubscriber`: verified parameters, newest first and then live, for programs that predict.
+"""`ModelSubscriber`: verified parameters, the newest first and then live, for predicting.
 
 with ModelSubscriber.connect(kafka="broker:9092") as models:
     for version in models.follow("churn"):
         version.predict(X)
 
-It reads only: no group, no offsets, no writes. docs/chain.md says what is checked.
+It only reads: no consumer group, no offsets, no writes. docs/chain.md says what is checked.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from lethe.engine.errors import StoreUnavailable, Unavailable, UnknownModel
 from lethe.engine.store.connection import connect, reachable
 
 RETRY_SECONDS = 0.5
-"""Between looks for parameters that are not where their version says."""
+"""Pause before looking again for parameters that are not where their version says."""
 
 STORE_SECONDS = 10.0
-"""How long the store may be away or behind before a subscriber that needs it gives up."""
+"""How long the store may be down or behind before a subscriber that needs it gives up."""
 
 
 class ModelSubscriber:
-    """Follows models; use it in a ``with`` statement, from any number of threads.
+    """Follows models; use it in a ``with`` statement and from any number of threads.
 
     Parameters
     ----------
     log
-        Where versions and parameters are published.
+        The log that versions and parameters are published on.
     store
-        A client of the workers' store, for parameters that the topic does not hold; None: models
-        whose parameters fit an event (about 40,000 numbers) need none.
+        A client of the workers' store, for parameters that the topic does not hold. Models whose
+        parameters fit an event (about 40,000 numbers) need none.
     trusted
-        The keys that must have signed what is yielded; None: signatures are not asked for.
+        The keys that must have signed what is yielded; None: signatures are not checked.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class ModelSubscriber:
     ) -> Self:
         """Connect to the servers named here or in the environment (``LETHE_*``).
 
-        With no Kafka named, Redis Streams are the log; with neither named, those of the embedded
-        Valkey on the data directory. ``trusted_keys`` names a file of public keys: then everything
-        that is yielded is signed by one of them.
+        Without Kafka, Redis Streams are the log; without Redis too, those of the embedded Valkey on
+        the data directory. ``trusted_keys`` names a file of public keys: everything that is yielded
+        is then signed by one of them.
 
         Raises
         ------
@@ -130,11 +130,11 @@ class ModelSubscriber:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the subscriber."""
         self.close()
 
     def close(self) -> None:
-        """Release the connections; iterators that still run fail."""
+        """Close the connections; iterators that still run will fail."""
         self._stack.close()
 
     def follow(
@@ -149,8 +149,8 @@ class ModelSubscriber:
         """Yield the newest verified parameters, then each new version's.
 
         Every link of the history is checked, from version 0 on and before anything is yielded.
-        Versions whose parameters are gone (compaction keeps the newest) are checked and passed.
-        A model that is not registered yet is waited for.
+        Versions whose parameters are gone (compaction keeps the newest) are checked and skipped.
+        If the model is not registered yet, the iterator waits for it.
 
         Parameters
         ----------
@@ -158,10 +158,10 @@ class ModelSubscriber:
             The model.
         from_version
             Yield every version from this number on whose parameters are still there, instead of
-            beginning with the newest. Such a version is yielded when the history up to it is
-            checked; what comes after it is checked later.
+            beginning with the newest. Such a version is yielded once the history up to it is
+            checked; later versions are checked afterwards.
         timeout
-            End when there was no new version for so many seconds; None: never.
+            End when no new version came for this many seconds; None: never.
         stop
             End when this is set, within about a second.
         known
@@ -171,13 +171,13 @@ class ModelSubscriber:
         Raises
         ------
         BrokenChain
-            Something was altered, removed, rolled back or forked; it is not yielded.
+            A version was altered, removed, rolled back or forked; it is not yielded.
         InvalidData
-            The parameters lie in the store, and none is named.
+            The parameters are in the store, and no store is configured.
         LogUnavailable, StoreUnavailable
-            A server is gone; follow again, with ``known``.
+            A server is down; follow again, with ``known``.
         LogReset
-            The topic of versions was deleted or has lost its end.
+            The topic of versions was deleted or lost its end.
         """
         with self._follower(model_id, known) as follower:
             yield from follower.run(from_version, timeout, stop)
@@ -192,7 +192,7 @@ class ModelSubscriber:
         UnknownModel
             No version of the model was ever published.
         Unavailable
-            The newest version's parameters did not turn up within ``timeout`` seconds.
+            The newest version's parameters were not available within ``timeout`` seconds.
         BrokenChain, InvalidData, LogUnavailable, StoreUnavailable, LogReset
             As in `follow`.
         """
@@ -200,13 +200,13 @@ class ModelSubscriber:
             tip = follower.catch_up()
             if tip is None:
                 raise UnknownModel(
-                    f"no version of model {model_id!r} was published; register it first"
+                    f"no version of model {model_id!r} was published; register the model first"
                 )
             for version in follower.run(None, timeout, None):
                 return version
         raise Unavailable(
             f"model {model_id!r}: the parameters of version {tip.version} are not on the topic; "
-            "name the workers' store as well, or wait for the next version"
+            "connect to the workers' store as well, or wait for the next version"
         )
 
     def _follower(self, model_id: str, known: Known | None) -> _Follower:
@@ -233,10 +233,10 @@ class _Follower:
         self._logger = logger("subscriber")
         self._wanted: Version | None = None
         self._next_try = 0.0
-        self._store_away_since: float | None = None
+        self._store_down_since: float | None = None
 
     def __enter__(self) -> Self:
-        # Two readers, so that each stays where it is and its position is not sought anew.
+        # Two readers, so that each keeps its position and never has to seek.
         with ExitStack() as stack:
             for _ in range(2):
                 reader = self._log.reader()
@@ -283,13 +283,13 @@ class _Follower:
             untried = self._wanted is not None and self._next_try == 0.0
             new = self._history.advance(0.0 if untried else LIVE_SECONDS)
             if from_version is None and not (was_caught_up and self._history.caught_up):
-                # Only the newest of what was there: the rest is checked, and not yielded.
+                # Of the versions that were there, only the newest is yielded; the rest is checked.
                 new = new[-1:]
                 if not self._history.caught_up:
                     self._wanted = new[0] if new else self._wanted
                     continue
-            for found in self._parameters_of([v for v in new if v.version >= first]):
-                yield found
+            for version in self._parameters_of([v for v in new if v.version >= first]):
+                yield version
                 since = time.monotonic()
             idle = time.monotonic() - since
             if timeout is not None and self._history.caught_up and idle >= timeout:
@@ -300,20 +300,20 @@ class _Follower:
         for version in versions:
             self._wanted = version
             self._next_try = 0.0
-            found = self._find(version)
-            if found is not None:
+            loaded = self._find(version)
+            if loaded is not None:
                 self._wanted = None
-                yield found
+                yield loaded
         if self._wanted is not None and time.monotonic() >= self._next_try:
-            found = self._find(self._wanted, in_store=True)
-            if found is not None:
+            loaded = self._find(self._wanted, in_store=True)
+            if loaded is not None:
                 self._wanted = None
-                yield found
+                yield loaded
 
     def _find(self, version: Version, *, in_store: bool = False) -> ModelVersion | None:
         try:
-            found = self._parameters.find(version)
-            if found is None and in_store and version is self._history.tip:
+            loaded = self._parameters.find(version)
+            if loaded is None and in_store and version is self._history.tip:
                 if self._next_try == 0.0:
                     self._logger.info(
                         "parameters not on the topic",
@@ -322,14 +322,14 @@ class _Follower:
                         version=version.version,
                     )
                 self._next_try = time.monotonic() + RETRY_SECONDS
-                found = self._parameters.find_stored(version)
+                loaded = self._parameters.find_stored(version)
         except StoreUnavailable:
             now = time.monotonic()
             self._next_try = now + RETRY_SECONDS
-            self._store_away_since = self._store_away_since or now
-            if now - self._store_away_since >= STORE_SECONDS:
+            self._store_down_since = self._store_down_since or now
+            if now - self._store_down_since >= STORE_SECONDS:
                 raise
             return None
-        if found is not None:
-            self._store_away_since = None
-        return found
+        if loaded is not None:
+            self._store_down_since = None
+        return loaded

@@ -1,4 +1,4 @@
-"""From one version of a model to the next: its state, its certificate, the refresh it orders.
+"""From one version of a model to the next: state, certificate, and any refresh it schedules.
 
 May import `consumers.commits` and what stands below.
 """

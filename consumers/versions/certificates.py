@@ -1,7 +1,7 @@
-"""Certified removal in the pipeline: what is asked for, what is spent, and what is published.
+"""Certified removal in the pipeline: what is requested, what is spent, and what is published.
 
-The mathematics is in `engine.error.certified`; what is certified and what is not, in
-docs/certified.md.
+The mathematics is in `engine.error.certified`; docs/certified.md says what is certified and what
+is not.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ def noisy(config: ModelConfig, objective: Objective) -> Objective:
 
 
 def first_ledger(
-    config: ModelConfig, objective: Objective, rows: Rows, made: Precomputation | NewGeneration
+    config: ModelConfig, objective: Objective, rows: Rows, fit: Precomputation | NewGeneration
 ) -> Ledger | None:
     """Return the ledger of a fresh fit over ``rows``. Cost O(n d^2) for a certified model."""
     if config.certify is None:
         return None
-    theta = made.theta if isinstance(made, Precomputation) else made.generation.theta_b
-    return begin_ledger(objective, rows, theta, made.dual_rows, made.factor)
+    theta = fit.theta if isinstance(fit, Precomputation) else fit.generation.theta_b
+    return begin_ledger(objective, rows, theta, fit.dual_rows, fit.factor)
 
 
 def check_first(
     config: ModelConfig, ledger: Ledger | None, generation: Generation, stream: Stream
 ) -> None:
-    """Refuse a fit whose own residual takes the room of the deletions.
+    """Refuse a fit whose own residual leaves too little of the budget for deletions.
 
     Raises
     ------
     InvalidData
-        With the figures, and what to do.
+        The message has the figures, and says what to do.
     """
     if config.certify is None or ledger is None:
         return
@@ -93,12 +93,12 @@ def fits(config: ModelConfig, ledger: Ledger, generation: Generation, stream: St
 def certificate_of(state: ModelState) -> CertificateRecord | None:
     """Return the certificate of a state that is about to be published, or None without terms.
 
-    An ``EMPTY`` model is 0 whatever its rows were: nothing is spent.
+    An ``EMPTY`` model is 0 whatever its rows were, so nothing is spent.
 
     Raises
     ------
     Uncertified
-        The noise would not hide what is left: it must not be published.
+        The noise would not hide the residual: the state must not be published.
     """
     terms, ledger = state.meta.config.certify, state.meta.ledger
     if terms is None:
@@ -123,7 +123,7 @@ def certificate_of(state: ModelState) -> CertificateRecord | None:
 
 
 def budget_fraction(state: ModelState) -> float:
-    """Return which part of the certificate's budget is spent; 0 without terms."""
+    """Return the fraction of the certificate's budget that is spent; 0 without terms."""
     terms, ledger = state.meta.config.certify, state.meta.ledger
     if terms is None or ledger is None or state.meta.rows_live == 0:
         return 0.0
@@ -131,21 +131,21 @@ def budget_fraction(state: ModelState) -> float:
 
 
 def with_certificate_refresh(state: ModelState, choice: Choice) -> Choice:
-    """Return a size that also makes room in the certificate's budget, where that is needed.
+    """Return a choice that also restores the certificate's budget, where that is needed.
 
-    The first time in a generation a polish does. After it the factor's curvatures are those of
-    another point, and each deletion costs more than before: the second time it is a rebuild.
+    The first time in a generation a polish is enough. After it, the factor's curvatures are those
+    of another point, and each deletion costs more than before: the second time it is a rebuild.
     """
-    part, ledger = budget_fraction(state), state.meta.ledger
-    if part <= REFRESH_AT or ledger is None or choice.size is RefreshKind.REBUILD:
+    fraction, ledger = budget_fraction(state), state.meta.ledger
+    if fraction <= REFRESH_AT or ledger is None or choice.size is RefreshKind.REBUILD:
         return choice
-    polish = state.meta.config.kind is Kind.LOGISTIC and ledger.stretch == 0.0
+    can_polish = state.meta.config.kind is Kind.LOGISTIC and ledger.stretch == 0.0
     size = (
         RefreshKind.POLISH
-        if polish and choice.size is not RefreshKind.COMPACT
+        if can_polish and choice.size is not RefreshKind.COMPACT
         else RefreshKind.REBUILD
     )
-    return Choice(size, f"{part:.0%} of the certificate's budget is spent")
+    return Choice(size, f"{fraction:.0%} of the certificate's budget is spent")
 
 
 def renoised(config: ModelConfig, generation: Generation) -> Generation:
@@ -154,6 +154,6 @@ def renoised(config: ModelConfig, generation: Generation) -> Generation:
 
 
 def polished_enough(config: ModelConfig, reference: Reference) -> bool:
-    """Return whether a polish leaves room for deletions."""
+    """Return whether a polish leaves enough of the budget for deletions."""
     terms = config.certify
     return terms is None or reference.ledger.measured <= REFRESH_AT * terms.budget

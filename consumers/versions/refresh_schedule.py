@@ -1,7 +1,7 @@
-"""When a refresh is ordered, and which size the policy takes.
+"""When a refresh is scheduled, and which size the policy chooses.
 
-One rule stops needless work: a refresh that could not better what there is, is not ordered. A
-request that waits for a rebuild is the exception: it waits until one succeeds.
+One rule prevents needless work: a refresh that could not improve anything is not scheduled. The
+exception is a request that waits for a rebuild: it waits until one succeeds.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from lethe.engine.store.state import DeferredRequest, ModelState
 ORDERED = "ordered"
 SCHEDULED = "scheduled"
 AT_LEAST = (ORDERED, SCHEDULED)
-"""Reasons of people and schedules: the size that they name is done at the least."""
+"""Reasons given by people and schedules: the refresh is of the size that they name, or larger."""
 
 _FIRST_PAUSE = 60.0
 _LONGEST_PAUSE = 3600.0
-"""Seconds after a refresh that failed; doubled each time that it fails again."""
+"""Seconds to wait after a failed refresh; doubled each time that it fails again."""
 
 
 def order_refresh(
     state: ModelState, version: int, now: datetime
 ) -> tuple[ModelState, RefreshRequested | None]:
-    """Order a refresh if one is needed, none is pending, and the last has not just failed."""
+    """Schedule a refresh if one is needed, none is pending, and the last has not just failed."""
     meta = state.meta
-    waits = _is_pending(meta, now) or _backs_off(meta, now)
-    reason = None if waits else refresh_reason(state, now)
+    must_wait = _is_pending(meta, now) or _backs_off(meta, now)
+    reason = None if must_wait else refresh_reason(state, now)
     if reason is None:
         return state, None
     seed = f"{meta.config.model_id}\n{version}\n{state.head.commit}"
@@ -54,7 +54,7 @@ def order_refresh(
 
 
 def _is_pending(meta: Meta, now: datetime) -> bool:
-    """Return whether a job is under way; one whose result would have expired by now is lost."""
+    """Return whether a job is pending; one whose result would have expired by now is lost."""
     job = meta.pending_job
     return job is not None and (now - job.ordered_at).total_seconds() < TIME_TO_LIVE
 
@@ -66,7 +66,7 @@ def one_more_failure(meta: Meta, now: datetime) -> Failures:
 
 
 def _backs_off(meta: Meta, now: datetime) -> bool:
-    """Return whether a refresh has failed so lately that no commit orders it again yet."""
+    """Return whether a refresh failed so recently that no commit schedules it again yet."""
     if meta.failures is None:
         return False
     pause = min(_FIRST_PAUSE * 2.0 ** min(meta.failures.times - 1, 16), _LONGEST_PAUSE)
@@ -82,7 +82,7 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
         return "lost_writes"
     if meta.rows_live == 0:
         return None
-    # Neither question needs the sentinels' estimate: the stored error has it, and whether a
+    # The sentinels' estimate is not needed here: the stored error includes it, and whether a
     # generation is used up does not depend on it.
     facts = _facts(state, now, estimate=0.0)
     if meta.error.over and not facts.fresh:
@@ -93,18 +93,20 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
 
 
 def in_turn(deferred: Iterable[DeferredRequest]) -> list[DeferredRequest]:
-    """Return deferred requests in the order in which rebuilds resolve them: that of the log."""
-    return sorted(deferred, key=lambda one: (str(one.source["partition"]), one.source["offset"]))
+    """Return deferred requests in the order in which rebuilds resolve them: the log's."""
+    return sorted(
+        deferred, key=lambda request: (str(request.source["partition"]), request.source["offset"])
+    )
 
 
 def is_stuck(state: ModelState) -> bool:
-    """Return whether requests wait for a rebuild and none is on its way: the last one failed."""
-    waits = bool(state.deferred) or state.awaiting_rebuild
-    return waits and state.meta.pending_job is None
+    """Return whether requests wait for a rebuild and none is pending: the last one failed."""
+    requests_wait = bool(state.deferred) or state.awaiting_rebuild
+    return requests_wait and state.meta.pending_job is None
 
 
 def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
-    """Return the smallest size that does; what a person ordered is done at the least."""
+    """Return the smallest size that is enough, but no smaller than what a person ordered."""
     meta = state.meta
     if state.awaiting_rebuild:
         return Choice(RefreshKind.REBUILD, "the store had lost writes")
@@ -113,8 +115,8 @@ def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
         if meta.certified is None
         else 0.0
     )
-    ordered = event.size if event.reason in AT_LEAST else None
-    choice = choose(_facts(state, now, estimate), meta.config.limits.limits(), ordered)
+    at_least = event.size if event.reason in AT_LEAST else None
+    choice = choose(_facts(state, now, estimate), meta.config.limits.limits(), at_least)
     return with_certificate_refresh(state, choice)
 
 

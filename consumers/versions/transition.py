@@ -1,4 +1,4 @@
-"""From decisions and a step to the next state, and to the commit that leads there. Pure."""
+"""From decisions and a step to the next state and the commit that leads there. Pure."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from lethe.engine.store.state import STAGED, ModelState
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A commit, the state once it has happened, and what it does to V, Q and generations.
+    """A commit, the state after it, and what it does to V, Q and generations.
 
-    ``after`` lacks what follows from the commit's record: its own head, and the id of the arrays.
+    ``after`` lacks what follows from the commit's record: its head, and the id of the arrays.
     """
 
     commit: Commit
@@ -47,7 +47,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The log records that a commit decides, or none (registration)."""
+    """The log records that a commit processes, or none (registration)."""
 
     partition: str = ""
     next_offset: int = 0
@@ -98,7 +98,7 @@ def new_version(
     source: SourceRange | None,
     now: datetime,
 ) -> Version:
-    """Return the version event of a state, digest included; the state's is the last one's."""
+    """Return a state's version event with its digest; ``state.digest`` is the previous one's."""
     meta, config = state.meta, state.meta.config
     unsigned = Version(
         model_id=config.model_id,
@@ -143,7 +143,7 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
 
 
 def without_rows(state: ModelState) -> ModelState:
-    """Return a state as it is when its last row has gone: EMPTY, in a generation of its own.
+    """Return a state as it is once its last row is gone: EMPTY, in a generation of its own.
 
     Factor, theta_b, V and Q derive from the rows that are gone: the commit discards the whole
     generation, and the new one has nothing to store. The caller counts the rows.
@@ -178,8 +178,8 @@ def without_rows(state: ModelState) -> ModelState:
 def next_version(state: ModelState, now: datetime) -> tuple[ModelState, RefreshRequested | None]:
     """Give a changed state the number and the error of its next version, for its receipts.
 
-    A refresh job is ordered in the same commit when the error is over the budget, when requests
-    wait for a rebuild, or when the generation is used up; at most one is pending. It is returned.
+    The same commit schedules a refresh if the error is over the budget, if requests wait for a
+    rebuild, or if the generation is used up; at most one job is pending. The new job is returned.
     """
     version = state.version + 1
     error = error_record(state, measured_error(state), version)
@@ -190,7 +190,7 @@ def next_version(state: ModelState, now: datetime) -> tuple[ModelState, RefreshR
 def with_receipts(
     state: ModelState, receipts: Sequence[tuple[Receipt, bytes]]
 ) -> tuple[ModelState, tuple[Answer, ...]]:
-    """Add the final ones among receipts to the log of receipts; return all as they are kept.
+    """Add the final receipts to the log of receipts; return all receipts as they are kept.
 
     Each comes with the digest of its request's content. A receipt is serialised here, once.
     """
@@ -219,7 +219,7 @@ def publish_version(
 ) -> tuple[ModelState, Version]:
     """Return the state of `next_version` with its digest, and the version.
 
-    The receipts of the commit are in its log by now: the version names the log's head.
+    The receipts of the commit are already in the log of receipts: the version names its head.
     """
     event = new_version(
         state, request_ids=request_ids, refresh=refresh, source=origin.range, now=now
@@ -236,7 +236,7 @@ def commit_of(
     version: Version | None = None,
     **more: Any,
 ) -> Commit:
-    """Return the commit from one state to the next, with what else it holds."""
+    """Return the commit from one state to the next; ``more`` are its other fields."""
     offsets = {origin.partition: origin.next_offset} if origin.partition else {}
     thetas = thetas_of(after.stream, before.stream) if version is not None else {}
     return Commit(
@@ -255,7 +255,7 @@ def commit_of(
 
 
 def committed(transition: Transition, sealed: Sealed, arrays: str) -> ModelState:
-    """Return the state once a commit is sealed, and its arrays have this id."""
+    """Return the state after a transition whose commit is sealed, with the id of its arrays."""
     after, commit = transition.after, transition.commit
     swapped = transition.live is not None
     return replace(
@@ -281,7 +281,7 @@ def applied_receipt(
     certificate: CertificateRecord | None,
     now: datetime,
 ) -> Receipt:
-    """Return the receipt of a request that stands."""
+    """Return the receipt of a request that is applied, or was already."""
     return Receipt(
         request_id=request_id,
         model_id=after.model_id,

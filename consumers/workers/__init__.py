@@ -1,4 +1,4 @@
 """The processes: the deletion worker with its nine steps, and the refresh worker.
 
-May import all but `audit`, `cli`, `demo` and `subscriber`.
+May import everything but `audit`, `cli`, `demo` and `subscriber`.
 """

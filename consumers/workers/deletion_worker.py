@@ -1,12 +1,12 @@
-"""The deletion worker: from an event to a version, exactly once in effect.
+"""The deletion worker: from a request to a version, exactly once in effect.
 
 The steps have the same numbers here, in docs/commit.md and in the crash tests:
 
 1. poll  2. validate  3. load  4. decide  5. compute  6. append  7. apply  8. publish  9. advance
 
-`DeletionWorker.run_once` is these nine lines. The log is the truth: whatever happens after step 6,
-a fold finishes it (`consumers.commits.fold`), and whatever happens before it did not happen. An
-error at any step forgets what memory holds, folds, and reads on from the partition's watermark.
+`DeletionWorker.run_once` is these nine steps. The log is the truth: what fails after step 6 is
+finished by a fold (`consumers.commits.fold`), and what fails before it never happened. After an
+error at any step, the worker forgets what is in memory, folds, and resumes at the watermarks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor, Processed, Round
 from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.grouping import Group, group_records
-from lethe.consumers.deletions.report import report_decisions, report_state, report_strangers
+from lethe.consumers.deletions.report import report_decisions, report_state, report_without_commit
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Partition, Position, Record
@@ -58,12 +58,12 @@ from lethe.engine.store.resample import with_enough_sentinels
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-deletions"
-_ROUNDS = 2_000  # of one poll: each decides at least one record of a model, or loses to a rival
+_ROUNDS = 2_000  # of one poll: each processes a record of some model, or loses to a rival
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How much one turn of the loop takes: bounds latency and memory."""
+    """How much one turn of the loop takes: this bounds latency and memory."""
 
     records: int = 256
     rows: int = 10_000
@@ -72,7 +72,7 @@ class BatchLimits:
 
 @dataclass(slots=True)
 class _Poll:
-    """The records of one poll, and what became of them."""
+    """The records of one poll, and the work that they leave."""
 
     records: Sequence[Record]
     groups: list[Group]
@@ -82,28 +82,28 @@ class _Poll:
 
 
 class DeletionWorker:
-    """Reads deletion requests and keeps the models' state; one thread runs it.
+    """Reads deletion requests and maintains the models' state; one thread runs it.
 
     Parameters
     ----------
     log, store
         Where requests and commits come from, and where the state is.
     seals, signer, trusted
-        What commits are sealed and signed with, and who must have signed those that are read;
-        None: it is not asked.
+        What commits are sealed and signed with, and whose signatures are accepted on commits that
+        are read; None: signatures are not checked.
     metrics, health
-        What is measured and reported.
+        Where measurements and liveness are reported.
     limits
-        Size of a micro-batch.
+        The size of a micro-batch.
     batching
         How long requests wait to be batched; by default not at all.
     request_keys
-        Whose requests count; None: everybody's.
+        Whose requests are accepted; None: everybody's.
     now
         The clock of receipts and versions.
     at_step
         Called with the name of each step (`consumers.service.steps`) as it is reached; crash tests
-        stop here.
+        kill the worker here.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class DeletionWorker:
         self._consumer = log.consumer(GROUP, [topics.DELETIONS])
         self._producer = log.producer()
         self._reader = log.reader()
-        self._held = BatchWindow(batching or Batching())
+        self._window = BatchWindow(batching or Batching())
         self._states = StateCache()
-        self._attendance = Keepalive(self._consumer, self._health)
+        self._keepalive = Keepalive(self._consumer, self._health)
         self._journal = Journal(self._producer, seals, signer)
         fold = Fold(
             store,
@@ -143,7 +143,7 @@ class DeletionWorker:
             self._producer,
             seals,
             trusted=trusted,
-            progress=lambda _what, _done, _all: self._attendance(),
+            progress=lambda _what, _done, _all: self._keepalive(),
             at_step=at_step,
         )
         self._follower = Follower(
@@ -182,7 +182,7 @@ class DeletionWorker:
     # -- the loop -----------------------------------------------------------------------------
 
     def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set. Lost servers are waited for; nothing is lost meanwhile.
+        """Work until ``stop`` is set; wait for servers that are away, without losing anything.
 
         Raises
         ------
@@ -194,10 +194,10 @@ class DeletionWorker:
         )
 
     def recover(self) -> None:
-        """Forget what memory holds: the next turn folds, and goes back to the watermarks."""
+        """Forget what is in memory: the next turn folds, and goes back to the watermarks."""
         self._states.clear()
         self._journal.forget()
-        self._held.clear()
+        self._window.clear()
         self._publisher.forget()
         self._to_publish = []
         self._rewind = True
@@ -209,21 +209,21 @@ class DeletionWorker:
         records = self._poll(timeout)  # 1
         poll = self._validate(records)  # 2
         for _ in range(_ROUNDS):
-            turn = Round()
-            loaded = self._processor.load(poll.groups, turn)  # 3
-            self._processor.process(loaded, turn)  # 4 and 5
-            won = self._append(turn.processed)  # 6
+            result = Round()
+            loaded = self._processor.load(poll.groups, result)  # 3
+            self._processor.process(loaded, result)  # 4 and 5
+            won = self._append(result.processed)  # 6
             self._apply(won)  # 7
-            if not self._left(poll, turn):
+            if not self._more_to_do(poll, result):
                 break
         else:
             raise CommitConflict(f"others keep committing: {_ROUNDS} rounds were not enough")
         self._publish(poll)  # 8; it is acknowledged during the next turn's steps 1 to 6
-        self._look_around()
+        self._run_periodic_tasks()
         return len(records)
 
     def close(self) -> None:
-        """Leave the group and release connections; the current batch is done."""
+        """Leave the group and release connections, between batches."""
         with suppress(*TRANSIENT):  # the next worker publishes it again
             self._publisher.advance()
             self._publisher.see_to_late()
@@ -233,30 +233,30 @@ class DeletionWorker:
         self._reader.close()
 
     def idle(self) -> bool:
-        """Return whether every record of the assigned partitions is decided."""
-        held = self._consumer.assignment()
+        """Return whether every record of the assigned partitions is processed."""
+        assigned = self._consumer.assignment()
         return (
-            bool(held)
+            bool(assigned)
             and not self._rewind
             and not self._publisher.outstanding
-            and not len(self._held)
+            and not len(self._window)
             and self._lag.waiting(self._positions) == 0
         )
 
     # -- 1 and 2 ------------------------------------------------------------------------------
 
     def _poll(self, timeout: float | None) -> list[Record]:
-        """Poll (step 1) a bounded micro-batch; what was published before is noted meanwhile."""
-        self._attendance.check()
+        """Poll (step 1) a bounded micro-batch; step 9 of the turn before may complete meanwhile."""
+        self._keepalive.check()
         self._at_step(Step.POLL)
         wait = self._limits.poll_seconds if timeout is None else timeout
-        room = min(self._limits.records, self._held.room())
+        room = min(self._limits.records, self._window.room())
         records = self._consumer.poll(0.0 if self._publisher.outstanding else wait, room)
         if not records and self._publisher.outstanding:
             self._publisher.advance()
             records = self._consumer.poll(wait, room)
         lost = self._drop_lost()
-        # Also of a partition that was lost and is back: it is read again from its watermark.
+        # A partition that was lost and is assigned again is read from its watermark, too.
         return [record for record in records if record.partition not in lost]
 
     def _validate(self, records: Sequence[Record]) -> _Poll:
@@ -264,35 +264,35 @@ class DeletionWorker:
         if records:
             self._at_step(Step.VALIDATE)
         self._follower.new_poll()
-        groups, letters = group_records(records, self._request_keys)
+        groups, dead_letters = group_records(records, self._request_keys)
         ready = []
-        for group in self._held.join(groups, self._now()):
+        for group in self._window.join(groups, self._now()):
             if group.model_id in self._halts:
                 self._halts.hold_back(group)
             else:
                 ready.append(group)
-        return _Poll(records, ready, letters, frozenset(group.partition for group in ready))
+        return _Poll(records, ready, dead_letters, frozenset(group.partition for group in ready))
 
     # -- 6 ------------------------------------------------------------------------------------
 
     def _append(self, processed: Sequence[Processed]) -> list[tuple[Processed, Sealed]]:
-        """Append (step 6) commits, one a model, all at once; return those that count.
+        """Append (step 6) commits, one per model, all at once; return those that count.
 
-        The partitions of the others were written to by somebody else: they are folded, and their
-        records are decided again.
+        Somebody else has written to the partitions of the others: these are folded, and the
+        records of those commits are processed again.
         """
         if not processed:
             return []
-        by_model = {one.group.model_id: one for one in processed}
+        by_model = {each.group.model_id: each for each in processed}
         self._at_step(Step.APPEND)
         begin = time.perf_counter()
         try:
-            sealed = self._journal.append([one.transition.commit for one in processed])
+            sealed = self._journal.append([each.transition.commit for each in processed])
         except CommitTooLarge as error:
             self._halt(error.model_id, error)
-            return []  # the others are decided again
+            return []  # the others are processed again
         self._metrics.append_seconds.observe(time.perf_counter() - begin)
-        won = [(by_model.pop(one.commit.model_id), one) for one in sealed]
+        won = [(by_model.pop(each.commit.model_id), each) for each in sealed]
         self._metrics.commits.labels("won").inc(len(won))
         for model_id in by_model:
             self._metrics.commits.labels("contested").inc()
@@ -309,49 +309,50 @@ class DeletionWorker:
             return
         self._at_step(Step.APPLY)
         changes: list[Change] = []
-        for one, sealed in won:
-            transition = one.transition
+        for processed, sealed in won:
+            transition = processed.transition
             changes.append(
-                change_of(sealed, one.before, arrays=transition.arrays, live=transition.live)
+                change_of(sealed, processed.before, arrays=transition.arrays, live=transition.live)
             )
         notes = self._publisher.acknowledged()
         answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
         if notes is not None:
             self._publisher.noted(notes, noted)
-        for (one, sealed), change, answer in zip(won, changes, answers, strict=True):
+        for (processed, sealed), change, answer in zip(won, changes, answers, strict=True):
             if answer.applied is Applied.APPLIED:
-                self._keep(one, sealed, change)
+                self._keep(processed, sealed, change)
             else:
-                # The store has gone back, or another worker was faster: the log knows.
+                # The store went back, or another worker was faster: a fold finds out from the log.
                 self._logger.warning(
                     "the store is not what the commit continues; folding",
                     action="refused",
-                    model=one.group.model_id,
+                    model=processed.group.model_id,
                     reason=f"{answer.applied}: {answer.found}",
                 )
-                self._follower.forget(one.group.model_id)
-            self._decided(one, sealed)
-        self._follower.follow({commit_partition(one.group.model_id) for one, _ in won})
+                self._follower.forget(processed.group.model_id)
+            self._remove_processed(processed, sealed)
+        self._follower.follow({commit_partition(processed.group.model_id) for processed, _ in won})
 
-    def _keep(self, one: Processed, sealed: Sealed, change: Change) -> None:
-        arrays = one.before.arrays if change.arrays is None else change.arrays.renewed
-        after = committed(one.transition, sealed, arrays)
+    def _keep(self, processed: Processed, sealed: Sealed, change: Change) -> None:
+        """Keep the state after a commit that was applied, and queue the commit for step 8."""
+        arrays = processed.before.arrays if change.arrays is None else change.arrays.renewed
+        after = committed(processed.transition, sealed, arrays)
         self._states.put(with_enough_sentinels(self._store, after))
         self._to_publish.append(sealed)
         report_state(self._metrics, after)
-        shred(self._store, sealed.commit, one.before.rows, change.live.name, self._at_step)
+        shred(self._store, sealed.commit, processed.before.rows, change.live.name, self._at_step)
 
-    def _decided(self, one: Processed, sealed: Sealed) -> None:
-        """Take what a commit decided out of its group, and say so."""
-        records = one.group.items[: one.records]
-        one.group.items = one.group.items[one.records :]
-        report_decisions(self._metrics, self._logger, one, sealed, records)
+    def _remove_processed(self, processed: Processed, sealed: Sealed) -> None:
+        """Remove the records of a commit from their group, and report their outcomes."""
+        records = processed.group.items[: processed.records]
+        processed.group.items = processed.group.items[processed.records :]
+        report_decisions(self._metrics, self._logger, processed, sealed, records)
 
-    def _left(self, poll: _Poll, turn: Round) -> bool:
-        """Sort out what a round left over; return whether there is more to do."""
-        poll.unknown += turn.unknown
-        for group, rest in turn.rest:
-            self._held.keep(group, rest)
+    def _more_to_do(self, poll: _Poll, result: Round) -> bool:
+        """Act on what a round did not commit; return whether another round is needed."""
+        poll.unknown += result.unknown
+        for group, rest in result.rest:
+            self._window.keep(group, rest)
             self._logger.info(
                 "requests wait to be batched",
                 action="hold",
@@ -359,36 +360,36 @@ class DeletionWorker:
                 records=len(rest.items),
                 rows=rest.rows,
             )
-        for model_id, error in turn.failed.items():
+        for model_id, error in result.failed.items():
             self._halt(model_id, error)
-        for model_id in turn.stale:
+        for model_id in result.stale:
             self._follower.forget(model_id)
             self._follower.follow([commit_partition(model_id)])
-        left = []
+        remaining = []
         for group in poll.groups:
             if group.items and group.model_id in self._halts:
                 self._halts.hold_back(group)
             elif group.items:
-                left.append(group)
-        poll.groups = left
-        return bool(left)
+                remaining.append(group)
+        poll.groups = remaining
+        return bool(remaining)
 
     # -- 8 and 9 ------------------------------------------------------------------------------
 
     def _publish(self, poll: _Poll) -> None:
-        """Publish (step 8) what was committed, and answers that are no commits, in one flush."""
+        """Publish (step 8) what was committed, and answers without a commit, in one flush."""
         sealed, self._to_publish = self._to_publish, []
         others = [receipt_message(receipt, receipt.value()) for receipt in poll.unknown]
         others += [dead_letter(item) for item in poll.letters]
         if not sealed and not others and not poll.records:
             return
-        report_strangers(self._metrics, self._logger, poll.unknown, poll.letters)
+        report_without_commit(self._metrics, self._logger, poll.unknown, poll.letters)
         hints = {}
         for record in poll.records:
             hints[record.partition] = Position(record.offset + 1, record.leader_epoch)
             self._positions[record.partition] = record.offset + 1
         moved = {p for p in poll.partitions | hints.keys() if p in self._positions}
-        watermarks = {p: self._decided_below(p) for p in sorted(moved)}
+        watermarks = {p: self._watermark(p) for p in sorted(moved)}
         self._publisher.begin(
             sealed,
             others,
@@ -402,7 +403,7 @@ class DeletionWorker:
         watermarks: Mapping[Partition, int],
         hints: Mapping[Partition, Position],
     ) -> None:
-        """Tell the log, for people and tools, how far it is (step 9 is done)."""
+        """Step 9 is done: commit offsets to the log too, as a hint for people and tools."""
         now_ms = time.time() * 1000
         for record in records:
             if record.timestamp_ms:
@@ -413,32 +414,33 @@ class DeletionWorker:
             self._consumer.release(partition, offset)
         self._health.progress(self._lag.last)
 
-    def _decided_below(self, partition: Partition) -> int:
-        """Return the offset below which every record is decided: neither held back nor waiting."""
-        found = (
+    def _watermark(self, partition: Partition) -> int:
+        """Return the offset below which every record is processed: none is held back or waits."""
+        offsets = (
             self._positions[partition],
             self._halts.first(partition),
-            self._held.first(partition),
+            self._window.first(partition),
         )
-        return min(offset for offset in found if offset is not None)
+        return min(offset for offset in offsets if offset is not None)
 
-    # -- taking over, and looking around ------------------------------------------------------
+    # -- taking over partitions, and periodic tasks -------------------------------------------
 
     def _take_over(self) -> None:
         self._drop_lost()
         fresh = set(self._consumer.take_assigned())
-        # Not before all is read that there was: a halted model's first request holds the watermark
-        # down, and what lies behind it may take longer to read than the time between two looks.
-        read = all(self._positions[p] >= end for p, end in self._ends.items())
-        if self._rewind or (self._halts.due and read) or (fresh and len(self._halts)):
-            # What is held back lies in partitions that are held already: look at all of them.
+        # Halted models are tried again only when everything up to the ends at takeover is read: the
+        # first request of such a model holds the watermark back, and reading what follows it may
+        # take longer than the time between two attempts.
+        caught_up = all(self._positions[p] >= end for p, end in self._ends.items())
+        if self._rewind or (self._halts.due and caught_up) or (fresh and len(self._halts)):
+            # Halted models hold back records of assigned partitions: read all of these again.
             fresh |= self._consumer.assignment()
             self._journal.forget()
         if not fresh:
             return
         self._publisher.advance()
         self._states.clear()
-        self._held.drop(fresh)
+        self._window.drop(fresh)
         self._halts.clear()
         self._at_step(Step.TAKE_OVER)
         self._follower.follow(self._follower.homes())
@@ -457,9 +459,9 @@ class DeletionWorker:
         self._rewind = False
         self._lag.hurry()
 
-    def _look_around(self) -> None:
-        """Now and then: measure the lag, keep house, and see whether others have written."""
-        if self._lag.look(self._positions, self._held):
+    def _run_periodic_tasks(self) -> None:
+        """Now and then: measure the lag, see whether others have written, and do housekeeping."""
+        if self._lag.look(self._positions, self._window):
             self._follower.look()
             self._publisher.send_again(self._follower.to_send_again())
         self._housekeeper.look()
@@ -470,7 +472,7 @@ class DeletionWorker:
             self._positions.pop(partition, None)
             self._ends.pop(partition, None)
         if lost:
-            self._held.drop(lost)
+            self._window.drop(lost)
             self._states.clear()
             self._journal.forget()
             self._publisher.forget()

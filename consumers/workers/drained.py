@@ -1,6 +1,6 @@
 """Whether anything is left to do: watermarks against the ends of partitions.
 
-Seen from outside the workers, so that it counts what any process decides.
+It is judged from outside the workers, so that it counts what any process has done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lethe.engine.store.store import ModelStore
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How many records of a partition are not decided yet."""
+    """How many records of a partition are not processed yet."""
 
     partition: Partition
     next_offset: int
@@ -25,33 +25,33 @@ class PartitionLag:
 
 
 def lags(reader: Reader, store: ModelStore, topic: str) -> Iterator[PartitionLag]:
-    """Return each partition's lag. A partition without a watermark waits from its beginning."""
+    """Yield each partition's lag; without a watermark, all of its records wait."""
     for partition in reader.partitions(topic):
         bounds = reader.bounds(partition)
         stored = store.cursors.watermark(str(partition))
-        decided = bounds.begin if stored is None else stored
-        yield PartitionLag(partition, decided, max(0, bounds.end - decided))
+        next_offset = bounds.begin if stored is None else stored
+        yield PartitionLag(partition, next_offset, max(0, bounds.end - next_offset))
 
 
 def stuck(state: ModelState) -> str:
-    """Return what is said of requests that wait for a rebuild which nobody is to do."""
+    """Return the message about deferred requests for which no rebuild is pending."""
     return (
         f"model {state.model_id!r}: {len(state.deferred)} requests are deferred and no rebuild is "
         "pending, because the last one failed (the log line with action=refresh_failed says why); "
-        "`lethe refresh --due` orders another. If it fails again, register the model with "
+        "`lethe refresh --due` schedules another. If it fails again, register the model with "
         "--replace and a larger --ridge, or scaled features"
     )
 
 
 class Drained:
-    """Asks whether topics are drained; one thread uses it."""
+    """Checks whether topics are drained; one thread uses it."""
 
     def __init__(self, reader: Reader, store: ModelStore) -> None:
         self._reader = reader
         self._store = store
 
     def topics(self, names: Iterable[str]) -> bool:
-        """Return whether every record of these topics is decided, looking in this order."""
+        """Return whether every record of these topics is processed; checks them in this order."""
         return all(
             lag.waiting == 0 for name in names for lag in lags(self._reader, self._store, name)
         )
@@ -59,8 +59,8 @@ class Drained:
     def refreshes(self) -> str:
         """Return which refresh is still needed, as a line for a person; empty if none is.
 
-        Told of drained topics, again and again, it is a refresh that nobody does: its rebuild has
-        failed, or its job was lost.
+        If topics are drained and this names a refresh again and again, nobody is going to do it:
+        its rebuild has failed, or its job was lost.
         """
         for model in self._store.model_ids():
             state = self._store.load_model(model)

@@ -1,4 +1,4 @@
-"""Models that wait for a person: which, why, and below which records they keep the watermark."""
+"""Halted models wait for a person: which, why, and which records hold back the watermark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lethe.consumers.service.metrics import Metrics
 from lethe.engine.errors import CommitConflict, LetheError
 
 HALT_SECONDS = 30.0
-"""After this a halted model is looked at again: a person may have repaired what halted it."""
+"""After this a halted model is tried again: a person may have repaired what halted it."""
 
 
 class Halts(Container[str]):
@@ -33,16 +33,16 @@ class Halts(Container[str]):
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look at them again."""
+        """Whether it is time to try them again."""
         return bool(self._reasons) and time.monotonic() - self._since > HALT_SECONDS
 
     def halt(self, model_id: str, error: Exception) -> None:
-        """Let a model wait, and say why.
+        """Halt a model, and log why.
 
         Raises
         ------
         CommitConflict
-            That is no reason: others were faster, and it is tried again.
+            Such an error does not halt a model: others were faster, and it is tried again.
         """
         if isinstance(error, CommitConflict):
             raise error
@@ -53,19 +53,21 @@ class Halts(Container[str]):
         reason = str(error) if known else f"a defect: {type(error).__name__}: {error}"
         self._logger.error("model halted", action="halt", model=model_id, reason=reason)
         if not known:
-            self._logger.debug("where it was", action="halt", exc_info=error)
+            self._logger.debug("traceback of the defect", action="halt", exc_info=error)
 
     def hold_back(self, group: Group) -> None:
-        """Keep the watermark below a halted model's first undecided record."""
-        place = (group.model_id, group.partition)
-        self._held_back.setdefault(place, group.items[0].record.offset)
+        """Keep the watermark below a halted model's first unprocessed record."""
+        key = (group.model_id, group.partition)
+        self._held_back.setdefault(key, group.items[0].record.offset)
 
     def first(self, partition: Partition) -> int | None:
         """Return the offset of the first record of a partition that a halted model holds back."""
-        return min((at for (_, p), at in self._held_back.items() if p == partition), default=None)
+        return min(
+            (offset for (_, p), offset in self._held_back.items() if p == partition), default=None
+        )
 
     def clear(self) -> None:
-        """Forget all: their partitions are read again from the watermarks."""
+        """Forget all halts: the partitions are read again from the watermarks."""
         self._reasons.clear()
         self._held_back.clear()
         self._metrics.halted.set(0)

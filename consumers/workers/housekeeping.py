@@ -1,6 +1,6 @@
-"""What the deletion worker sees to by the clock: files, age limits, what registrations left behind.
+"""The deletion worker's periodic tasks: rewritten files, age limits, abandoned registrations.
 
-Any number of workers may do it: a second rewrite, or a second rebuild of the same generation,
+Any number of workers may do them: a second rewrite, or a second rebuild of the same generation,
 does no harm.
 """
 
@@ -30,13 +30,13 @@ from lethe.engine.store.rewrite import (
 from lethe.engine.store.staging import TIME_TO_LIVE, sweep_registrations
 from lethe.engine.store.store import ModelStore
 
-_LOOK_SECONDS = 60.0  # between looks at the files: a few short commands
+_LOOK_SECONDS = 60.0  # between checks of the files: a few short commands
 _FINISH_SECONDS = 2.0
-_AGE_SECONDS = 3600.0  # between looks at the ages of all models, and at their stagings
+_AGE_SECONDS = 3600.0  # between checks of all models' ages, and of what registrations staged
 
 
 class Housekeeper:
-    """Has erased rows leave the server's files, and old generations be rebuilt, in time."""
+    """Sees that erased rows leave the server's files and old generations are rebuilt, in time."""
 
     def __init__(
         self, store: ModelStore, producer: Producer, *, now: Callable[[], datetime], logger: Logger
@@ -45,19 +45,19 @@ class Housekeeper:
         self._producer = producer
         self._now = now
         self._logger = logger
-        self._looked: datetime | None = None
-        self._aged: datetime | None = None
-        self._asked: tuple[float, Rewrite] | None = None
-        self._complained: datetime | None = None
-        self._sent: dict[str, datetime] = {}
+        self._files_checked: datetime | None = None
+        self._ages_checked: datetime | None = None
+        self._rewrite: tuple[float, Rewrite] | None = None
+        self._warned: datetime | None = None
+        self._jobs_sent: dict[str, datetime] = {}
 
     def look(self) -> None:
-        """See whether something is due.
+        """Do what is due.
 
         Raises
         ------
         StoreUnavailable, LogUnavailable
-            A server is away; the next look does it.
+            A server is away; the next call does it.
         """
         now = self._now()
         try:
@@ -65,61 +65,62 @@ class Housekeeper:
         except Unavailable:
             raise
         except (LetheError, RedisError, ValueError) as error:
-            # Requests go on; what was due is tried again at the next look.
+            # Requests are processed all the same; what was due is tried again when it is due next.
             self._logger.error("housekeeping failed", action="housekeeping", reason=str(error))
 
     def _look(self, now: datetime) -> None:
-        if _passed(self._looked, now, _LOOK_SECONDS):
-            self._looked = now
-            self._see_to_the_files(now)
-        if _passed(self._aged, now, _AGE_SECONDS):
-            self._aged = now
-            self._see_to_the_ages(now)
-            self._see_to_the_stagings()
+        if _is_due(self._files_checked, now, _LOOK_SECONDS):
+            self._files_checked = now
+            self._check_files(now)
+        if _is_due(self._ages_checked, now, _AGE_SECONDS):
+            self._ages_checked = now
+            self._check_ages(now)
+            self._sweep_registrations()
 
     def finish(self) -> None:
-        """Before the worker ends: note a rewrite that is done in a moment."""
+        """Before the worker ends: wait a moment for a rewrite to end, and note it."""
         end = time.monotonic() + _FINISH_SECONDS
         try:
-            while self._asked is not None and time.monotonic() < end:
+            while self._rewrite is not None and time.monotonic() < end:
                 self._note_if_ended()
                 time.sleep(0.02)
         except Unavailable:
             return  # the next worker asks again
 
     def _note_if_ended(self) -> None:
-        if self._asked is None:
+        if self._rewrite is None:
             return
-        began, rewrite = self._asked
-        well = ended(self._store.client, rewrite)
-        if well is None:
+        began, rewrite = self._rewrite
+        succeeded = ended(self._store.client, rewrite)
+        if succeeded is None:
             return
-        self._asked = None
-        if well:
+        self._rewrite = None
+        if succeeded:
             note_rewritten(self._store.client, began)
-            self._logger.info("the store's files were written anew", action="files_rewritten")
+            self._logger.info("the store's files were rewritten", action="files_rewritten")
         else:
             self._logger.warning("the store could not rewrite its files", action="rewrite")
 
-    def _see_to_the_files(self, now: datetime) -> None:
-        client, moment = self._store.client, now.timestamp()
+    def _check_files(self, now: datetime) -> None:
+        """Ask the server to rewrite its files if they have held erased rows for long enough."""
+        client, seconds = self._store.client, now.timestamp()
         self._note_if_ended()
-        if self._asked is not None:
+        if self._rewrite is not None:
             return
-        found = read_erasures(client)
-        if found.last is None or not found.waiting():
+        erasures = read_erasures(client)
+        if erasures.last is None or not erasures.waiting():
             return
-        if found.rewritten is None:
-            note_rewritten(client, found.last, first=True)  # the first period begins here
-        elif moment - found.rewritten >= PERIOD_SECONDS:
-            self._ask(now)
+        if erasures.rewritten is None:
+            note_rewritten(client, erasures.last, first=True)  # the first period begins here
+        elif seconds - erasures.rewritten >= PERIOD_SECONDS:
+            self._ask_for_rewrite(now)
 
-    def _ask(self, now: datetime) -> None:
+    def _ask_for_rewrite(self, now: datetime) -> None:
         try:
             rewrite = ask_for_rewrite(self._store.client)
         except PermissionError as error:
-            if _passed(self._complained, now, _AGE_SECONDS):
-                self._complained = now
+            if _is_due(self._warned, now, _AGE_SECONDS):
+                self._warned = now
                 self._logger.warning(
                     "the store does not let this user rewrite its files: erased rows stay in them "
                     "until it does so by itself (docs/erasure.md)",
@@ -128,31 +129,32 @@ class Housekeeper:
                 )
             return
         if rewrite is not None:
-            self._asked = now.timestamp(), rewrite
+            self._rewrite = now.timestamp(), rewrite
 
-    def _see_to_the_ages(self, now: datetime) -> None:
+    def _check_ages(self, now: datetime) -> None:
+        """Send a job for each model that has reached its age limit."""
         jobs = past_age_limit(self._store, now)
-        self._sent = {
+        self._jobs_sent = {
             job: sent
-            for job, sent in self._sent.items()
+            for job, sent in self._jobs_sent.items()
             if (now - sent).total_seconds() < TIME_TO_LIVE
         }
         for job in jobs:
-            if job.job_id in self._sent:
+            if job.job_id in self._jobs_sent:
                 continue
             headers = cloudevents.headers(REFRESH_REQUESTED, job.job_id, now, job.model_id)
             message = Message(topics.REFRESH_JOBS, job.model_id.encode(), job.value(), headers)
             self._producer.publish([message])
-            self._sent[job.job_id] = now
+            self._jobs_sent[job.job_id] = now
             self._logger.info(
-                "rebuild ordered: what derives from deleted rows has reached its age limit",
+                "rebuild scheduled: what derives from deleted rows has reached its age limit",
                 action="age_limit",
                 model=job.model_id,
                 job=job.job_id,
             )
 
-    def _see_to_the_stagings(self) -> None:
-        """Remove what registrations staged that can never become live: it does not expire."""
+    def _sweep_registrations(self) -> None:
+        """Remove what registrations staged and can never become live; it would not expire."""
         for model in self._store.every_model():
             swept = sweep_registrations(
                 self._store.client,
@@ -162,13 +164,13 @@ class Housekeeper:
             )
             if swept:
                 self._logger.info(
-                    "rows of registrations that lost were removed",
+                    "staged rows of abandoned registrations were removed",
                     action="sweep",
                     model=model,
                     stagings=swept,
                 )
 
 
-def _passed(last: datetime | None, now: datetime, seconds: float) -> bool:
-    """Return whether it is time; also when the clock was set back."""
+def _is_due(last: datetime | None, now: datetime, seconds: float) -> bool:
+    """Return whether a task is due; it is, too, when the clock was set back."""
     return last is None or not 0 <= (now - last).total_seconds() < seconds

@@ -14,7 +14,7 @@ _PERIOD_SECONDS = 2.0
 
 
 class LagGauge:
-    """Measures it now and then; ``last`` is the newest figure, in records."""
+    """Measures the lag now and then; ``last`` is the newest figure, in records."""
 
     def __init__(self, consumer: Consumer, metrics: Metrics, health: Health) -> None:
         self.last = 0
@@ -24,11 +24,11 @@ class LagGauge:
         self._due = 0.0
 
     def hurry(self) -> None:
-        """Measure at the next look."""
+        """Measure at the next call of `look`, even if it is not due yet."""
         self._due = 0.0
 
     def waiting(self, positions: Mapping[Partition, int]) -> int:
-        """Return how many records of the assigned partitions were not read yet."""
+        """Return how many records of the assigned partitions are not read yet."""
         waiting = 0
         for partition in self._consumer.assignment():
             end = self._consumer.bounds(partition).end
@@ -37,17 +37,17 @@ class LagGauge:
             waiting += behind
         return waiting
 
-    def look(self, positions: Mapping[Partition, int], held: BatchWindow) -> bool:
-        """Measure if it is time, and tell metrics and health; return whether it was."""
+    def look(self, positions: Mapping[Partition, int], window: BatchWindow) -> bool:
+        """Measure if it is time, and report to metrics and health; return whether it was time."""
         now = time.monotonic()
         if now < self._due:
             self._health.beat()
             return False
         self._due = now + _PERIOD_SECONDS
         self.last = self.waiting(positions)
-        self._metrics.held.set(len(held))
-        # Records that wait to be batched, and those that wait for room among them, are no stall.
-        if self._consumer.assignment() and (self.last == 0 or held.room() == 0):
+        self._metrics.held.set(len(window))
+        # It is no stall when records wait to be batched, or cannot be read because too many wait.
+        if self._consumer.assignment() and (self.last == 0 or window.room() == 0):
             self._health.progress(self.last)
         else:
             self._health.waiting(self.last)

@@ -1,7 +1,7 @@
-"""The refresh worker: takes refresh jobs, stores results, and says so. Safe to kill at any time.
+"""The refresh worker: takes refresh jobs, and stores and reports results. Safe to kill at any time.
 
-A job that was begun and not finished is done again from the start; its staged keys expire. One
-that a server broke off lets all others pass. The worker keeps polling while it computes, so that
+A job that was begun and not finished is done again from the start; its staged keys expire. A job
+that a server broke off goes behind all others. The worker keeps polling while it computes, so that
 the log does not take it for dead.
 """
 
@@ -37,18 +37,18 @@ from lethe.engine.store.store import ModelStore
 GROUP = "lethe-refresh"
 _POLL_SECONDS = 0.5
 _BUSY_POLL_SECONDS = 0.2
-_ATTEMPTS = 3  # at one job: the third that ends the process is the last
+_ATTEMPTS = 3  # at one job: after three that ended the process, it is given up
 _INTERRUPTIONS = 10
-"""Attempts at one job that servers break off. A server that comes and goes does so less often
-during one job; more likely the job itself is what breaks, for want of room in the store. It fails
-then, and is ordered again later and later, like every refresh that fails."""
+"""Attempts at one job that servers broke off. A server that comes and goes does so less often
+during one job; more likely the job itself is the cause, because the store lacks memory. It fails
+then, and is scheduled again at growing intervals, like every refresh that fails."""
 
 
 class RefreshWorker:
     """Reads refresh jobs one at a time; one thread runs it, and one more computes.
 
-    ``computing`` is where jobs are computed: a thread of the worker's own, if none is given.
-    ``limit`` is how often those of one model are begun: by default as often as they come.
+    ``computing`` runs the jobs: by default a thread of the worker's own. ``limit`` is how often
+    jobs of one model are begun: by default as often as they come.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class RefreshWorker:
         self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
         self._producer = log.producer()
         self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
-        self._job: Future[JobResult] | None = None  # the last one
+        self._job: Future[JobResult] | None = None  # the newest
         self._queue = JobQueue(store, limit or RefreshLimit(), now, self._logger, self._metrics)
         self._positions: dict[Partition, int] = {}
         self._broken_off: set[str] = set()
         self._rewind = False
 
     def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set; a job under way is left to the next worker."""
+        """Work until ``stop`` is set; a job in progress is left to the next worker."""
         keep_turning(
             stop,
             lambda: self.run_once(stop=stop),
@@ -97,16 +97,16 @@ class RefreshWorker:
         self._rewind = True
 
     def run_once(self, timeout: float = _POLL_SECONDS, stop: threading.Event | None = None) -> int:
-        """Take at most one job; return how many were done."""
+        """Do at most one job; return how many were done."""
         self._take_over()
-        taken = self._queue.take()
-        if taken is None:
+        job = self._queue.take()
+        if job is None:
             self._queue.add(self._consumer.poll(timeout, self._queue.room()))
-            taken = self._queue.take()
-        if taken is None:
+            job = self._queue.take()
+        if job is None:
             self._health.progress(0)  # jobs that wait for their turn are no stall
             return 0
-        record, event = taken
+        record, event = job
         if event is not None and not self._do(event, stop or threading.Event()):
             return 0
         self._at_step(Step.REFRESH_ADVANCE)
@@ -115,33 +115,33 @@ class RefreshWorker:
         return 1
 
     def _advance(self, record: Record) -> None:
-        """Move the watermark past a job, but not past one before it that waits for its turn."""
+        """Move the watermark past a job, but not past an earlier job that waits for its turn."""
         partition = record.partition
-        done = max(self._positions.get(partition, 0), record.offset + 1)
-        self._positions[partition] = done
+        position = max(self._positions.get(partition, 0), record.offset + 1)
+        self._positions[partition] = position
         waiting = self._queue.first(partition)
-        below = done if waiting is None else min(done, waiting)
-        self._store.cursors.set_watermarks({str(partition): below})
-        self._consumer.commit_hint({partition: Position(below, record.leader_epoch)})
+        watermark = position if waiting is None else min(position, waiting)
+        self._store.cursors.set_watermarks({str(partition): watermark})
+        self._consumer.commit_hint({partition: Position(watermark, record.leader_epoch)})
 
     def close(self) -> None:
-        """Leave the group; a job under way is abandoned with the process."""
-        at_rest = self._job is None or self._job.done()
-        self._computing.shutdown(wait=at_rest, cancel_futures=True)
+        """Leave the group; a job in progress is abandoned with the process."""
+        job_done = self._job is None or self._job.done()
+        self._computing.shutdown(wait=job_done, cancel_futures=True)
         self._consumer.close()
         self._producer.close()
 
     def idle(self) -> bool:
         """Return whether every job is done."""
-        held = self._consumer.assignment()
+        assigned = self._consumer.assignment()
         return (
-            bool(held)
+            bool(assigned)
             and not len(self._queue)
-            and all(self._consumer.bounds(p).end <= self._positions.get(p, 0) for p in held)
+            and all(self._consumer.bounds(p).end <= self._positions.get(p, 0) for p in assigned)
         )
 
     def _take_over(self) -> None:
-        """Seek what is new; what was read ahead of it, or of what is lost, is read again."""
+        """Seek the watermarks of new partitions; forget the jobs read of new and lost ones."""
         moved = set(self._consumer.take_lost())
         fresh = set(self._consumer.take_assigned())
         if self._rewind:
@@ -155,7 +155,7 @@ class RefreshWorker:
         self._rewind = False
 
     def _start(self, partition: Partition) -> int:
-        """Return where to go on. Jobs are no promises: what the log has lost is ordered again."""
+        """Return where to resume. Jobs may be lost: what the log has lost is scheduled again."""
         bounds = self._consumer.bounds(partition)
         try:
             return start_offset(partition, self._store.cursors.watermark(str(partition)), bounds)
@@ -173,9 +173,9 @@ class RefreshWorker:
             reason=event.reason,
         )
         broken_off = int(event.job_id in self._broken_off)
-        begun = begin_attempt(self._store.client, event.model_id, event.job_id, broken_off)
+        attempts = begin_attempt(self._store.client, event.model_id, event.job_id, broken_off)
         self._broken_off.discard(event.job_id)
-        reason = _given_up(begun)
+        reason = _give_up_reason(attempts)
         if reason is not None:
             self._fail(event, reason)
             self._complete(event)
@@ -183,12 +183,12 @@ class RefreshWorker:
         try:
             result = self._compute(event, stop)
         except Unavailable:
-            # Noted when it is begun again: the server that is away may be the store.
+            # Counted when the job is begun again: the server that is away may be the store.
             self._broken_off.add(event.job_id)
             self._queue.let_pass(event.job_id)
             raise
         except Superseded as error:
-            # No failure: where this job is the one that is waited for, another is ordered.
+            # Not a failure: if this is the pending job, its completed event schedules another.
             self._logger.info(
                 "refresh is not needed",
                 action="refresh_superseded",
@@ -198,7 +198,7 @@ class RefreshWorker:
             )
             end_attempt(self._store.client, event.model_id, event.job_id)
         except Exception as error:
-            # Also a defect of ours, or memory that does not suffice: other models' jobs go on.
+            # Even after a defect of ours, or for lack of memory, other models' jobs go on.
             known = isinstance(error, LetheError)
             self._fail(event, str(error) if known else f"a defect: {type(error).__name__}: {error}")
             end_attempt(self._store.client, event.model_id, event.job_id)
@@ -222,7 +222,7 @@ class RefreshWorker:
         return True
 
     def _compute(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
-        """Compute a job on the other thread, and keep polling; return None when stopped."""
+        """Compute a job on the other thread while polling; return None when stopped."""
         future = self._job = self._computing.submit(
             run_job,
             self._store,
@@ -235,12 +235,12 @@ class RefreshWorker:
             while not future.done():
                 if stop.is_set():
                     return None
-                # Also with no room: who does not poll for long is taken for dead.
+                # Even when the queue is full: a consumer that stops polling is taken for dead.
                 self._queue.add(self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room()))
                 self._health.beat()
             return future.result()
         finally:
-            future.cancel()  # one that has not begun, behind one that nobody waits for any more
+            future.cancel()  # it may not have begun, queued behind an abandoned job
 
     def _fail(self, event: RefreshRequested, reason: str) -> None:
         self._logger.error(
@@ -261,7 +261,7 @@ class RefreshWorker:
         )
 
 
-def _given_up(attempts: Attempts) -> str | None:
+def _give_up_reason(attempts: Attempts) -> str | None:
     """Return why a job is not tried again, or None."""
     if attempts.open > _ATTEMPTS:
         return f"{_ATTEMPTS} attempts ended the worker; it may need more memory"

@@ -14,7 +14,7 @@ of an error in them. docs/guards.md has the tables.
 from __future__ import annotations
 
 SECONDS_PER_V = 5.5e-10
-"""Per number of V and batch: it is read twice, whatever the batch."""
+"""Per number of V and batch: V is read twice, whatever the batch."""
 
 SECONDS_PER_V_AND_ROW = 1.2e-10
 """Per number of V and row of the batch: two multiplications. From five rows on, these are more."""
@@ -26,31 +26,31 @@ SECONDS_PER_STORED = 1.2e-7
 """Per number of a row record (2 d a row): read from the store, and staged in it again."""
 
 SECONDS_OF_A_JOB = 0.05
-"""To order a refresh job, and to swap its result in."""
+"""To schedule a refresh job and swap in its result."""
 
 SECONDS_OF_A_PASS = 6e-4
 SECONDS_PER_ROW_AND_PASS = 2.5e-7
 SECONDS_PER_NUMBER_AND_PASS = 1.2e-9
-"""Of a pass of a polish: its calls, its n sigmoids and logarithms, and the n d numbers of X. For
-few columns the first two are nearly all of it, which is why a rebuild overtakes it there."""
+"""One pass of a polish: its calls, its n sigmoids and logarithms, and the n d numbers of X. With
+few columns the first two dominate, which is why a rebuild is cheaper there."""
 
 PASSES, HARD_PASSES = 2, 40
-"""Of a polish. Where the estimate is believed the audit certifies at once in three cases of four,
-and the others take few passes more; where it is not, the factor is far from the Hessian: 17 to 60
+"""Passes of a polish. If the estimate is believed, the audit certifies at once in three cases of
+four, and the others take a few more passes; if not, the factor is far from the Hessian: 17 to 60
 passes, the median 43."""
 
 SECONDS_OF_A_REFIT = 1.5e-3
 SECONDS_PER_ROW_AND_REFIT = 4e-6
-"""Of a logistic rebuild, beside its products of matrices."""
+"""A logistic rebuild, besides its matrix products."""
 
 NEWTON_HESSIANS = 6
 """Hessians that refitting a logistic model forms from a warm start."""
 
 HARD_HESSIANS = 12
-"""The same where the estimate is not believed: the start is far off."""
+"""The same if the estimate is not believed: the start is far off."""
 
 CLEARLY_CHEAPER = 0.8
-"""Of a compact's cost, what a rebuild must come under to be done instead."""
+"""A rebuild replaces a compact if it costs less than this fraction of it."""
 
 
 def step_seconds(d: int, K: int, k: int, *, estimated: bool = False) -> float:
@@ -68,7 +68,7 @@ def folding_multiplications(n: int, d: int, K: int) -> float:
 
 
 def rebuilding_multiplications(n: int, d: int, hessians: int) -> float:
-    """Return the multiplications of a rebuild that forms so many Hessians: 1 for a linear model."""
+    """Return the multiplications of a rebuild that forms ``hessians`` Hessians, 1 if linear."""
     return (0.5 * hessians + 1.0) * n * d**2 + (hessians / 6 + 2.0) * d**3
 
 
@@ -85,7 +85,7 @@ def rebuilding_seconds(n: int, d: int, hessians: int) -> float:
 def polishing_seconds(n: int, d: int, K: int, *, hard: bool, stored: bool) -> float:
     """Return what a polish of a logistic model costs; ``hard``: its estimate is not believed.
 
-    ``stored``: the rows are read from a store.
+    ``stored``: rows are read from a store.
     """
     numbers = float(n) * d + d**2 + 2.0 * K * d
     a_pass = (
@@ -97,7 +97,7 @@ def polishing_seconds(n: int, d: int, K: int, *, hard: bool, stored: bool) -> fl
 def refitting_seconds(n: int, d: int, *, hard: bool, stored: bool) -> float:
     """Return what a rebuild of a logistic model costs, to compare with `polishing_seconds`.
 
-    With a store, what is read is written again.
+    With a store, the rows that are read are written again.
     """
     hessians = HARD_HESSIANS if hard else NEWTON_HESSIANS
     products = SECONDS_PER_MULTIPLICATION * rebuilding_multiplications(n, d, hessians)
@@ -106,7 +106,7 @@ def refitting_seconds(n: int, d: int, *, hard: bool, stored: bool) -> float:
 
 
 def _reading_seconds(n: int, d: int) -> float:
-    """Return what it takes to read the rows; to write them takes about as long."""
+    """Return the time to read the rows; writing them takes about as long."""
     return SECONDS_PER_STORED * n * d
 
 

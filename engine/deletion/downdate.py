@@ -1,4 +1,4 @@
-"""Leaving k rows out: the step from which every method is made (docs/algebra.md).
+"""Leaving k rows out: the step that every method builds on (docs/algebra.md).
 
 Rows U (k x d) with errors e, curvatures S and dual rows W = U A^-1. With B = U W^T and
 M = I - S^1/2 B S^1/2 = C C^T,
@@ -42,13 +42,13 @@ weight, relative to it and times 1 - h, and so what is left at the gate:
     left (1-h) 8e-16      2e-15      3e-14      3e-13
     at gate    2e-7       3e-7       4e-7       8e-7
 
-It is below 1e-6 (tests/unit/engine/deletion/test_downdate.py). Rows refused wait for a rebuild
-without them, which is exact.
+It is below 1e-6 (tests/unit/engine/deletion/test_downdate.py). Refused rows wait for a
+rebuild without them, which is exact.
 """
 
 
 class Downdate(NamedTuple):
-    """What leaving k rows out does.
+    """The effect of leaving k rows out.
 
     Attributes
     ----------
@@ -90,12 +90,12 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     """
     k = len(U)
     if k == 0:
-        nothing = np.zeros((U.shape[1], error.shape[1]))
-        return Downdate(nothing, np.zeros_like(error), np.zeros_like(W), 1.0)
+        zero = np.zeros((U.shape[1], error.shape[1]))
+        return Downdate(zero, np.zeros_like(error), np.zeros_like(W), 1.0)
     if k == 1:
         pivot, scale = leave_one_out(U, W, curvature.item())
-        left = error / pivot
-        return Downdate(W.T.dot(left), left, W * scale, pivot)
+        q = error / pivot
+        return Downdate(W.T.dot(q), q, W * scale, pivot)
     return by_cholesky(U, W, error, curvature)
 
 
@@ -107,7 +107,7 @@ def by_cholesky(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     M = (B + B.T) * (-0.5 * root * root.T)
     M.flat[:: k + 1] += 1.0
     # LAPACK is called directly: for few rows SciPy's checks cost more than the algebra. What
-    # they caught is caught here: NaN can pass through the factorisation with no failure.
+    # they catch is checked here: NaN can pass through the factorisation unnoticed.
     if not np.isfinite(M).all():
         raise _refused(math.nan)
     C, failed = dpotrf(M.T, lower=True, overwrite_a=True)

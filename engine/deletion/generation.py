@@ -69,12 +69,12 @@ class Stream:
         theta_a, and what subscribers see.
     V, Q
         K x d and r x d; A_t^-1 = A_b^-1 + V^T V; Q spans the rows deleted since the anchor.
-        With h blocks V is K x (h d), and Q, which knows features only, is shared.
+        With h blocks V is K x (h d); Q depends on features only and is shared.
     v_trace
         trace(V V^T), an upper bound of its norm; with several blocks a bound of the largest.
     residual
-        A bound of the gradient that rounding has left at theta_exact (`residual_after`); over
-        lam_min(A_t) it is a distance (`rounding`).
+        A bound of the gradient that rounding has left at theta_exact
+        (`engine.deletion.residual`); over lam_min(A_t) it is a distance (`rounding`).
     carried
         Error of theta_r itself (what a fit or a polish left), absolute.
     completions
@@ -85,7 +85,8 @@ class Stream:
         Smallest squared pivot of a block since theta_r: the share of v^T A_t v that a deleted row
         left in its own direction, those before it in its batch being gone. Where it is low the
         estimate is not believed (`engine.error.estimate.leverage_limit`); 0 where theta_r itself
-        has no certificate. Of a linear model since its dual rows were measured (`residual_after`).
+        has no certificate. For a linear model, since its dual rows were measured
+        (`engine.deletion.residual`).
     """
 
     theta_exact: Array
@@ -103,7 +104,7 @@ class Stream:
 
 
 class LeftOut(NamedTuple):
-    """The exact answer once a block of rows is out, before it is published.
+    """The exact answer without a block of rows, before it is published.
 
     Attributes
     ----------
@@ -126,15 +127,19 @@ class LeftOut(NamedTuple):
     residual: float
 
 
-def begin(number: int, objective: Objective, made: Precomputation) -> tuple[Generation, Stream]:
+def begin(
+    number: int, objective: Objective, precomputation: Precomputation
+) -> tuple[Generation, Stream]:
     """Begin a generation at a fresh precomputation."""
-    smallest, largest = made.factor.smallest, made.factor.largest
-    generation = Generation(number, objective, made.theta, smallest, largest, made.dual_error)
-    stream = at_rest(made.theta, made.certificate.left, generation.blocks)
-    if made.certificate.bound is None:  # nothing is known of the reference: no estimate from it
+    smallest, largest = precomputation.factor.smallest, precomputation.factor.largest
+    generation = Generation(
+        number, objective, precomputation.theta, smallest, largest, precomputation.dual_error
+    )
+    stream = at_rest(precomputation.theta, precomputation.certificate.left, generation.blocks)
+    if precomputation.certificate.bound is None:  # the reference has no bound: no estimate from it
         stream = replace(stream, least_pivot=0.0)
-    if objective.kind is Kind.LINEAR:  # all that a linear fit leaves is rounding
-        stream = replace(stream, residual=made.certificate.residual, carried=0.0)
+    if objective.kind is Kind.LINEAR:  # a linear fit leaves only rounding
+        stream = replace(stream, residual=precomputation.certificate.residual, carried=0.0)
     return generation, stream
 
 
@@ -160,7 +165,7 @@ def condition(generation: Generation, stream: Stream) -> float:
 def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
     """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T V, norms add. O(1).
 
-    What dual rows are off by is taken off, which is enough as measured (docs/error.md). `delete`
+    The error of the dual rows is subtracted, which is enough as measured (docs/error.md). `delete`
     refuses a step that would leave less than half of the first term.
     """
     return 1.0 / (1.0 / generation.smallest + stream.v_trace) - generation.dual_error
@@ -177,14 +182,14 @@ def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
 
 
 def summed_dual_rows(stream: Stream, X: Array, W: Array) -> tuple[Array, Array]:
-    """Return the current dual rows, and of each the lengths that it is added up from, (k,)."""
+    """Return the current dual rows, and the sum of the lengths of each one's terms, (k,)."""
     if not len(stream.V):
         return W, lengths(W)
     V, d = stream.V.array, X.shape[1]
     parts = [blocks.part(V, c, d) for c in range(blocks.count(V, d))]
-    moved = [(X @ one.T) @ one for one in parts]
-    together = moved[0] if len(moved) == 1 else np.hstack(moved)
-    return W + together, lengths(W) + lengths(together)
+    moved = [(X @ V_c.T) @ V_c for V_c in parts]
+    correction = moved[0] if len(moved) == 1 else np.hstack(moved)
+    return W + correction, lengths(W) + lengths(correction)
 
 
 def linearised_error(generation: Generation, stream: Stream, rows: Rows) -> Array:

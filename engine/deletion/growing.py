@@ -16,7 +16,7 @@ _FIRST_CAPACITY = 16
 class _Buffer:
     data: Array
     used: int
-    readable: Array = field(init=False)  # all of ``data``; what is a view of it is not writeable
+    readable: Array = field(init=False)  # all of ``data``; its views are read-only
 
     def __post_init__(self) -> None:
         self.readable = self.data.view()
@@ -48,7 +48,7 @@ class GrowingRows:
         return self.length
 
     def __reduce__(self) -> tuple[Callable[[Array], GrowingRows], tuple[Array]]:
-        """Say how it is copied and pickled: its rows alone, into a buffer of the copy's own."""
+        """Copy and pickle the rows alone, into a buffer of the copy's own."""
         return GrowingRows.of, (self.array,)
 
     @property

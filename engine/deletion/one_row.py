@@ -1,8 +1,8 @@
-"""Leaving one row out of a model of one output: the step in numbers.
+"""Leaving one row out of a model of one output: the step in scalars.
 
-The general step works on arrays: k x m errors, k x k factors. Of one row and one output these are
-numbers, and it would spend most of its time on arrays of one number. Here theta and the row of V
-are the only arrays that are made; the closed form is `engine.deletion.downdate.leave_one_out`. BLAS
+The general step works on arrays: k x m errors, k x k factors. For one row and one output these are
+scalars, and it would spend most of its time on arrays of one number. Here theta and the row of V
+are the only new arrays; the closed form is `engine.deletion.downdate.leave_one_out`. BLAS
 is called directly: it takes 1 x d and d x 1 arrays for vectors, and writes to new arrays only.
 """
 
@@ -24,8 +24,8 @@ from lethe.engine.fit.objective import Array, Kind, Rows, norm
 def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -> LeftOut:
     """Leave one row (k = 1, with its base dual row) out of a model of one output. Cost O(K d).
 
-    theta' = theta + q w, with q and w as `engine.deletion.downdate` has them, and what it adds to
-    the residual by the identity of `engine.deletion.residual.residual_added`.
+    theta' = theta + q w, with q and w as in `engine.deletion.downdate`; the residual grows
+    by the identity of `engine.deletion.residual.residual_added`.
 
     Raises
     ------
@@ -56,20 +56,20 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
 
 
 def _summed_dual_row(stream: Stream, x: Array, W: Array) -> tuple[Array, float, float]:
-    """Return the current dual row, its length, and the lengths that it is added up from."""
+    """Return the current dual row, its length, and the sum of the lengths of its terms."""
     length = norm(W)
     if not len(stream.V):
         return W, length, length
     V = stream.V.array
-    together = V.T.dot(V.dot(x[0]))
-    w = W + together
-    return w, norm(w), length + norm(together)
+    correction = V.T.dot(V.dot(x[0]))
+    w = W + correction
+    return w, norm(w), length + norm(correction)
 
 
 def _linearised(
     generation: Generation, stream: Stream, row: Rows, length: float
 ) -> tuple[float, float, Array | None, float]:
-    """Return the error of a row of this length, e(theta) = base + s x.(theta - origin): its parts.
+    """Return the parts of a row's error, e(theta) = base + s x.(theta - origin), |x| = ``length``.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def _linearised(
     s
         The row's curvature in A_b.
     origin
-        The reference; of a linear model, which is its own quadratic model, None for 0.
+        The reference; for a linear model, which is its own quadratic model, None (0).
     scale
         Over |x|, what rounding in x base is proportional to (`Objective.error_scale`).
 

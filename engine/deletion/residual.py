@@ -13,29 +13,34 @@ from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 
 
 def residual_added(
-    generation: Generation, stream: Stream, rows: Rows, left: Downdate, theta: Array, summed: Array
+    generation: Generation,
+    stream: Stream,
+    rows: Rows,
+    downdate: Downdate,
+    theta: Array,
+    summed: Array,
 ) -> float:
     """Return what one block adds to the bound of the gradient that rounding has left.
 
-    With H the Hessian before and r_i = x_i - H w_i what the computed dual rows are off by, the
-    gradient over the rows that remain is, exactly,
+    With H the Hessian before and r_i = x_i - H w_i the errors of the computed dual rows, the
+    gradient over the remaining rows is, exactly,
 
         g' = g + U^T (q - e') - sum r_i q_i + H (theta' - theta - W^T q)
 
     for whatever q was computed, e' the rows' errors at theta' (docs/error.md). The first new term
-    is measured, with an allowance for measuring it; the second is what the stored dual rows are off
-    by, which rows of high leverage amplify by up to the root of 1 / pivot; the third is what was
-    lost when theta' was stored. ``summed`` are the lengths that the dual
-    rows were added up from, (k,). Cost O(k d m).
+    is measured, with an allowance for measuring it; the second is the error of the stored
+    dual rows, which rows of high leverage amplify by up to the root of 1 / pivot; the third is what
+    was lost when theta' was stored. ``summed`` are the summed lengths of each dual row's terms,
+    (k,). Cost O(k d m).
     """
     error = linearised_error_at(generation, stream, rows, theta)
     return residual_sum(
         generation,
-        min(stream.least_pivot, left.smallest_pivot),
-        measured=norm(rows.X.T @ (left.q - error)),
+        min(stream.least_pivot, downdate.smallest_pivot),
+        measured=norm(rows.X.T @ (downdate.q - error)),
         scale=error_scale(generation, stream, rows, theta),
-        summed=float(lengths(left.q) @ summed),
-        lost=norm(lost(stream.theta_exact, left.delta, theta)),
+        summed=float(lengths(downdate.q) @ summed),
+        lost=norm(lost(stream.theta_exact, downdate.delta, theta)),
     )
 
 

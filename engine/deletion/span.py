@@ -19,8 +19,8 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, lengths, norm
 
-_ALMOST = 0.1  # of 1 / k: so near to the identity a Gram matrix has condition 1.3 at most
-_WELL = 1e3  # 1 / this is what is left of unit rows that are independent beyond doubt
+_ALMOST = 0.1  # of 1 / k: a Gram matrix this near to the identity has condition 1.3 at most
+_WELL = 1e3  # unit rows of which more than 1 / this is left are certainly independent
 _SLACK = 16.0  # times eps sqrt(d): a relative length below this is rounding, not direction
 
 
@@ -46,15 +46,15 @@ def extend_basis(Q: Array, U: Array) -> Array:
     if len(U) == 1:
         return _direction(Q, U)
     d = U.shape[1]
-    long = lengths(U)
-    rest = U[long > 0] / long[long > 0, None]
-    room = d - Q.shape[0]
-    rest = _independent(_orthogonal(Q, rest), room)
+    row_lengths = lengths(U)
+    rest = U[row_lengths > 0] / row_lengths[row_lengths > 0, None]
+    free_dimensions = d - Q.shape[0]
+    rest = _independent(_orthogonal(Q, rest), free_dimensions)
     rest = _orthogonal(Q, rest)
     gram = rest @ rest.T
     if not _almost_identity(gram):
-        # A row that was mostly rounding has lost its direction: look at ranks again.
-        rest = _orthogonal(Q, _independent(rest, room))
+        # A row that was mostly rounding has lost its direction: determine the rank again.
+        rest = _orthogonal(Q, _independent(rest, free_dimensions))
         gram = rest @ rest.T
     return np.ascontiguousarray(_orthonormal(rest, gram))
 
@@ -62,19 +62,19 @@ def extend_basis(Q: Array, U: Array) -> Array:
 def _direction(Q: Array, u: Array) -> Array:
     """Return `extend_basis` of one row, 1 x d: a unit vector, or nothing. Cost O(r d)."""
     r, d = Q.shape
-    nothing, long = u[:0], norm(u)
-    if not 0.0 < long < math.inf or r >= d:
-        return nothing
-    unit = u / long
+    empty, length = u[:0], norm(u)
+    if not 0.0 < length < math.inf or r >= d:
+        return empty
+    unit = u / length
     if r == 0:
         return unit / norm(unit)
     cut = _SLACK * EPS * math.sqrt(d)
     unit = _orthogonal(Q, unit)
-    left = norm(unit)
-    if not left > cut:
-        return nothing
-    # No third time: what the cut lets through is several times as long as its rounding.
-    unit = _orthogonal(Q, unit / left)
+    remaining = norm(unit)
+    if not remaining > cut:
+        return empty
+    # No third pass: what exceeds the cut is several times as long as its rounding.
+    unit = _orthogonal(Q, unit / remaining)
     return unit / norm(unit)
 
 
@@ -85,21 +85,21 @@ def _orthogonal(Q: Array, rows: Array) -> Array:
     return rows - (rows @ Q.T) @ Q
 
 
-def _independent(rows: Array, room: int) -> Array:
-    """Return orthonormal rows of the same span, at most ``room``; dependent ones are dropped."""
+def _independent(rows: Array, limit: int) -> Array:
+    """Return orthonormal rows of the same span, at most ``limit``; dependent ones are dropped."""
     if len(rows) == 0:
         return rows
-    if len(rows) <= room:
+    if len(rows) <= limit:
         L, failed = dpotrf(rows @ rows.T, lower=True)
         inverse, singular = dtrtri(L, lower=True) if not failed else (L, failed)
-        # Their lengths were 1: what is left of them is no rounding. NaN does not pass.
+        # Their lengths were 1, so what is left of them is not rounding. NaN does not pass.
         if not singular and norm(inverse) <= _WELL:
-            alike: Array = inverse @ rows
-            return alike
+            orthonormal: Array = inverse @ rows
+            return orthonormal
     cut = _SLACK * EPS * np.sqrt(rows.shape[1])
     columns, R, _ = qr(rows.T, mode="economic", pivoting=True, check_finite=False)
     rank = int(np.count_nonzero(np.abs(np.diag(R)) > cut))
-    independent: Array = columns[:, :rank].T[:room]
+    independent: Array = columns[:, :rank].T[:limit]
     return independent
 
 
@@ -114,8 +114,8 @@ def _orthonormal(rows: Array, gram: Array) -> Array:
         return rows
     L, _ = dpotrf(gram, lower=True)
     inverse, _ = dtrtri(L, lower=True)
-    made: Array = inverse @ rows
-    return made
+    orthonormal: Array = inverse @ rows
+    return orthonormal
 
 
 def project(Q: Array, vector: Array) -> Array:

@@ -92,16 +92,16 @@ def delete(
     """
     k = len(rows)
     if k == 1 and stream.theta_exact.shape[1] == 1:
-        left = leave_row_out(generation, stream, rows, W)
-        return _published(generation, stream, rows, W, method, left)
+        left_out = leave_row_out(generation, stream, rows, W)
+        return _published(generation, stream, rows, W, method, left_out)
     first_v, first_q = len(stream.V), len(stream.Q)
     smallest_pivot = 1.0
     for start in range(0, k, BLOCK):
         block = slice(start, start + BLOCK)
-        some, dual = rows.take(block), W[block]
-        left = leave_block_out(generation, stream, some, dual)
-        stream = _published(generation, stream, some, dual, method, left).stream
-        smallest_pivot = min(smallest_pivot, left.smallest_pivot)
+        block_rows, dual = rows.take(block), W[block]
+        left_out = leave_block_out(generation, stream, block_rows, dual)
+        stream = _published(generation, stream, block_rows, dual, method, left_out).stream
+        smallest_pivot = min(smallest_pivot, left_out.smallest_pivot)
     return Deletion(stream, stream.V.array[first_v:], stream.Q.array[first_q:], smallest_pivot)
 
 
@@ -116,17 +116,17 @@ def leave_block_out(generation: Generation, stream: Stream, rows: Rows, W: Array
     error = linearised_error(generation, stream, rows)
     curvatures = generation.objective.curvatures(rows, generation.theta_b)
     dual, summed = summed_dual_rows(stream, rows.X, W)
-    left = _leave_out(rows.X, dual, error, curvatures)
-    theta = stream.theta_exact + left.delta
+    downdate = _leave_out(rows.X, dual, error, curvatures)
+    theta = stream.theta_exact + downdate.delta
     if not np.isfinite(theta).all():  # errors can overflow where leverages do not
         raise IllConditioned("the step is not a finite number")
-    residual = residual_added(generation, stream, rows, left, theta, summed)
-    trace = _trace(left.V, rows.X.shape[1])
-    return LeftOut(theta, left.V, trace, left.smallest_pivot, residual)
+    residual = residual_added(generation, stream, rows, downdate, theta, summed)
+    trace = _trace(downdate.V, rows.X.shape[1])
+    return LeftOut(theta, downdate.V, trace, downdate.smallest_pivot, residual)
 
 
 def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
-    """Leave rows out of every block; one that refuses, refuses for all."""
+    """Leave rows out of every block; if one block refuses, so does the whole step."""
     d, h = U.shape[1], curvatures.shape[1]
     parts = [
         leave_out(U, blocks.part(W, c, d), blocks.outputs(error, c, h), curvatures[:, c])
@@ -154,35 +154,35 @@ def _published(
     rows: Rows,
     W: Array,
     method: DeletionMethod,
-    left: LeftOut,
+    left_out: LeftOut,
 ) -> Deletion:
     """Publish by ``method`` after a block was left out; refuse if its error cannot be stated."""
-    objective, v_trace = generation.objective, stream.v_trace + left.trace
+    objective, v_trace = generation.objective, stream.v_trace + left_out.trace
     check_inverse(1.0 / (1.0 / generation.smallest + v_trace), generation.dual_error)
     published, basis_rows = method.publish(
-        Step(rows.X, W, lambda: objective.error(rows, stream.theta_r), left.theta),
+        Step(rows.X, W, lambda: objective.error(rows, stream.theta_r), left_out.theta),
         anchor=stream.anchor,
         published=stream.published,
         Q=stream.Q.array,
     )
     v_seconds, K = stream.v_seconds, len(stream.V)
-    if K:  # of one block, as a compact is priced for one
+    if K:  # for one block: a compact is priced for one, too
         estimated = objective.kind is Kind.LOGISTIC
         v_seconds += step_seconds(objective.d, K, len(rows), estimated=estimated)
-    after = Stream(  # by position: half of the time of keywords
-        left.theta,
+    after = Stream(  # by position: half the time of keywords
+        left_out.theta,
         stream.theta_r,
         stream.anchor,
         published,
-        stream.V.append(left.V),
+        stream.V.append(left_out.V),
         stream.Q.append(basis_rows) if len(basis_rows) else stream.Q,
         v_trace,
-        stream.residual + left.residual,
+        stream.residual + left_out.residual,
         stream.carried,
         stream.completions,
         v_seconds,
-        min(stream.least_pivot, left.smallest_pivot),
+        min(stream.least_pivot, left_out.smallest_pivot),
     )
     if not math.isfinite(rounding(generation, after)):
         raise IllConditioned(UNSTATED)
-    return Deletion(after, left.V, basis_rows, left.smallest_pivot)
+    return Deletion(after, left_out.V, basis_rows, left_out.smallest_pivot)

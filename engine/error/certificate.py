@@ -1,4 +1,4 @@
-"""Certificates: bounds of |theta - theta*| that a pass over the live rows makes true.
+"""Certificates: bounds of |theta - theta*| that a pass over the live rows proves.
 
 With H the Hessian of the live loss at theta, g its gradient there,
 
@@ -10,9 +10,9 @@ analysis for logistic regression"), so that if rho nu < 1, a = -ln(1 - rho nu) /
 
     |theta* - theta| <= |H^-1 g| + ((e^r - 1 - r) / r) a / sqrt(mu).
 
-Nothing is asked of the penalty on the intercept. Where only a stale factor A_t is at hand and
-margins have moved by at most m since it was made, e^-m A_t <= H <= e^m A_t (docs/error.md).
-Where a system H x = g was solved in part, what is left of it stands in for the factor
+The intercept need not be penalised. Where only a stale factor A_t is available and margins have
+moved by at most m since it was made, e^-m A_t <= H <= e^m A_t (docs/error.md).
+Where a system H x = g was solved in part, its residual replaces the factor
 (`certify_with_residual`). Where rho nu >= 1, strong convexity gives |g| / min penalty, if every
 coordinate is penalised.
 Every bound adds an allowance for rounding (`roundoff_allowance`). The proofs are in docs/error.md.
@@ -33,7 +33,7 @@ ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
 all families of tests/support/families.py and up to n = 200,000 sorted rows: 0.45."""
 
-_MARGIN_LIMIT = 30.0  # e^30: beyond it the stale bound is of no use, and exp stays finite
+_MARGIN_LIMIT = 30.0  # e^30: beyond it the stale bound is useless; exp stays finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Certificate:
     Attributes
     ----------
     bound
-        None where no argument applies: polish first, or measure with a fresh factor.
+        None if no argument applies: polish first, or measure with a fresh factor.
     argument
         ``quadratic``, ``self-concordant``, ``stale-factor``, ``solved``, ``strong-convexity`` or
         ``none``.
     estimate
-        The length of the Newton step, rounding included: what is left where there is no bound.
+        The length of the Newton step, rounding included: the error left if there is no bound.
     residual
         A bound of |g|, the length of the live loss's gradient at the point: as it was measured, and
         `gradient_allowance`. It bounds no distance; but what rounding and deletions do to it is
@@ -61,7 +61,7 @@ class Certificate:
     residual: float
 
     def __post_init__(self) -> None:
-        """Refuse figures that are not finite: no comparison with them would say that.
+        """Refuse values that are not finite, which later comparisons would not reveal.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class Certificate:
 
     @property
     def left(self) -> float:
-        """The bound, or the estimate where there is none."""
+        """The bound, or the estimate if there is none."""
         return self.estimate if self.bound is None else self.bound
 
 
@@ -146,7 +146,7 @@ def certify_at_hessian(
 def certify_by_residual(*, gradient: Array, gradient_scale: float, smallest: float) -> Certificate:
     """Certify a linear model by |g| / mu, g its measured gradient (d x m). Cost O(d m).
 
-    |H^-1 g| is shorter (`certify_at_hessian`), but says nothing of what comes after: g stays when
+    |H^-1 g| is shorter (`certify_at_hessian`), but does not cover later deletions: g stays when
     rows leave, and H gets smaller.
     """
     residual = norm(gradient) + gradient_allowance(gradient_scale)
@@ -250,16 +250,16 @@ class HessianFloor:
             return self.longest / math.sqrt(self.ridge)
         if not (self.ridge > 0 and self.total > 0):
             return math.inf
-        away = self.longest + norm(self.centre)
-        return math.hypot(away / math.sqrt(self.ridge), 1.0 / math.sqrt(self.total))
+        distance = self.longest + norm(self.centre)
+        return math.hypot(distance / math.sqrt(self.ridge), 1.0 / math.sqrt(self.total))
 
     def energy(self, r: Array) -> float:
         """Return r^T K^-1 r for r of shape d x 1. O(d)."""
         if self.centre is None:
             return float(np.sum(r * r)) / self.ridge
         last = float(r[-1, 0])
-        apart = r[:-1, 0] - last * self.centre
-        return float(apart @ apart) / self.ridge + last * last / self.total
+        centred = r[:-1, 0] - last * self.centre
+        return float(centred @ centred) / self.ridge + last * last / self.total
 
 
 def hessian_floor(objective: Objective, drawn: Array, total: float, longest: float) -> HessianFloor:
@@ -272,7 +272,7 @@ def hessian_floor(objective: Objective, drawn: Array, total: float, longest: flo
     objective
         The loss.
     drawn, total
-        X^T s, (d,), and sum s_i; of no use where every coordinate is penalised.
+        X^T s, (d,), and sum s_i; not used if every coordinate is penalised.
     longest
         Largest length of a row.
     """

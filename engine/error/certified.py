@@ -7,7 +7,7 @@ noise b - u, |u| <= eps', and is (epsilon, delta)-indistinguishable from retrain
 
     eps' <= sigma epsilon / c,    c = sqrt(2 ln(1.5 / delta)).
 
-docs/certified.md has the theorem, its proof, what it assumes and what it does not say. Here is the
+docs/certified.md has the theorem, its proof, its assumptions and its limits. This module keeps the
 left side: a `Ledger` whose `spent` is never below |gradient|, kept without a pass over the rows.
 
 Linear models: a deletion keeps the gradient as it is, so that only rounding is spent. Logistic
@@ -39,7 +39,7 @@ from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.refresh.blockwise import factor_of
 
 REFRESH_AT = 0.5
-"""Part of the budget at which a refresh is ordered: the rest is for what arrives meanwhile."""
+"""Part of the budget at which a refresh is scheduled: the rest is for deletions meanwhile."""
 
 FAR_UNDER = 0.01
 """Part of the budget that a polish may leave: what it resets the ledger to."""
@@ -47,7 +47,7 @@ FAR_UNDER = 0.01
 _MILLS = 1.5 * math.sqrt(2.0 * math.pi)
 _SIGMA_SECOND = 1.0 / (6.0 * math.sqrt(3.0))  # max |sigma''|
 _SERIES = 1e-3  # below it the closed forms of the integrals cancel
-_EXPONENT = 50.0  # margins that move further have no bound here: e^50 is past every budget
+_EXPONENT = 50.0  # margins that move further have no bound: e^50 is past every budget
 _SUMS = 1024.0  # times eps: sums of some thousand terms that partly cancel
 _POWER_STEPS = 40
 _MARGIN = 1.02  # on the estimated eigenvalue before it is verified, and at each further try
@@ -94,8 +94,8 @@ class Ledger:
     Attributes
     ----------
     measured
-        |gradient| at theta_r, as a pass over the rows live then gave it, with its allowance for
-        rounding, and what deletions that a polish could not see have added.
+        |gradient| at theta_r, as measured by a pass over the rows live then, with its allowance for
+        rounding, plus what deletions that a polish could not see have added.
     rounding
         What the steps since have added to `Stream.residual`.
     energy
@@ -127,7 +127,7 @@ def draw_noise(
 ) -> Array:
     """Return N(0, sigma^2) numbers from the operating system's randomness.
 
-    Not from a seeded generator: whoever could repeat the draw could take the noise off again.
+    Not from a seeded generator: whoever can repeat the draw can remove the noise.
     """
     count = shape[0] * shape[1]
     whole = np.frombuffer(source(8 * count), dtype=np.uint64) >> np.uint64(12)
@@ -177,7 +177,7 @@ def measure(
     Parameters
     ----------
     objective
-        With the noise.
+        The loss, with the noise.
     rows
         All rows that are live at the reference.
     theta, theta_b
@@ -319,10 +319,10 @@ class Reference:
     ledger
         At the polished point.
     missed
-        max |x_i| |e_i used - e_i(theta_polished)|: what a row that was deleted meanwhile, with its
-        error by the quadratic model at the snapshot, leaves in the gradient at most.
+        max |x_i| |e_i used - e_i(theta_polished)|: the most that a row deleted meanwhile, with
+        its error by the quadratic model at the snapshot, leaves in the gradient.
     pulled
-        max |x_i| |e_i used|: what one such row pulls at most.
+        max |x_i| |e_i used|: the most that one such row pulls.
     """
 
     ledger: Ledger
@@ -362,7 +362,7 @@ def after_polish(
     moved
         theta_now - theta_snapshot, d x m: the step that those deletions made.
     concurrent
-        How many they were, or more.
+        An upper bound of the number of those deletions.
     kind
         The loss.
 
@@ -373,12 +373,12 @@ def after_polish(
     sum over C of x_i (e_i - e_i(theta_polished)), plus the remainder of ``moved`` around
     theta_polished; and moved^T A_now moved <= |moved| |sum over C of x_i e_i|.
     """
-    at = reference.ledger
+    polished = reference.ledger
     if kind is Kind.LINEAR and concurrent:  # theta_exact stays as it is, and so does its gradient
         return ledger
     return replace(
-        at,
-        measured=at.measured + concurrent * reference.missed,
+        polished,
+        measured=polished.measured + concurrent * reference.missed,
         rounding=ledger.rounding if concurrent else 0.0,
         energy=norm(moved) * concurrent * reference.pulled,
         reach=ledger.reach,

@@ -1,4 +1,4 @@
-"""The drift audit: whether a generation still satisfies what it claims, measured on live rows.
+"""The drift audit: whether the claims of a generation still hold, measured on live rows.
 
 A stream only ever adds to its state, and rounding or a damaged byte stays in it. Three claims can
 be measured in a few passes over the live rows, without the rows that are gone:
@@ -9,9 +9,9 @@ be measured in a few passes over the live rows, without the rows that are gone:
 3. theta_exact: the live gradient there is the sum of x_i rem_i (0 for a linear model:
    docs/error.md), so that |A_t^-1 (gradient - that sum)| is at most what the stream carries.
 
-The second fails when a row of V, the factor or a live row's features are damaged; the third also
-when theta_exact, theta_r or a target is. An audit cannot say which: what fails it is rebuilt from
-the live rows.
+The second fails if a row of V, the factor or a live row's features are damaged; the third also
+if theta_exact, theta_r or a target is. An audit cannot tell which: a generation that fails it is
+rebuilt from the live rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Drift:
     dual_rows, inverse
         Worst relative residuals of the first two claims.
     theta, allowed
-        |A_t^-1 (gradient - sum of x_i rem_i)| at theta_exact, and what it may be; absolute.
+        |A_t^-1 (gradient - sum of x_i rem_i)| at theta_exact, and its limit; absolute.
     """
 
     dual_rows: float
@@ -54,7 +54,7 @@ class Drift:
 
     @property
     def fault(self) -> str | None:
-        """What does not hold, for a person; None if all holds. A NaN is a fault."""
+        """A message about the first claim that fails; None if all hold. A NaN is a fault."""
         if not self.dual_rows <= RESIDUAL:
             return (
                 f"L L^T w differs from x by {self.dual_rows:.1e} (at most {RESIDUAL:.0e}): "
@@ -92,8 +92,8 @@ def audit(
     rows, W
         The n live rows and their dual rows relative to A_b.
     tolerated
-        Of a logistic model, what theta_exact may be off by beyond what it carries: part of its
-        error is an estimate, which claims no more. A linear model's bound is held to the letter.
+        For a logistic model, how far theta_exact may be off beyond what it carries: part of its
+        error is an estimate, which claims no more. A linear model's bound is applied as it is.
     seed
         Draws the probes.
 
@@ -134,5 +134,5 @@ def dual_residual(factor: Factor, X: Array, W: Array) -> float:
 def relative_residual(factor: Factor, u: Array, back: Array, z: Array) -> float:
     """Return the worst column of ``back`` - z over |A| |u| + |z|; 0 for no column."""
     allowed = factor.largest * lengths(u.T) + lengths(z.T)
-    off = lengths((back - z).T) / np.where(allowed > 0, allowed, 1.0)
-    return float(np.max(off, initial=0.0))
+    relative = lengths((back - z).T) / np.where(allowed > 0, allowed, 1.0)
+    return float(np.max(relative, initial=0.0))

@@ -4,10 +4,10 @@ Four things are kept apart by name:
 
 - *exact*: a linear model's error is |published - theta_exact| plus a stated rounding allowance,
   and that sum is a bound;
-- *estimate*: a logistic model's, between audits, from a random sample of live rows, the
-  sentinels, among which rows that can add much to the error are likelier;
+- *estimate*: a logistic model's error between audits, from a random sample of live rows, the
+  sentinels, which favours rows that can add much to the error;
 - *certificate*: a true bound, from a pass over the live rows (`engine.error.certificate`);
-- *unknown*: no number. A logistic model's, between audits, where the estimate is not believed
+- *unknown*: no number. A logistic model's error between audits, if the estimate is not believed
   (`believed_estimate`). It counts as over every budget.
 """
 
@@ -29,17 +29,18 @@ from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 
 SENTINELS = 256
-"""Live rows that are sampled, at most."""
+"""Largest number of sampled live rows."""
 
-_STANDARD_ERRORS = 1.0  # of the sampled sum, added: what a budget is spent by errs on the safe side
-_UNIFORM = 0.25  # share of the sample that is drawn alike: no row is left out by what it seems now
+_STANDARD_ERRORS = 1.0  # of the sampled sum, added so as to err on the safe side
+_UNIFORM = 0.25  # share of the sample drawn uniformly: no row is ruled out
 _SYMMETRIC = 0.1  # added to |1 - 2 mean|: rows at mean 1/2, whose second order vanishes, are drawn
-_STIFFNESS = (0.5, 2.0)  # what the sample is believed of how the Hessian has changed
-_DIGITS = 6  # of a chance, as it is kept and stored
+_STIFFNESS = (0.5, 2.0)  # limits within which a sampled change of the Hessian is believed
+_DIGITS = 6  # significant digits of a stored chance
 _LEVERAGES = (0.1, 0.5)
-"""Of a deleted row, with a part of the live rows in the sample and with all. Measured on models of
-1,500 to 4,000 rows that lost nearly all rows with a feature, 1,250 a limit: at 1/2 alone 8 said 1 %
-where the truth was beyond 5 %, at 0.2 one did (its leverage was 0.18), at 0.1 none."""
+"""Leverage of a deleted row, with a part of the live rows in the sample and with all. Measured on
+models of 1,500 to 4,000 rows that lost nearly all rows with a feature, 1,250 a limit: at 1/2 alone
+8 estimated 1 % where the truth was beyond 5 %, at 0.2 one did (its leverage was 0.18), at 0.1
+none."""
 
 _FLOOR = 1e-3  # of |theta_b|: a model deleted down to nothing has no relative error of its own
 
@@ -60,13 +61,13 @@ class PublishedError:
     Attributes
     ----------
     value
-        The error that the budget counts; None where it is not known.
+        The error that the budget counts; None if it is not known.
     kind
         How it is known.
     bound
-        A true bound, or None where there is only an estimate, or nothing.
+        A true bound, or None if there is only an estimate, or nothing.
     relative
-        ``value`` over `scale`; None where it is not known.
+        ``value`` over `scale`; None if it is not known.
     """
 
     value: float | None
@@ -75,7 +76,7 @@ class PublishedError:
     relative: float | None
 
     def over(self, budget: float) -> bool:
-        """Return whether it counts as over a relative ``budget``; what is not known does."""
+        """Return whether it counts as over a relative ``budget``; an unknown error does."""
         return over_budget(self.relative, budget)
 
 
@@ -88,7 +89,7 @@ class Sentinels:
     ids, rows, W
         m' rows, with base dual rows (m' x h d).
     pi
-        (m',) the chance with which each was drawn; None where all had the same.
+        (m',) the chance with which each was drawn; None if all had the same.
     """
 
     ids: tuple[str, ...]
@@ -97,7 +98,7 @@ class Sentinels:
     pi: Array | None = None
 
     def chances(self, rows_live: int) -> Array:
-        """Return the chance of each, shape (m',); 1 where every live row is in the sample."""
+        """Return the chance of each, shape (m',); 1 if every live row is in the sample."""
         if self.pi is not None:
             return self.pi
         sampled = len(self.ids)
@@ -140,11 +141,11 @@ def choose_sentinels(
 ) -> tuple[NDArray[np.intp], Array]:
     """Return the places of at most ``most`` of n rows, sorted, and the chance of each.
 
-    Drawn without replacement, with chances that are `_UNIFORM` alike and for the rest proportional
-    to ``parts``, what a row can add (`possible_parts`). Rows whose chance would pass 1 are taken
-    for certain. Systematic sampling in a random order (Madow 1949): a fixed number, and exactly
-    these chances, so that a sum over all rows is estimated without bias by the sum over the sample
-    of part / chance (Horvitz and Thompson 1952). Cost O(n).
+    Drawn without replacement. A share `_UNIFORM` of the chances is equal for all rows, the rest is
+    proportional to ``parts``, what a row can add (`possible_parts`). Rows whose chance would pass 1
+    are taken for certain. Systematic sampling in a random order (Madow 1949): a fixed number, and
+    exactly these chances, so that a sum over all rows is estimated without bias by the sum over the
+    sample of part / chance (Horvitz and Thompson 1952). Cost O(n).
     """
     n = len(parts)
     if n <= most:
@@ -155,20 +156,20 @@ def choose_sentinels(
     ends = np.cumsum(pi[order]) - rng.random()
     passed = np.floor(ends) > np.floor(np.concatenate([[ends[0] - pi[order[0]]], ends[:-1]]))
     places = np.sort(order[passed])
-    kept = np.array([float(f"{chance:.{_DIGITS}g}") for chance in pi[places]])
-    return places, kept
+    rounded = np.array([float(f"{chance:.{_DIGITS}g}") for chance in pi[places]])
+    return places, rounded
 
 
 def _chances(parts: Array, most: int) -> Array:
     """Return chances that add up to ``most``, none above 1."""
     n, total = len(parts), float(np.sum(parts))
-    wanted = np.full(n, 1.0 / n)
+    weights = np.full(n, 1.0 / n)
     if 0.0 < total < np.inf:
-        wanted = _UNIFORM * wanted + (1.0 - _UNIFORM) * parts / total
-    pi, certain = wanted, np.zeros(n, dtype=np.bool_)
+        weights = _UNIFORM * weights + (1.0 - _UNIFORM) * parts / total
+    pi, certain = weights, np.zeros(n, dtype=np.bool_)
     while True:  # each round takes a row for certain, or is the last
         left = most - int(np.count_nonzero(certain))
-        pi = np.where(certain, 1.0, left * wanted / np.sum(wanted[~certain]))
+        pi = np.where(certain, 1.0, left * weights / np.sum(weights[~certain]))
         beyond = (pi >= 1.0) & ~certain
         if not beyond.any():
             return pi
@@ -180,9 +181,9 @@ def sample_sentinels(
 ) -> Sentinels:
     """Return sentinels among these rows (n x d, with base dual rows). Cost O(n h d)."""
     places, pi = choose_sentinels(possible_parts(generation, rows, W), seed)
-    alike = generation.objective.kind is Kind.LINEAR
+    uniform = generation.objective.kind is Kind.LINEAR
     names = tuple(ids[i] for i in places)
-    return Sentinels(names, rows.take(places), W[places], None if alike else pi)
+    return Sentinels(names, rows.take(places), W[places], None if uniform else pi)
 
 
 def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
@@ -229,11 +230,11 @@ def remainder_estimate(
       T is a step with the curvatures at theta_b.
 
     An estimate, not a bound: docs/certificates.md has its distribution over the truth, which
-    ``scripts/certificates.py`` measures. `believed_estimate` says where it is no guide at all.
+    ``scripts/certificates.py`` measures. `believed_estimate` tells where it is no guide.
     Cost O(m' d + K d) for m' sentinels: no d x d matrix and no pass over the rows.
 
-    With no sentinel left there is nothing to estimate from, and all that theta_exact has moved
-    since the reference is counted: choose new sentinels.
+    With no sentinel left there is nothing to estimate from, and the whole distance that theta_exact
+    has moved since the reference is counted: choose new sentinels.
     """
     return _estimated(generation, stream, sentinels, rows_live, judged=False).length
 
@@ -241,7 +242,7 @@ def remainder_estimate(
 def believed_estimate(
     generation: Generation, stream: Stream, sentinels: Sentinels, rows_live: int
 ) -> float | None:
-    """Return `remainder_estimate`, or None where it is not to be believed.
+    """Return `remainder_estimate`, or None if it is not to be believed.
 
     The estimate is a Newton step with A_t, made from a sample. It is not believed where less than
     half of the stiffness is left in some direction, because there a small gradient is a long way:
@@ -256,8 +257,8 @@ def believed_estimate(
     Cost O(m' d + K d), `engine.error.stiffness.LANCZOS_STEPS` times at most, and only where the
     curvature of a sentinel has fallen by half.
     """
-    found = _estimated(generation, stream, sentinels, rows_live, judged=True)
-    return found.length if found.believed else None
+    estimate = _estimated(generation, stream, sentinels, rows_live, judged=True)
+    return estimate.length if estimate.believed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,7 @@ class _Estimate:
 def _estimated(
     generation: Generation, stream: Stream, sentinels: Sentinels, rows_live: int, *, judged: bool
 ) -> _Estimate:
-    """Return the estimate; ``judged``: and whether it is believed."""
+    """Return the estimate; with ``judged``, also whether it is believed."""
     if generation.objective.kind is Kind.LINEAR or rows_live == 0:
         return _Estimate(0.0)
     if len(sentinels.ids) == 0:
@@ -291,9 +292,9 @@ def _estimated(
         return _Estimate(0.0, believed=covered)
     along = step / length
     # along . A_t^-1 x_i for every sentinel, without its A_t^-1 x_i.
-    both = rows.X @ np.hstack([along, blocks.weighted_sum(V, blocks.row_products(V, along), d)])
+    products = rows.X @ np.hstack([along, blocks.weighted_sum(V, blocks.row_products(V, along), d)])
     m = along.shape[1]
-    margins, rest = both[:, :m], both[:, m:]
+    margins, rest = products[:, :m], products[:, m:]
     reach = blocks.row_products(sentinels.W, along) + rest
     parts = np.sum(reach * weighted, axis=1, keepdims=True)
     spread = float(np.sqrt(np.sum((1.0 - pi) * parts**2)))
@@ -310,10 +311,11 @@ def _estimated(
 
 
 def leverage_limit(d: int, rows_live: int, *, complete: bool = False) -> float:
-    """Return the leverage of a deleted row from which on the estimate is not believed.
+    """Return the leverage of a deleted row from which the estimate is not believed.
 
-    With every live row in the sample 1/2: half of the stiffness in that direction is gone. With a
-    part of them three times the average d / n (Velleman and Welsch 1981), at least 0.1.
+    With every live row in the sample it is 1/2: half of the stiffness in that direction is gone.
+    With a part of them it is three times the average d / n (Velleman and Welsch 1981), at least
+    0.1.
     """
     risky, never = _LEVERAGES
     return never if complete else min(max(risky, 3.0 * d / rows_live), never)
@@ -333,7 +335,7 @@ def published_error(
     generation, stream
         The state.
     sentinels
-        The live ones.
+        The live sentinels.
     rows_live
         Number of live rows.
     certified
@@ -341,7 +343,7 @@ def published_error(
 
     Notes
     -----
-    A number that is not finite is no error: it is published as unknown.
+    An estimate that is not finite is published as unknown.
     """
     distance = distance_to_exact(stream)
     if generation.objective.kind is Kind.LINEAR:
@@ -361,7 +363,7 @@ def _error(
     generation: Generation, stream: Stream, value: float, kind: ErrorKind, bound: float | None
 ) -> PublishedError:
     relative = value / scale(generation, stream)
-    if not math.isfinite(relative):  # nor is then the value: scale is above 0
+    if not math.isfinite(relative):  # then neither is the value: scale is above 0
         raise IllConditioned(UNSTATED)
     return PublishedError(value, kind, bound, relative)
 

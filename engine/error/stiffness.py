@@ -1,9 +1,9 @@
 """The least stiffness: how much of a quadratic model is left in the direction that lost most.
 
-A_t has the curvatures at theta_b, H those at theta_exact. A Newton step with A_t says how far away
-the minimiser is only where H is not far below A_t in any direction: where v^T H v is a hundredth of
-v^T A_t v, a gradient along v is a hundred times as long a way as the step says, however small a
-part of the step that is.
+A_t has the curvatures at theta_b, H those at theta_exact. A Newton step with A_t shows how far away
+the minimiser is only if H is not far below A_t in any direction: where v^T H v is a hundredth of
+v^T A_t v, the minimiser is a hundred times as far along v as the step shows, however small a part
+of the step that is.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array
 
 LANCZOS_STEPS = 12
-"""At most; each reads the sample and V as often as the estimate itself does. Of 641 hard states all
-eigenvalues flagged 124, and twelve steps the same ones."""
+"""Largest number of steps; each reads the sample and V as often as the estimate itself does. Of 641
+hard states, all eigenvalues flagged 124, and twelve steps flagged the same ones."""
 
 _RESOLVED = 1e-12  # of the largest Ritz value: a next direction this short is rounding
 
@@ -27,8 +27,8 @@ def least_stiffness(X: Array, W: Array, V: Array, changed: Array, least: float) 
     """Return the least v^T H v / v^T A_t v over all v, as if curvatures had only fallen.
 
     That is 1 - lam_max(F^1/2 X A_t^-1 X^T F^1/2), F the diagonal of what the curvatures of sampled
-    rows have fallen by. By the Lanczos method with all vectors kept, from a fixed random start. It
-    errs upwards, and ends as soon as it has come to ``least``.
+    rows have fallen by. By the Lanczos method with all vectors kept, from a fixed random start. The
+    result errs upwards, and the iteration ends as soon as it reaches ``least``.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def least_stiffness(X: Array, W: Array, V: Array, changed: Array, least: float) 
     changed
         m' x h, the change of their curvatures over their chances.
     least
-        What the caller compares with.
+        The value that the caller compares with.
 
     Notes
     -----
@@ -52,8 +52,8 @@ def least_stiffness(X: Array, W: Array, V: Array, changed: Array, least: float) 
     def applied(u: Array) -> Array:
         weighted = root * u.reshape(root.shape)
         pulled = blocks.weighted_sum(V, blocks.row_products(V, X.T @ weighted), d)
-        found: Array = (root * (X @ (blocks.weighted_sum(W, weighted, d) + pulled))).ravel()
-        return found
+        product: Array = (root * (X @ (blocks.weighted_sum(W, weighted, d) + pulled))).ravel()
+        return product
 
     start = np.random.default_rng(0).standard_normal(root.size) * (root.ravel() > 0)
     return 1.0 - _largest(applied, start, min(LANCZOS_STEPS, fallen), 1.0 - least)
@@ -63,21 +63,21 @@ def _largest(applied: Callable[[Array], Array], start: Array, steps: int, enough
     """Return the largest Ritz value of a symmetric operator, or one that is ``enough``."""
     basis = [start / np.linalg.norm(start)]
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     while True:
         image = applied(basis[-1])
         diagonal.append(float(image @ basis[-1]))
-        tridiagonal = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+        tridiagonal = np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1)
         if not np.isfinite(tridiagonal).all():
             return math.inf
         largest = float(np.linalg.eigvalsh(tridiagonal)[-1])
         if largest >= enough or len(basis) == steps:
             return largest
-        kept = np.array(basis)
-        for _ in range(2):  # once loses orthogonality
-            image = image - kept.T @ (kept @ image)
+        vectors = np.array(basis)
+        for _ in range(2):  # one pass loses orthogonality
+            image = image - vectors.T @ (vectors @ image)
         length = float(np.linalg.norm(image))
         if length <= _RESOLVED * max(largest, 0.0):
             return largest
         basis.append(image / length)
-        beside.append(length)
+        off_diagonal.append(length)

@@ -6,8 +6,8 @@ penalty and nothing else: C blocks of one output each. Over vec(theta) the Hessi
 diagonal; the algebra of deletion works in one block and knows of no others.
 
 What has one part for each of h blocks holds them side by side: dual rows W are n x (h d), V is
-K x (h d), and columns c d .. (c + 1) d belong to block c. With one block every shape, and every
-bit, is as if there were no such thing.
+K x (h d), and columns c d .. (c + 1) d belong to block c. With one block, every shape and
+every bit is the same as without blocks.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind, Rows
 
 MAX_CLASSES = 100
-"""More are taken for a regression target. Dual rows take n d numbers a class."""
+"""More distinct labels are taken for a regression target. Dual rows take n d numbers a class."""
 
 _SHOWN = 60  # characters of a label in a message
 
@@ -28,59 +28,59 @@ Labels = NDArray[Any]
 def encoded(labels: ArrayLike) -> tuple[tuple[str, ...], Array]:
     """Return the class names and the targets, n x 1 (0 and 1) or n x C (one-hot).
 
-    There are no names when the labels are 0 and 1 (or false and true), or one of them alone.
+    There are no names if the labels are 0 and 1 (or false and true), or one of them alone.
 
     Raises
     ------
     InvalidData
-        Labels that are no classes: missing, fractions, one alone, or too many different ones.
+        The labels are not classes: missing, fractions, all the same, or too many.
     """
-    found = np.asarray(labels)
-    if found.ndim not in (1, 2):
-        raise InvalidData(f"y must have 1 or 2 dimensions, not {found.ndim}")
-    if found.ndim == 2 and found.shape[1] == 0:
+    array = np.asarray(labels)
+    if array.ndim not in (1, 2):
+        raise InvalidData(f"y must have 1 or 2 dimensions, not {array.ndim}")
+    if array.ndim == 2 and array.shape[1] == 0:
         raise InvalidData("there is no feature or no target to fit")
-    if found.ndim == 2 and found.shape[1] > 1:
+    if array.ndim == 2 and array.shape[1] > 1:
         raise InvalidData("a logistic model has one target")
-    found = found.reshape(-1)
-    numeric = found.dtype.kind in "biuf"
-    if found.dtype.kind == "O":
-        numeric = not any(isinstance(label, str) for label in found)
-        found = _plain(found, numeric=numeric)
-    elif not numeric and found.dtype.kind != "U":
-        raise InvalidData(f"labels must be text or whole numbers, not {found.dtype}")
-    return _numeric(found.astype(np.float64)) if numeric else _named(found)
+    array = array.reshape(-1)
+    numeric = array.dtype.kind in "biuf"
+    if array.dtype.kind == "O":
+        numeric = not any(isinstance(label, str) for label in array)
+        array = _plain(array, numeric=numeric)
+    elif not numeric and array.dtype.kind != "U":
+        raise InvalidData(f"labels must be text or whole numbers, not {array.dtype}")
+    return _numeric(array.astype(np.float64)) if numeric else _named(array)
 
 
-def _plain(found: Labels, *, numeric: bool) -> Labels:
+def _plain(labels: Labels, *, numeric: bool) -> Labels:
     """Return an array of objects as numbers, or as text if all are text."""
     if not numeric:
-        odd = next((label for label in found if not isinstance(label, str)), None)
-        if odd is not None or any(label is None for label in found):
-            raise InvalidData("labels are text and other things mixed; make them all text")
-        return found.astype(np.str_)
+        other = next((label for label in labels if not isinstance(label, str)), None)
+        if other is not None or any(label is None for label in labels):
+            raise InvalidData("text labels and others are mixed; make them all text")
+        return labels.astype(np.str_)
     try:
-        return found.astype(np.float64)
+        return labels.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidData(f"labels must be text or whole numbers: {error}") from error
 
 
-def _numeric(found: Array) -> tuple[tuple[str, ...], Array]:
-    if np.isin(found, (0.0, 1.0)).all():
-        return (), found[:, None].copy()
-    whole = np.isfinite(found) & (found == np.floor(found)) & (np.abs(found) < 2.0**53)
+def _numeric(labels: Array) -> tuple[tuple[str, ...], Array]:
+    if np.isin(labels, (0.0, 1.0)).all():
+        return (), labels[:, None].copy()
+    whole = np.isfinite(labels) & (labels == np.floor(labels)) & (np.abs(labels) < 2.0**53)
     if not whole.all():
-        odd = found[~whole][0]
+        invalid = labels[~whole][0]
         raise InvalidData(
-            f"logistic targets must be 0 or 1, or classes: whole numbers or text; {odd:g} is none "
-            "of these: is it a regression target?"
+            f"logistic targets must be 0 or 1, or classes: whole numbers or text; {invalid:g} is "
+            "none of these: is it a regression target?"
         )
-    values, index = np.unique(found, return_inverse=True)
+    values, index = np.unique(labels, return_inverse=True)
     return _one_hot([str(int(value)) for value in values], index)
 
 
-def _named(found: Labels) -> tuple[tuple[str, ...], Array]:
-    values, index = np.unique(found, return_inverse=True)
+def _named(labels: Labels) -> tuple[tuple[str, ...], Array]:
+    values, index = np.unique(labels, return_inverse=True)
     if any(not name.strip() for name in values):
         raise InvalidData("a label is empty; every row needs one")
     return _one_hot([str(name) for name in values], index)
@@ -103,7 +103,7 @@ def _one_hot(names: Sequence[str], index: NDArray[np.intp]) -> tuple[tuple[str, 
 
 
 def class_counts(y: Array) -> tuple[int, ...]:
-    """Return the rows of each class: of targets 0 and 1, or of each column of one-hot ones."""
+    """Return the number of rows of each class: of targets 0 and 1, or of each one-hot column."""
     ones = tuple(int(count) for count in y.sum(axis=0))
     return (len(y) - ones[0], ones[0]) if len(ones) == 1 else ones
 
@@ -111,7 +111,7 @@ def class_counts(y: Array) -> tuple[int, ...]:
 def one_sided(kind: Kind, rows: Rows) -> bool:
     """Return whether some class of a logistic model has no rows, or all of them.
 
-    Against the rest it has no finite intercept then.
+    Such a class has no finite intercept against the rest.
     """
     if kind is Kind.LINEAR or len(rows) == 0:
         return False
@@ -121,7 +121,7 @@ def one_sided(kind: Kind, rows: Rows) -> bool:
 def probabilities(margin: Array) -> Array:
     """Return probabilities of class 1 from (..., 1) margins, or of each class from (..., C).
 
-    Of several classes, the sigmoids divided by their sum, as scikit-learn's OneVsRestClassifier
+    For several classes, the sigmoids divided by their sum, as scikit-learn's OneVsRestClassifier
     does; here by logarithms, so that they sum to 1 also where every sigmoid underflows.
     """
     if margin.shape[-1] == 1:

@@ -1,4 +1,4 @@
-"""The factored Hessian: A = L L^T, and what can be said of its spectrum.
+"""The factored Hessian: A = L L^T, and bounds of its spectrum.
 
 Equivalent SciPy calls: ``scipy.linalg.cho_factor`` and ``cho_solve``.
 """
@@ -105,10 +105,10 @@ def factorise(A: Array) -> Factor:
 
 
 def _verified_smallest(A: Array, L: Array, largest: float) -> float:
-    """Return mu such that A - (mu + rounding) I was seen to be positive definite.
+    """Return mu such that A - (mu + rounding) I was verified to be positive definite.
 
-    Rounding is charged as measured (`_ROUNDING`); the worst case that is proved (Rump 2006) is d
-    times as large and never met.
+    Rounding is allowed for as measured (`_ROUNDING`); the proved worst case (Rump 2006) is d times
+    as large and was never met.
     """
     rounding = _ROUNDING * EPS * largest
     unit = math.ldexp(1.0, math.frexp(largest)[1] - 1)
@@ -130,25 +130,25 @@ def _largest_of_inverse(L: Array, unit: float) -> float:
     """Return the largest Ritz value of unit (L L^T)^-1: at most its largest eigenvalue, near it.
 
     Lanczos with full reorthogonalisation, done twice. ``unit``, a power of 2 of the size of A,
-    keeps its squares inside of float64 and changes no digit.
+    keeps its squares inside float64 and changes no digit.
     """
     start: Array = np.random.default_rng(0).standard_normal((L.shape[0],))
     v = start / np.linalg.norm(start)
     basis = np.empty((0, len(v)))
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     for _ in range(min(len(v), _LANCZOS_STEPS)):
         basis = np.vstack([basis, v])
         w = unit * solve_with(L, v)
-        if not norm(w) <= EPS**-2:  # no longer than the eigenvalue that is looked for
+        if not norm(w) <= EPS**-2:  # |w| is at most the eigenvalue that is sought
             raise IllConditioned(_SINGULAR)
         diagonal.append(float(v @ w))
         for _ in range(2):
             w = w - basis.T @ (basis @ w)
-        beside.append(float(np.linalg.norm(w)))
-        if beside[-1] <= EPS * max(diagonal):  # the start has no part outside of the basis
+        off_diagonal.append(float(np.linalg.norm(w)))
+        if off_diagonal[-1] <= EPS * max(diagonal):  # the start has no part outside of the basis
             break
-        v = w / beside[-1]
+        v = w / off_diagonal[-1]
     return float(
-        eigvalsh_tridiagonal(np.array(diagonal), np.array(beside[: len(diagonal) - 1]))[-1]
+        eigvalsh_tridiagonal(np.array(diagonal), np.array(off_diagonal[: len(diagonal) - 1]))[-1]
     )

@@ -49,7 +49,7 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
         raise InvalidData("there is no row to fit; give at least one")
     rows.check_finite()
     pull = check_data(objective, rows)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found below
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected below
         if objective.kind is Kind.LINEAR:
             fitted = _fit_linear(objective, rows)
         else:

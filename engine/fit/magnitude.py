@@ -1,10 +1,10 @@
-"""How large and how small the numbers of a fit may be: squares must stay inside of float64.
+"""How large and how small the numbers of a fit may be: squares must stay inside float64.
 
-What overflows shows, as an infinity. What underflows does not: a square that has become 0 makes an
-error look smaller than it is. So each fit checks its data on the way in, and its own figures on
-the way out, against the limits below. Between them bounds hold as everywhere; outside of them the
-one advice is to rescale. Multiplying X by a, the ridge by a^2 and y by c multiplies theta by
-c / a, and the limits leave room for any a between 1e-140 and 1e150.
+Overflow shows as an infinity. Underflow does not: a square that has become 0 makes an error look
+smaller than it is. So each fit checks its data before it starts, and its results when it ends,
+against the limits below. Within them all bounds hold; outside them the only advice is to rescale.
+Multiplying X by a, the ridge by a^2 and y by c multiplies theta by c / a, and the limits allow any
+a between 1e-140 and 1e150.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALLEST_EIGENVALUE = 1e-290
 rows."""
 
 LARGEST_PULL = 1e300
-"""Of what y pulls theta with, sum weight |x| |y|: sums of n products of like size stay finite."""
+"""Of the pull of y on theta, sum weight |x| |y|: sums of n products of like size stay finite."""
 
 SMALLEST_PULL = 1e-290
 """Of the same; and of it over the smallest eigenvalue, as it is and for errors that add up to 1:
@@ -44,7 +44,7 @@ _RESCALE = "rescale the features, the targets, the weights or the ridge towards 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """What rows pull theta with (see `LARGEST_PULL`), and the ``errors`` of theta = 0 behind it."""
+    """The pull of rows on theta (see `LARGEST_PULL`), and the ``errors`` at theta = 0 behind it."""
 
     total: float
     errors: float
@@ -56,7 +56,7 @@ def check_data(objective: Objective, rows: Rows) -> Pull:
     Parameters
     ----------
     objective
-        With the ridge.
+        The loss, with the ridge.
     rows
         All rows of the fit, finite.
 
@@ -97,12 +97,12 @@ def check_data(objective: Objective, rows: Rows) -> Pull:
 
 
 def check_fitted(factor: Factor, theta: Array, pull: Pull) -> None:
-    """Check what a fit has come to; ``pull`` is what `check_data` returned.
+    """Check the result of a fit; ``pull`` is what `check_data` returned.
 
     Raises
     ------
     InvalidData
-        Its figures are too large or too small to go on from.
+        The numbers are too large or too small to compute with.
     """
     if not np.isfinite(theta).all():
         raise InvalidData(f"the parameters are too large to compute with; {_RESCALE}")

@@ -30,7 +30,7 @@ from lethe.engine.errors import InvalidData
 Array: TypeAlias = NDArray[np.float64]
 
 _MIRRORED = 128  # columns: a second matrix as large as A would cost more than the copying
-_PLAIN = (1e-140, 1e150)  # a norm in this range has squares inside of float64
+_PLAIN = (1e-140, 1e150)  # a norm in this range has squares inside float64
 _SMALLEST_SQUARE, _LARGEST_SQUARE = _PLAIN[0] ** 2, _PLAIN[1] ** 2
 _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and they fit a cache
 
@@ -77,7 +77,7 @@ class Rows:
 def check_finite(name: str, values: Array, advice: str = "correct the row") -> None:
     """Raise `InvalidData` on NaN or infinity, with its row: ``values`` are one or more a row."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):  # then all are; needs no array of as many answers
+        if np.isfinite(values.sum()):  # then all are, and no array of flags is needed
             return
     finite = np.isfinite(values)
     if not finite.all():
@@ -109,11 +109,11 @@ class Objective:
         return int(self.penalty.shape[0])
 
     def blocks(self, m: int) -> int:
-        """Return how many blocks m outputs make: each has one Hessian (`engine.fit.blocks`)."""
+        """Return the number of blocks of m outputs: each has one Hessian (`engine.fit.blocks`)."""
         return 1 if self.kind is Kind.LINEAR else m
 
     def of_block(self, c: int, h: int) -> Objective:
-        """Return the objective of block c of h: the part of the linear term that is its own."""
+        """Return the objective of block c of h, with its own part of the linear term."""
         if h == 1 or self.linear is None:
             return self
         return replace(self, linear=self.linear[:, c : c + 1])
@@ -128,7 +128,7 @@ class Objective:
     def error(self, rows: Rows, theta: Array) -> Array:
         """Return e = weight (mean(x . theta) - y), shape k x m. Cost O(k d m).
 
-        The logistic one is taken as (1 - y) sigma(u) - y sigma(-u): a row that is fitted well has
+        The logistic error is computed as (1 - y) sigma(u) - y sigma(-u): a row that fits well has
         an error far below 1, which 1 - sigma(u) would lose to cancellation.
         """
         return self.error_at(rows, rows.X @ theta)
@@ -143,7 +143,7 @@ class Objective:
     def curvature(self, rows: Rows, theta: Array) -> Array:
         """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d).
 
-        Of one block: a theta of several classes has a curvature for each (`curvatures`).
+        For one block: a theta of several classes has a curvature for each (`curvatures`).
         """
         if self.kind is Kind.LINEAR:
             return rows.weight
@@ -202,13 +202,13 @@ class Objective:
         sums reach it when rows are sorted by target (measured: the root is too small by 2.5). It
         does not vanish with theta, as eps |A| |theta| would. Cost O(k d m).
         """
-        long = lengths(rows.X)[:, None]
-        reach = long * lengths(theta.T)
+        row_lengths = lengths(rows.X)[:, None]
+        reach = row_lengths * lengths(theta.T)
         if self.kind is Kind.LINEAR:
             parts = rows.weight[:, None] * (reach + np.abs(rows.y))
         else:
             parts = np.abs(self.error(rows, theta)) + self.curvatures(rows, theta) * reach
-        return float(np.sum(long * parts))
+        return float(np.sum(row_lengths * parts))
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in `gradient` is proportional to. Cost O(n d m)."""
@@ -238,9 +238,11 @@ class Objective:
 def mirror_lower(A: Array) -> None:
     """Write the lower triangle of A (d x d) over its upper one, a few columns at a time."""
     for start in range(0, len(A), _MIRRORED):
-        here, below = slice(start, start + _MIRRORED), slice(start + _MIRRORED, None)
-        A[here, below] = A[below, here].T
-        A[here, here] = np.tril(A[here, here]) + np.tril(A[here, here], -1).T
+        diagonal, below = slice(start, start + _MIRRORED), slice(start + _MIRRORED, None)
+        A[diagonal, below] = A[below, diagonal].T
+        A[diagonal, diagonal] = (
+            np.tril(A[diagonal, diagonal]) + np.tril(A[diagonal, diagonal], -1).T
+        )
 
 
 def ridge_penalty(ridge: float, d: int, *, intercept: bool, penalise_intercept: bool) -> Array:
@@ -261,7 +263,7 @@ def with_intercept(X: Array) -> Array:
 def norm(theta: Array) -> float:
     """Return the Euclidean norm over all of theta, intercept and outputs included.
 
-    Also where squares overflow or underflow: an error of 1e-170 must not come out as 0.
+    Correct even if squares overflow or underflow: an error of 1e-170 must not become 0.
     """
     if theta.size:
         flat = theta.ravel("K")
@@ -275,7 +277,7 @@ def norm(theta: Array) -> float:
 
 
 def lengths(X: Array) -> Array:
-    """Return the Euclidean norm of every row, (n,); no copy of X but where squares overflow.
+    """Return the Euclidean norm of every row, (n,); X is copied only if squares overflow.
 
     Where squares underflow, a row shorter than 1e-162 beside one longer than 1e-140 is taken for 0.
     Cost O(n d).

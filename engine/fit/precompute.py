@@ -1,4 +1,4 @@
-"""The precomputation of one generation: everything that a deletion needs, made offline.
+"""The precomputation of one generation: everything that a deletion needs, computed offline.
 
 The paper stores the n x n hat matrix. We store the dual rows w_i = A^-1 x_i, n x d: any block of
 the hat matrix is then one small product, H[I, J] = X_I W_J^T S_J (docs/algebra.md).
@@ -25,12 +25,12 @@ PROBES = 4
 """Random directions that `dual_error` measures along."""
 
 PROBED = 10.0
-"""Times the largest part of a residual along them. The residual of the row that is farthest off is
-longer than that with chance 4e-5: all of `PROBES` normal numbers must be within 0.1."""
+"""Times the largest part of a residual along them. The residual of the worst row is longer than
+that with chance 4e-5: all of `PROBES` normal numbers must be within 0.1."""
 
 SAFE = 2.0
-"""Times `dual_error`: what is known of lam_min(A) must be at least that, so that half of it is
-certain. With less a bound would say nothing."""
+"""Times `dual_error`: the computed lam_min(A) must be at least that, so that half of it is certain.
+With less, a bound would be meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Precomputation:
     certificate
         Bound of the distance from theta to the true minimiser (rounding, for linear models).
     dual_error
-        What the dual rows are off by (`dual_error`).
+        The error of the dual rows (`dual_error`).
     """
 
     theta: Array
@@ -83,7 +83,7 @@ def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
 def certify_afresh(objective: Objective, rows: Rows, theta: Array) -> Certificate:
     """Return the certificate of any theta (d x m) by the Hessian of these rows at theta itself.
 
-    Cost O(n d^2): what a precomputation without its fit costs.
+    Cost O(n d^2), that of a precomputation without its fit.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def certify_afresh(objective: Objective, rows: Rows, theta: Array) -> Certificat
 def _certified(
     objective: Objective, rows: Rows, theta: Array, factor: Factor, W: Array, gradient: Array
 ) -> Certificate:
-    reach = 0.0  # a quadratic has no use for it
+    reach = 0.0  # not used for a quadratic
     if objective.kind is Kind.LOGISTIC:
         reach = float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0)))
     return certify_at_hessian(
@@ -133,9 +133,9 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest
     """Return a bound of |x_i - A w_i| / |w_i| over the rows, as `PROBES` random directions show it.
 
     A is the Hessian of these rows at ``theta`` (one block's, d x 1 or of a linear model), by
-    products with X alone: whatever is wrong with the factor counts, too. Along a direction z the
-    residual is x_i.z - w_i.A z. An allowance of 4 eps |A| is added: what is added up from dual
-    rows has that much rounding of its own. Cost O(n d `PROBES`), little more than reading X and W.
+    products with X alone, so that errors of the factor count, too. Along a direction z the
+    residual is x_i.z - w_i.A z. An allowance of 4 eps |A| is added: sums of dual rows
+    have that much rounding of their own. Cost O(n d `PROBES`), little more than reading X and W.
     """
     z = np.random.default_rng(0).standard_normal((objective.d, PROBES))
     s = objective.curvature(rows, theta)[:, None]
@@ -146,24 +146,24 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest
         along[block] = rows.X[block] @ z
         Az += rows.X[block].T @ (s[block] * along[block])
     ratios = np.zeros(len(rows))
-    with np.errstate(invalid="ignore"):  # found in the ratios
+    with np.errstate(invalid="ignore"):  # detected in the ratios
         for block in blocks:
-            off = np.abs(along[block] - W[block] @ Az).max(axis=1)
-            long = lengths(W[block])
-            np.divide(off, long, out=ratios[block], where=long != 0)
-            ratios[block][(long == 0) & (off > 0)] = np.inf
+            residuals = np.abs(along[block] - W[block] @ Az).max(axis=1)
+            dual_lengths = lengths(W[block])
+            np.divide(residuals, dual_lengths, out=ratios[block], where=dual_lengths != 0)
+            ratios[block][(dual_lengths == 0) & (residuals > 0)] = np.inf
     return PROBED * float(np.max(ratios, initial=0.0)) + gradient_allowance(largest)
 
 
 def check_inverse(smallest: float, off: float) -> None:
-    """Refuse a Hessian of whose inverse too little is known.
+    """Refuse a Hessian whose inverse is not known accurately enough.
 
     Parameters
     ----------
     smallest
-        A lower bound of its smallest eigenvalue, as its factor has it.
+        A lower bound of its smallest eigenvalue, from its factor.
     off
-        What its dual rows are off by (`dual_error`).
+        The error of its dual rows (`dual_error`).
 
     Raises
     ------

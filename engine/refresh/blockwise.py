@@ -1,7 +1,7 @@
 """Precomputation, polish and compacting of every block, one after another (`engine.fit.blocks`).
 
-Certificates of blocks are of parts of one vector, theta: they add up as the root of the sum of
-squares. With one block each function is the one that it is named after.
+Certificates of blocks cover parts of one vector, theta: they add up as the root of the sum of
+squares. With one block, each function is the one that it is named after.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def factor_of(factor: Factor, c: int) -> Factor:
 
 
 def together(parts: Sequence[Certificate]) -> Certificate:
-    """Return the certificate of all blocks; without a bound if one of them has none."""
+    """Return the certificate of all blocks; it has no bound if one of them has none."""
     if len(parts) == 1:
         return parts[0]
     left = math.hypot(*(one.left for one in parts))
@@ -81,12 +81,12 @@ def precompute_blocks(
     thetas, factors, certificates, errors = [], [], [], []
     for c in range(h):
         begin = None if start is None else blocks.outputs(start, c, h)
-        made = precompute(objective.of_block(c, h), rows_of(rows, c, h), begin)
-        blocks.part(W, c, d)[:] = made.dual_rows
-        thetas.append(made.theta)
-        factors.append(made.factor)
-        certificates.append(made.certificate)
-        errors.append(made.dual_error)
+        precomputed = precompute(objective.of_block(c, h), rows_of(rows, c, h), begin)
+        blocks.part(W, c, d)[:] = precomputed.dual_rows
+        thetas.append(precomputed.theta)
+        factors.append(precomputed.factor)
+        certificates.append(precomputed.certificate)
+        errors.append(precomputed.dual_error)
     theta = np.hstack(thetas)
     return Precomputation(theta, stacked(factors), W, together(certificates), _worst(errors))
 
@@ -107,12 +107,13 @@ def polish_blocks(
 ) -> Polish:
     """Polish every block to its share of the target, target / sqrt(h); see `engine.refresh.polish`.
 
-    The limit of passes is each block's own; a pass costs O(n d), and all are counted.
+    The limit of passes is each block's own; a pass costs O(n d), and the passes of all
+    blocks are counted.
     """
     h, d = objective.blocks(theta.shape[1]), objective.d
-    done: list[Polish] = []
+    polished: list[Polish] = []
     for c in range(h):
-        done.append(
+        polished.append(
             polish(
                 objective.of_block(c, h),
                 rows_of(rows, c, h),
@@ -124,16 +125,16 @@ def polish_blocks(
                 target=target / math.sqrt(h),
                 smallest=smallest,
                 off=off,
-                on_pass=_counted_on(on_pass, sum(one.passes for one in done)),
+                on_pass=_counted_on(on_pass, sum(one.passes for one in polished)),
             )
         )
     if h == 1:
-        return done[0]
+        return polished[0]
     return Polish(
-        np.hstack([one.theta for one in done]),
-        together([one.certificate for one in done]),
-        sum(one.passes for one in done),
-        math.hypot(*(one.audited for one in done)),
+        np.hstack([one.theta for one in polished]),
+        together([one.certificate for one in polished]),
+        sum(one.passes for one in polished),
+        math.hypot(*(one.audited for one in polished)),
     )
 
 
@@ -192,11 +193,11 @@ def audit_blocks(
     tolerated: float = 0.0,
     seed: int = 0,
 ) -> Drift:
-    """Audit every block; see `engine.error.drift.audit`. Cost that of one for each.
+    """Audit every block; see `engine.error.drift.audit`. Each costs one such audit.
 
-    Residuals are the worst of a block. What theta is off by, and may be off by, adds up as parts
-    of one vector do; each part may be off by all that the stream carries, so that with several
-    blocks up to sqrt(h) times as much passes.
+    Residuals are the worst of a block. The error of theta and its limit add up as parts of one
+    vector do; each part may be off by all that the stream carries, so with several blocks up to
+    sqrt(h) times as much passes.
     """
     h, d = generation.blocks, generation.objective.d
     if h == 1:
@@ -226,7 +227,7 @@ def audit_blocks(
 
 
 def stream_of(stream: Stream, c: int, d: int) -> Stream:
-    """Return a stream as one block knows it; its scalars are those of all."""
+    """Return one block's part of a stream; its scalars are those of all blocks."""
     V = stream.V.array
     h = blocks.count(V, d)
     if h == 1:

@@ -43,7 +43,7 @@ from lethe.engine.refresh.blockwise import (
 
 @dataclass(frozen=True, slots=True)
 class NewGeneration:
-    """What a compact or a rebuild makes: the state, the factor, and the live rows' dual rows."""
+    """The result of a compact or a rebuild: state, factor, and the live rows' dual rows."""
 
     generation: Generation
     stream: Stream
@@ -54,21 +54,21 @@ class NewGeneration:
 
 @dataclass(frozen=True, slots=True)
 class Polished:
-    """What a polish makes.
+    """The result of a polish.
 
     Attributes
     ----------
     theta, theta_snapshot
         Where it ended and where it began, d x m.
     certified
-        Bound of what is left, or None where no argument applies.
+        Bound of the error left, or None if no argument applies.
     passes
         Passes over the live rows.
     left
-        What is left: the bound, or the length of the Newton step where there is none.
+        The error left: the bound, or the length of the Newton step if there is none.
     refuted
         Linear models: the stream's residual at the snapshot less that of the first pass; below 0
-        where the pass, with its allowance, found more. None for logistic ones.
+        if the pass, with its allowance, measured more. None for logistic models.
     residual
         `Certificate.residual` at ``theta``: a bound of the live loss's gradient there.
     """
@@ -136,8 +136,8 @@ def adopt_polish(
     """Return the stream with the polished point as reference and anchor.
 
     The ``concurrent`` deletions committed since the snapshot are kept: theta <- theta_polished +
-    (theta_now - theta_snapshot). What that leaves is ``concurrent_error``, of
-    `concurrent_remainder`; it is carried from now on, because the sentinels cannot see it.
+    (theta_now - theta_snapshot). The error that this leaves is ``concurrent_error``
+    (`concurrent_remainder`); it is carried from now on, because the sentinels cannot see it.
     """
     if polished.refuted is not None:
         return _adopt_refined(stream, polished, polished.refuted, concurrent)
@@ -147,7 +147,7 @@ def adopt_polish(
     fresh = at_rest(polished.theta, polished.left + concurrent_error)
     if polished.certified is None:
         fresh = replace(fresh, least_pivot=0.0)
-    elif concurrent:  # deletions of before and since cannot be told apart
+    elif concurrent:  # earlier and later deletions cannot be told apart
         fresh = replace(fresh, least_pivot=stream.least_pivot)
     return replace(
         fresh,
@@ -162,10 +162,10 @@ def adopt_polish(
 
 
 def _adopt_refined(stream: Stream, polished: Polished, refuted: float, concurrent: int) -> Stream:
-    """Adopt what a pass measured of a linear model.
+    """Adopt what a pass measured for a linear model.
 
     With deletions since the snapshot theta_exact stays: they are exact whatever they start from,
-    and what they have added to the residual stays with it.
+    and what they have added to the residual stays in it.
     """
     now, residual = polished.theta, polished.residual
     if concurrent:
@@ -196,10 +196,10 @@ def concurrent_remainder(
     Each was left out with its error by the quadratic model at the snapshot, not with its true
     error at the polished point; the step is wrong by A^-1 x_i times the difference. A typical
     row's part is the root mean square over sample ``rows`` (with base dual rows W, each drawn with
-    its chance ``pi``, or all alike); the parts are added up as if they all pointed the same way. An
-    estimate of rows that are gone already:
-    measured on random rows, 2 to 3 times the truth in the median, 0.5 to 14 times in nine cases
-    of ten; rows that are unlike the sample can exceed it.
+    its chance ``pi``, or all with the same); the parts are added up as if they all pointed the same
+    way. The rows themselves are gone, so this is an estimate: measured on random rows, 2 to 3 times
+    the truth in the median, 0.5 to 14 times in nine cases of ten; rows unlike the sample can exceed
+    it.
     """
     if concurrent == 0 or len(rows) == 0 or generation.objective.kind is Kind.LINEAR:
         return 0.0
@@ -221,13 +221,13 @@ def compact(
 ) -> NewGeneration:
     """Fold V into the factor and the live rows' dual rows; nothing is refitted.
 
-    What that does to the dual rows is measured against the live rows, and so is a linear model's
-    residual: either would else be carried into the next generation and grow anew.
+    The effect on the dual rows is measured against the live rows, and so is a linear model's
+    residual: otherwise either would be carried into the next generation and grow again.
 
     Raises
     ------
     IllConditioned
-        Too little would be known of the inverse: rebuild.
+        The inverse would not be known accurately enough; rebuild instead.
     """
     objective, theta_b = generation.objective, generation.theta_b
     folded = downdated_factors(factor, stream)
@@ -238,7 +238,7 @@ def compact(
     check_inverse(smallest, off)
     number = generation.number + 1
     after = Generation(number, objective, theta_b, smallest, largest, off)
-    kept = replace(
+    emptied = replace(
         stream,
         V=GrowingRows.empty(generation.blocks * objective.d),
         v_trace=0.0,
@@ -249,9 +249,10 @@ def compact(
         completions=0,
     )
     if objective.kind is Kind.LINEAR:
-        kept = replace(kept, least_pivot=1.0)  # what rows did to the dual rows has been measured
-        kept = _with_measured_residual(after, kept, rows)
-    return NewGeneration(after, kept, folded, compacted, None)
+        # What deleted rows did to the dual rows has been measured.
+        emptied = replace(emptied, least_pivot=1.0)
+        emptied = _with_measured_residual(after, emptied, rows)
+    return NewGeneration(after, emptied, folded, compacted, None)
 
 
 def _trace(generation: Generation, rows: Rows) -> float:
@@ -262,7 +263,7 @@ def _trace(generation: Generation, rows: Rows) -> float:
 
 
 def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) -> Stream:
-    """Return the stream with its residual as the live gradient shows it, if that is less."""
+    """Return the stream with its residual as measured by the live gradient, if that is less."""
     smallest = smallest_eigenvalue(generation, stream)
     objective, theta = generation.objective, stream.theta_exact
     measured = certify_by_residual(
@@ -278,6 +279,12 @@ def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) 
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:
     """Refit, refactor and make new dual rows from the live rows alone."""
     warm = start if generation.objective.kind is Kind.LOGISTIC else None
-    made = precompute_blocks(generation.objective, rows, warm)
-    after, stream = begin(generation.number + 1, generation.objective, made)
-    return NewGeneration(after, stream, made.factor, made.dual_rows, made.certificate.bound)
+    precomputation = precompute_blocks(generation.objective, rows, warm)
+    after, stream = begin(generation.number + 1, generation.objective, precomputation)
+    return NewGeneration(
+        after,
+        stream,
+        precomputation.factor,
+        precomputation.dual_rows,
+        precomputation.certificate.bound,
+    )

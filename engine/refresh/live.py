@@ -1,8 +1,8 @@
-"""The live rows as a polish sees them: what is read off them once, and the state of one point.
+"""The live rows as a polish sees them: what is computed from them once, and the state of one point.
 
 Leverages x_i^T A_t^-1 x_i need an n x K x d product, as much as seven passes at K = d / 10. A
-bound that only |x_i| goes into does where the certificate's second term is small, which it is at
-a polished point; they are computed where that bound decides something (`Live.sharpen`).
+bound from |x_i| alone suffices where the certificate's second term is small, as it is at a polished
+point; leverages are computed only where that bound is not enough (`Live.sharpen`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _CACHED = 2**17  # numbers: a block of so many stays in the cache between its pr
 class Point:
     """A theta with its margins, and what the last pass measured there.
 
-    ``travelled`` is the length of all that was added up on the way
-    (`engine.refresh.subspace.Direction`): what rounding in the margins, which are added up and not
-    made anew, is relative to.
+    ``travelled`` is the summed length of all steps on the way
+    (`engine.refresh.subspace.Direction`): rounding in the margins, which are accumulated and not
+    recomputed, is relative to it.
     """
 
     theta: Array
@@ -75,13 +75,13 @@ class Live:
         """Replace the bound ``reach`` by the maximum itself. Cost O(n K d), once."""
         if self.sharp:
             return
-        X, most = self.rows.X, 0.0
+        X, largest = self.rows.X, 0.0
         for start in range(0, len(X), _SUMMED):
             b = slice(start, start + _SUMMED)
             leverage = np.einsum("ij,ij->i", X[b], self.W[b])
             leverage += np.sum((X[b] @ self.V.T) ** 2, axis=1)
-            most = max(most, float(leverage.max()))
-        self.reach, self.sharp = math.sqrt(most), True
+            largest = max(largest, float(leverage.max()))
+        self.reach, self.sharp = math.sqrt(largest), True
 
     def base_leverage(self) -> Array:
         """Return x_i^T A_b^-1 x_i, (n,): leverages without what V adds. Cost O(n d), once."""
@@ -91,7 +91,7 @@ class Live:
 
     @property
     def least_reach(self) -> float:
-        """Return what the true reach is not below: A_b^-1 <= A_t^-1. 0 while nothing is known."""
+        """Return a lower bound of the true reach: A_b^-1 <= A_t^-1. 0 while nothing is known."""
         return 0.0 if self.base is None else math.sqrt(max(float(self.base.max()), 0.0))
 
     def dual(self, chosen: np.ndarray) -> Array:
@@ -141,13 +141,13 @@ def survey(
     Cost O(n d).
     """
     n = len(rows)
-    both = np.hstack([theta, theta_b])
-    margins, long = np.empty((n, 2)), np.empty(n)
+    thetas = np.hstack([theta, theta_b])
+    margins, row_lengths = np.empty((n, 2)), np.empty(n)
     gradient = objective.base_gradient(theta)
     for b in blocks_of(rows.X):
         block = rows.take(b)
-        margins[b] = block.X @ both
-        long[b] = lengths(block.X)
+        margins[b] = block.X @ thetas
+        row_lengths[b] = lengths(block.X)
         gradient = gradient + block.X.T @ objective.error_at(block, margins[b, :1])
     margin, margin_b = margins[:, :1].copy(), margins[:, 1:].copy()
     live = Live(
@@ -159,7 +159,7 @@ def survey(
         smallest,
         margin_b,
         objective.curvature_at(rows, margin_b),
-        long,
-        reach=float(long.max()) / math.sqrt(smallest),
+        row_lengths,
+        reach=float(row_lengths.max()) / math.sqrt(smallest),
     )
     return live, Point(theta, margin, gradient, objective.curvature_at(rows, margin), 0.0)

@@ -1,4 +1,4 @@
-"""Which of the four kinds of refresh is due: the smallest that does what is needed.
+"""Which of the four kinds of refresh is due: the smallest that suffices.
 
 No rebuild for an error that is only estimated, or unknown: an audit measures it first, unless a
 rebuild takes no longer than a polish, of which an audit is the first pass.
@@ -41,7 +41,7 @@ class Limits:
     completions
         Rebuild after this many completions in one generation.
     condition
-        Rebuild above this condition number of A_t, where that would lower it: not before A_t is
+        Rebuild above this condition number of A_t, if that would lower it: not before A_t is
         twice as ill conditioned as the precomputation left it.
     age_seconds
         Rebuild when the oldest row of V is older: V and Q derive from deleted rows.
@@ -55,11 +55,11 @@ class Limits:
     age_seconds: float = 30 * 86400.0
 
     def rows(self, d: int) -> int:
-        """Return K above which V is folded away whatever it costs."""
+        """Return the K above which V is folded away whatever it costs."""
         return max(int(self.fraction_of_d * d), self.floor_rows)
 
     def hard_rows(self, d: int) -> int:
-        """Return K above which a request is deferred to a rebuild without its rows."""
+        """Return the K above which a request is deferred to a rebuild without its rows."""
         return max(int(4 * self.fraction_of_d * d), 8 * self.floor_rows)
 
 
@@ -67,11 +67,11 @@ class Limits:
 class Facts:
     """What the policy looks at. Errors are absolute.
 
-    ``remaining`` is None where it is unknown: ask `left_within`.
-    ``fresh_condition`` is the condition number that the generation began with; ``fresh`` says
+    ``remaining`` is None if it is unknown: use `left_within`.
+    ``fresh_condition`` is the condition number that the generation began with; ``fresh`` means
     that nothing has happened since its fit, so that refitting would give the same again;
     ``audited``, that ``remaining`` was measured by a pass over the live rows and not estimated;
-    ``stale``, what `_stale` says: what is unknown will be so again after another polish;
+    ``stale`` (`_stale`), that an unknown error will be unknown again after another polish;
     ``stored``, that rows are read from a store, and written there by a rebuild.
     """
 
@@ -93,7 +93,7 @@ class Facts:
     stored: bool = False
 
     def left_within(self, amount: float) -> bool:
-        """Return whether a completion leaves no more than ``amount``; None and NaN are no less."""
+        """Return whether a completion leaves no more than ``amount``; None and NaN do not."""
         return self.remaining is not None and self.remaining <= amount
 
 
@@ -106,7 +106,7 @@ class Choice:
 
 
 def choose(facts: Facts, limits: Limits, ordered: RefreshKind | None = None) -> Choice:
-    """Return the smallest size that does what is needed; ``ordered`` is done at the least."""
+    """Return the smallest size that suffices; at least ``ordered``, if given."""
     if facts.deferred:
         return Choice(RefreshKind.REBUILD, f"{facts.deferred} deferred requests wait for it")
     forced = used_up(facts, limits)
@@ -131,7 +131,7 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
 
 
 def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
-    """Return the cheaper of the two, both of which end at the optimum, or what helps at all."""
+    """Return the cheaper of the two, both of which end at the optimum, or the one that helps."""
     if facts.remaining is None and facts.stale:
         return Choice(RefreshKind.REBUILD, "the error is unknown again after a polish")
     n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
@@ -145,10 +145,10 @@ def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
 def used_up(facts: Facts, limits: Limits) -> Choice | None:
     """Return what a generation that is used up needs, or None.
 
-    Whatever this returns sets back the count that it names, so that it is not needed again at
+    The refresh that this returns resets the count that it names, so that it is not due again at
     once.
     """
-    # Data that are ill conditioned themselves stay so: no rebuild betters them.
+    # Data that are ill conditioned themselves stay so: a rebuild does not help.
     if facts.condition > max(limits.condition, _WORSE * facts.fresh_condition):
         return Choice(RefreshKind.REBUILD, f"condition {facts.condition:.0e} is past its limit")
     if facts.completions >= limits.completions:
@@ -171,7 +171,7 @@ def _folded(facts: Facts, limits: Limits) -> Choice | None:
     reason = f"{K} rows deleted in this generation"
     reason += "" if too_many else " have cost as much as folding them away"
     if not facts.left_within(limits.far_under * facts.budget):
-        # An estimated error is measured first; after the polish a compact does.
+        # An estimated error is measured first; after the polish a compact suffices.
         if facts.kind is Kind.LOGISTIC and not facts.audited:
             return _polish_or_rebuild(facts, reason)
         return Choice(RefreshKind.REBUILD if facts.audited else RefreshKind.POLISH, reason)
@@ -220,7 +220,7 @@ def facts_of(
 def _stale(generation: Generation, stream: Stream, rows_live: int) -> bool:
     """Return whether a polish has moved the reference, and no row of high leverage has gone since.
 
-    What is unknown then is so because curvatures are not those of theta_b any more.
+    An error that is unknown then is so because curvatures are no longer those at theta_b.
     """
     if rows_live == 0 or _same(stream.theta_r, generation.theta_b):
         return False
@@ -239,5 +239,5 @@ def _nothing_has_happened(generation: Generation, stream: Stream) -> bool:
 
 
 def _same(theta: Array, other: Array) -> bool:
-    """Return whether two thetas are equal; they are mostly one and the same array."""
+    """Return whether two thetas are equal; mostly they are the same array."""
     return theta is other or np.array_equal(theta, other)

@@ -5,7 +5,7 @@ true gradient g and one new direction, A'^-1 g with the stale factor A_t, whose 
 largest change of leverage are brought up to date now and then (`engine.refresh.reweighted`).
 Margins of the point and of the last directions are kept, so the loss is minimised over their span
 at no further pass: a search costs O(n), and nothing is spent on a system that the next point makes
-void. (Newton-CG takes 1.5 to 3 times the passes; a plain step with the frozen factor stalls on
+obsolete. (Newton-CG takes 1.5 to 3 times the passes; a plain step with the frozen factor stalls on
 nearly separable data: docs/algebra.md, Refreshes.)
 
 At the end one system H x = g is solved in part, by conjugate gradients, for the certificate
@@ -34,12 +34,12 @@ PASS_LIMIT = 60
 """Passes over the live rows; a rebuild costs about d / 2 of them."""
 
 _DIRECTIONS = 6  # kept, the newest included; more save no pass (measured: 12, 40)
-_REWEIGHT_EVERY = 3  # passes; what it costs in time, too
-_LIKELY = 0.8  # of what would be enough to reweight: the dual rows are read then, to know
-_SLOW = 0.1  # of a step's length is left after a good pass: no reweighting is worth its time then
-_CANCELLED = 1e-6  # of what a step was added up from: a shorter one has too few digits of X v left
-_FAR = 16.0  # times |theta|: margins that were added up over such a way have lost a digit
-_TRIGGER = 0.7  # of the target: a Newton step by A' must be this short before one by H is taken up
+_REWEIGHT_EVERY = 3  # passes; it also costs as much time
+_LIKELY = 0.8  # of what is enough to reweight: beyond it the dual rows are read to make sure
+_SLOW = 0.1  # of a step's length is left after a good pass: reweighting is then not worthwhile
+_CANCELLED = 1e-6  # of the summed length of a step's terms: in a shorter one X v has lost digits
+_FAR = 16.0  # times |theta|: margins accumulated over such a distance have lost a digit
+_TRIGGER = 0.7  # of the target: a Newton step by A' must be this short before H is solved with
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def polish(
 ) -> Polish:
     """Minimise the live loss from ``theta`` until the certificate is at most ``target``.
 
-    Where no bound can be had, it stops at a Newton step no longer than ``target``, whose length
-    is the certificate's estimate (what is left is shorter still).
+    If no bound is available, it stops at a Newton step no longer than ``target``, whose length is
+    the certificate's estimate (the distance left is shorter still).
 
     Parameters
     ----------
@@ -102,11 +102,11 @@ def polish(
     target
         Absolute bound to reach.
     smallest, off
-        A lower bound of lam_min(A_t); or None to have it worked out from V, and what the inverse is
-        off by (`Generation.dual_error`).
+        A lower bound of lam_min(A_t), or None to compute it from V; and the error of the inverse
+        (`Generation.dual_error`).
     limit
-        Passes at most (one more may be taken to certify). The best point is returned when it is
-        used up.
+        Passes at most (one more may be taken to certify). The best point is returned when the
+        limit is reached.
     on_pass
         Called with the number of passes so far, for progress.
 
@@ -115,30 +115,30 @@ def polish(
     Cost O(n d) a pass, O(r^2 d + r K d) for each reweighting of r <= d / 4 rows, and O(n K d)
     once if a certificate needs the leverages (`engine.refresh.live`).
     """
-    told = _Passes(limit, on_pass)
+    passes = _Passes(limit, on_pass)
     if smallest is None:
         smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V)) - off
     stale = stale_inverse(factor, V)
     if objective.kind is Kind.LINEAR:
-        return _refine(objective, rows, stale, smallest, theta, target, told)
+        return _refine(objective, rows, stale, smallest, theta, target, passes)
     live, point = survey(
         objective, rows, W, V, stale=stale, smallest=smallest, theta=theta, theta_b=theta_b
     )
-    told.take()
-    return _polish_logistic(live, point, target, told)
+    passes.take()
+    return _polish_logistic(live, point, target, passes)
 
 
 @dataclass(slots=True)
 class _Passes:
-    """Counts passes over the rows, and tells."""
+    """Counts passes over the rows, and reports them."""
 
     limit: int
-    tell: Callable[[int], None]
+    report: Callable[[int], None]
     count: int = 0
 
     def take(self) -> bool:
         self.count += 1
-        self.tell(self.count)
+        self.report(self.count)
         return self.over
 
     @property
@@ -146,16 +146,16 @@ class _Passes:
         return self.count >= self.limit
 
 
-def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> Polish:
+def _polish_logistic(live: Live, point: Point, target: float, passes: _Passes) -> Polish:
     z = live.stale(point.gradient)
-    audited = audit(live, point, z, math.inf if told.over else target)
-    if told.over or (audited.bound is not None and audited.bound <= target):
-        return Polish(point.theta, audited, told.count, audited.residual)
+    audited = audit(live, point, z, math.inf if passes.over else target)
+    if passes.over or (audited.bound is not None and audited.bound <= target):
+        return Polish(point.theta, audited, passes.count, audited.residual)
     weights = Reweighted(live.stale, live.curvature_b, live.curvature_b)
     directions: list[Direction] = []
     since, trigger, length, last = _REWEIGHT_EVERY, _TRIGGER * target, math.inf, 0.0
     while True:
-        # Made anew before the last system, too: it costs no pass, and z then tells its length.
+        # Reweighted before the last system, too: it costs no pass, and z then estimates its length.
         slow = norm(z) > _SLOW * last
         due = slow and (since >= _REWEIGHT_EVERY or (norm(z) <= trigger and since > 0))
         if due and _worth(live, weights, point):
@@ -165,12 +165,19 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
         shorter = norm(z) < 0.5 * length
         length = min(length, norm(z))
         stalled = not shorter and _unresolved(live, point, z)
-        if norm(z) <= trigger or stalled or told.over:
+        if norm(z) <= trigger or stalled or passes.over:
             most = math.inf if stalled else target
-            certificate, z, Xz = certify(live, weights, point, z, most, told.take, over=told.over)
+            certificate, z, Xz = certify(
+                live, weights, point, z, most, passes.take, over=passes.over
+            )
             reached = certificate.bound is not None and certificate.bound <= target
-            if reached or stalled or told.over or (certificate.bound is None and norm(z) <= target):
-                return Polish(point.theta, certificate, told.count, audited.residual)
+            if (
+                reached
+                or stalled
+                or passes.over
+                or (certificate.bound is None and norm(z) <= target)
+            ):
+                return Polish(point.theta, certificate, passes.count, audited.residual)
             trigger *= (
                 0.5 if certificate.bound is None else max(0.1, 0.9 * target / certificate.bound)
             )
@@ -179,29 +186,31 @@ def _polish_logistic(live: Live, point: Point, target: float, told: _Passes) -> 
         directions = [Direction.of(z, Xz), *directions[: _DIRECTIONS - 1]]
         moved = search(live.objective, live.rows, point.theta, point.margin, directions)
         if moved is None:  # rounding hides every descent
-            certificate, _, _ = certify(live, weights, point, z, target, told.take, over=told.over)
-            return Polish(point.theta, certificate, told.count, audited.residual)
+            certificate, _, _ = certify(
+                live, weights, point, z, target, passes.take, over=passes.over
+            )
+            return Polish(point.theta, certificate, passes.count, audited.residual)
         if norm(moved.v) > _CANCELLED * moved.summed:  # else z itself is the better direction
             directions[0] = moved
-        point = _moved(live, point, moved, told)
+        point = _moved(live, point, moved, passes)
         z = weights.inverse(point.gradient)
 
 
-def _moved(live: Live, point: Point, step: Direction, told: _Passes) -> Point:
-    """Take a step and measure there; margins that have lost digits on the way are made anew."""
+def _moved(live: Live, point: Point, step: Direction, passes: _Passes) -> Point:
+    """Take a step and measure there; margins that have lost digits on the way are recomputed."""
     theta, travelled = point.theta + step.v, point.travelled + step.summed
-    told.take()
+    passes.take()
     if travelled <= _FAR * norm(theta):
         return live.measured(theta, point.margin + step.Xv, travelled)
-    told.take()
+    passes.take()
     return live.measured(theta, live.rows.X @ theta, 0.0)
 
 
 def _worth(live: Live, weights: Reweighted, point: Point) -> bool:
-    """Return whether curvatures have changed by enough, since they were seen, to make A' anew.
+    """Return whether curvatures have changed enough since A' was made to make a new one.
 
     Until dual rows have been read, leverages are taken to be in proportion to |x_i|^2, their sum
-    with the curvatures d: the dual rows are read only where that comes near to enough.
+    with the curvatures d: the dual rows are read only if that comes near to the threshold.
     """
     change, enough = np.abs(point.curvature - weights.seen), WORTH * live.objective.d
     if live.base is None:
@@ -224,7 +233,7 @@ def _reweighted(live: Live, point: Point) -> Reweighted:
 
 
 def _unresolved(live: Live, point: Point, z: Array) -> bool:
-    """Return whether what a step along z gains is below the rounding of the value."""
+    """Return whether the gain of a step along z is below the rounding of the value."""
     value = live.objective.value_at(live.rows, point.margin, point.theta)
     return float(np.sum(point.gradient * z)) <= RESOLVED * EPS * abs(value)
 
@@ -236,23 +245,23 @@ def _refine(
     smallest: float,
     theta: Array,
     target: float,
-    told: _Passes,
+    passes: _Passes,
 ) -> Polish:
     """Refine a linear model's theta: A_t is its live Hessian, but for rounding."""
     best: Polish | None = None
     while True:
         gradient = objective.gradient(rows, theta)
-        told.take()
+        passes.take()
         certificate = certify_by_residual(
             gradient=gradient,
             gradient_scale=objective.gradient_scale(rows, theta),
             smallest=smallest,
         )
         if best is not None and not certificate.left < best.certificate.left:
-            return Polish(best.theta, best.certificate, told.count, best.audited)
+            return Polish(best.theta, best.certificate, passes.count, best.audited)
         audited = certificate.residual if best is None else best.audited
-        best = Polish(theta, certificate, told.count, audited)
-        if told.over or certificate.left <= target:
+        best = Polish(theta, certificate, passes.count, audited)
+        if passes.over or certificate.left <= target:
             return best
         theta = theta - stale(gradient)
 

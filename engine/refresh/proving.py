@@ -1,8 +1,8 @@
 """The certificates of a polish: of a point as it is, and with one system solved in part.
 
-Both need the reach of the rows, of which `engine.refresh.live.Live` has a bound at hand and the
-true value at a price; it is paid only where it makes the certificate, or makes it tighter by more
-than `_SHARP` (`_with_reach`).
+Both need the reach of the rows, of which `engine.refresh.live.Live` has a bound at no cost and the
+true value at some cost; it is computed only if it makes the certificate possible, or tighter by
+more than `_SHARP` (`_with_reach`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lethe.engine.fit.objective import Array, norm
 from lethe.engine.refresh.live import Live, Point, blocks_of
 from lethe.engine.refresh.reweighted import Reweighted
 
-_TIGHT = 0.1  # of the bound: what the last system may leave unsolved
-_SOLVE_LIMIT = 24  # passes for it
-_SHARP = 1.02  # a bound this near to what it could be at best needs no better reach
+_TIGHT = 0.1  # of the bound: the part that the last system may leave unsolved
+_SOLVE_LIMIT = 24  # passes for the last system
+_SHARP = 1.02  # a bound this near to the best possible one needs no better reach
 
 Take = Callable[[], bool]
 """Counts a pass; returns whether none is left."""
@@ -42,12 +42,12 @@ def audit(live: Live, point: Point, newton: Array, target: float = math.inf) -> 
     newton
         A_t^-1 g, d x 1.
     target
-        A bound above it is of no use, and need not be tight.
+        A bound above it is useless and need not be tight.
     """
     scale = live.gradient_scale(point)
     change = float(np.max(np.abs(point.margin - live.margin_b)))
 
-    def made(reach: float) -> Certificate:
+    def certify_within(reach: float) -> Certificate:
         return certify_with_stale_factor(
             live.objective,
             gradient=point.gradient,
@@ -59,19 +59,21 @@ def audit(live: Live, point: Point, newton: Array, target: float = math.inf) -> 
             smallest=live.smallest,
         )
 
-    return _with_reach(live, made, target)
+    return _with_reach(live, certify_within, target)
 
 
-def _with_reach(live: Live, made: Callable[[float], Certificate], target: float) -> Certificate:
-    """Return the certificate made with the reach that is needed, no better."""
-    certificate = made(live.reach)
+def _with_reach(
+    live: Live, certify_within: Callable[[float], Certificate], target: float
+) -> Certificate:
+    """Return the certificate, with a reach no better than it needs."""
+    certificate = certify_within(live.reach)
     if live.sharp:
         return certificate
-    least = made(live.least_reach).left  # what no better reach betters
+    least = certify_within(live.least_reach).left  # no better reach gives less
     if least > target or (certificate.bound is not None and certificate.bound <= _SHARP * least):
         return certificate
     live.sharpen()
-    return made(live.reach)
+    return certify_within(live.reach)
 
 
 def certify(
@@ -84,15 +86,15 @@ def certify(
     *,
     over: bool,
 ) -> tuple[Certificate, Array, Array]:
-    """Solve H x = g in part by conjugate gradients, and certify the point with what is left.
+    """Solve H x = g in part by conjugate gradients, and certify the point with the residual.
 
     Takes z = A'^-1 g; returns the certificate, x and X x. It stops once the bound is tight, or
     cannot be reached, or no pass is left (``over``).
     """
     objective = live.objective
     scale = live.gradient_scale(point)
-    of_stale = _least_ratio(point.curvature, live.curvature_b)
-    of_weights = _least_ratio(point.curvature, weights.curvature)
+    stale_ratio = _least_ratio(point.curvature, live.curvature_b)
+    weights_ratio = _least_ratio(point.curvature, weights.curvature)
     floor: HessianFloor | None = None
     newton = z if weights.inverse is live.stale else live.stale(point.gradient)
     best = audit(live, point, newton, math.inf if over else target)
@@ -105,10 +107,10 @@ def certify(
             break
         Xd, curved, drawn = _swept(live, s, direction)
         over = take()
-        bent = float(np.sum(direction * curved))
-        if not bent > 0:  # it has underflowed: nothing more can be solved
+        curvature = float(np.sum(direction * curved))
+        if not curvature > 0:  # it has underflowed: nothing more can be solved
             break
-        alpha = rz / bent
+        alpha = rz / curvature
         x, Xx, residual = x + alpha * direction, Xx + alpha * Xd, residual - alpha * curved
         z = weights.inverse(residual)
         rz, previous = float(np.sum(residual * z)), rz
@@ -118,8 +120,10 @@ def certify(
         if floor is None:
             longest = float(live.lengths.max())
             floor = hessian_floor(objective, drawn, float(s.sum()), longest)
-        smallest = max(of_stale * live.smallest, floor.smallest)
-        energy = min(rz / of_weights if of_weights > 0 else math.inf, _energy(floor, residual))
+        smallest = max(stale_ratio * live.smallest, floor.smallest)
+        energy = min(
+            rz / weights_ratio if weights_ratio > 0 else math.inf, _energy(floor, residual)
+        )
         if smallest <= 0 or not math.isfinite(energy / smallest):
             continue
         solve = partial(
@@ -133,8 +137,8 @@ def certify(
             theta=point.theta,
             smallest=smallest,
         )
-        made = partial(_within, solve, of_stale, floor.reach)
-        solved = _with_reach(live, made, target)
+        certify_within = partial(_within, solve, stale_ratio, floor.reach)
+        solved = _with_reach(live, certify_within, target)
         if best.bound is None or (solved.bound is not None and solved.bound < best.bound):
             best = solved
         unsolved = math.sqrt(max(energy, 0.0) / smallest)
@@ -144,28 +148,28 @@ def certify(
 
 
 def _within(
-    solve: Callable[..., Certificate], of_stale: float, nearest: float, reach: float
+    solve: Callable[..., Certificate], stale_ratio: float, floor_reach: float, reach: float
 ) -> Certificate:
     """Make a certificate with the smaller of two reaches: of A_t, and of the floor."""
-    stale = reach / math.sqrt(of_stale) if of_stale > 0 else math.inf
-    return solve(reach=min(stale, nearest))
+    stale = reach / math.sqrt(stale_ratio) if stale_ratio > 0 else math.inf
+    return solve(reach=min(stale, floor_reach))
 
 
 def _swept(live: Live, s: Array, v: Array) -> tuple[Array, Array, Array]:
     """Return X v, H v and X^T s; each block of X is read from memory once for all of them."""
-    X, both = live.rows.X, np.zeros((live.objective.d, 2))
+    X, sums = live.rows.X, np.zeros((live.objective.d, 2))
     Xv = np.empty((len(X), 1))
     for b in blocks_of(X):
         Xv[b] = X[b] @ v
-        both += X[b].T @ np.hstack([s[b] * Xv[b], s[b]])
-    return Xv, both[:, :1] + live.objective.penalty[:, None] * v, both[:, 1]
+        sums += X[b].T @ np.hstack([s[b] * Xv[b], s[b]])
+    return Xv, sums[:, :1] + live.objective.penalty[:, None] * v, sums[:, 1]
 
 
 def _energy(floor: HessianFloor, residual: Array) -> float:
     return floor.energy(residual) if floor.smallest > 0 else math.inf
 
 
-def _least_ratio(now: Array, held: Array) -> float:
-    """Return c <= 1 with X^T diag(now) X >= c X^T diag(held) X; rounding of s is allowed for."""
-    ratio = np.divide(now, held, out=np.ones_like(now), where=held > 0)
+def _least_ratio(now: Array, before: Array) -> float:
+    """Return c <= 1 with X^T diag(now) X >= c X^T diag(before) X; allows for rounding of s."""
+    ratio = np.divide(now, before, out=np.ones_like(now), where=before > 0)
     return min(1.0, (1 - 1e-9) * float(ratio.min()))

@@ -22,7 +22,7 @@ from lethe.engine.fit.objective import Array
 Operator = Callable[[Array], Array]
 
 WORTH = 0.1
-"""Times d, the total change of leverage below which a preconditioner made before does as well: at
+"""Times d, the total change of leverage below which an earlier preconditioner does as well: at
 d = 1000 reweighting takes as long as three passes. (0.01 saves one pass in two of ten families.)"""
 
 _FRACTION, _FLOOR, _CEILING = 0.25, 16, 512  # rows brought up to date: r^2 d stays near n d
@@ -32,7 +32,7 @@ _FRACTION, _FLOOR, _CEILING = 0.25, 16, 512  # rows brought up to date: r^2 d st
 class Reweighted:
     """A preconditioner v -> A'^-1 v.
 
-    ``curvature`` is what every row has in A', ``seen`` what it was when A' was made, both (n,).
+    ``curvature`` is each row's curvature in A', ``seen`` that at theta when A' was made, (n,).
     """
 
     inverse: Operator
@@ -60,7 +60,7 @@ def reweight(
     dual
         Indices -> the rows' dual rows A_t^-1 x_i.
     leverage
-        x_i^T A_t^-1 x_i, (n,), or near it (x_i^T A_b^-1 x_i): the choice of rows rests on it only.
+        x_i^T A_t^-1 x_i, (n,), or near it (x_i^T A_b^-1 x_i): only the choice of rows uses it.
     before, now
         Curvatures in A_t and at the present theta, (n,).
 

@@ -26,8 +26,8 @@ class Direction:
     v, Xv
         d x 1 and n x 1.
     summed
-        Length of what ``v`` was added up from: rounding in ``Xv`` is relative to that, and where
-        terms have cancelled not to |v|.
+        Summed length of the terms of ``v``: rounding in ``Xv`` is relative to that, and not to
+        |v| if terms have cancelled.
     """
 
     v: Array
@@ -56,12 +56,12 @@ def search(
     theta, margin
         Where to start, and X theta.
     directions
-        What to search the span of.
+        The directions whose span is searched.
 
     Returns
     -------
     Direction or None
-        The step; None where nothing is left to gain.
+        The step; None if nothing is left to gain.
 
     Notes
     -----
@@ -78,7 +78,7 @@ def search(
         s = objective.curvature_at(rows, margin)[:, None]
         curved = XD.T @ (s * XD) + D.T @ (penalty * D)
         unit = 1.0 / np.sqrt(np.maximum(np.diag(curved), np.finfo(np.float64).tiny))[:, None]
-        # Directions that nearly coincide are told apart no further than rounding lets them.
+        # Directions that nearly coincide are separated only as far as rounding allows.
         scaled = unit * curved * unit.T + 1e-12 * np.eye(len(a))
         move = unit * np.linalg.solve(scaled, unit * slope)
         gain, size = float(np.sum(slope * move)), 1.0

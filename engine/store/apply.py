@@ -1,8 +1,8 @@
 """Step 7 of a request's way to a version: what one commit changes in the store.
 
-A `Change` says it as values; `Change.call` lays it out for ``apply.lua``, which refuses with what
-it found instead if the head is not what the commit continues. How a commit of the log becomes a
-change: `consumers.commits.apply`.
+A `Change` holds it as values; `Change.call` encodes it for ``apply.lua``, which refuses, and
+returns what it found, if the head is not the commit that this one continues. How a commit of the
+log becomes a change: `consumers.commits.apply`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from lethe.engine.store.scripts import Script
 
 
 class Applied(StrEnum):
-    """What the script answers; after all but the first two it has written nothing."""
+    """The script's answers; with all but the first two it has written nothing."""
 
     APPLIED = "APPLIED"
     ALREADY = "ALREADY"
-    """The head has this commit, or later ones; it was applied as far as that can be repeated."""
+    """The head has this commit or a later one; what can be repeated was applied again."""
     BEHIND = "BEHIND"
     """Commits between the head and this one are missing: fold."""
     FORK = "FORK"
-    """The head is another commit than the one that this continues."""
+    """The head is not the commit that this one continues."""
     ARRAYS = "ARRAYS"
     """V and Q are not those that the step was computed from: load, and compute it again."""
     ROWS = "ROWS"
     """Another generation is live: load again."""
     STAGED = "STAGED"
-    """What should become live is not there any more."""
+    """A staged key that should become live no longer exists."""
     CORRUPT = "CORRUPT"
-    """What is stored does not fit together."""
+    """The stored values contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Place:
     offset, epoch
         Of its record, and the leader epoch that it was read in (-1: unknown).
     low
-        End of the valid record before it, of whatever model: between them lie only void ones.
+        End of the valid record before it, of any model: between them lie only void records.
     low_of_model
         End of the same model's valid record before it.
     halted
-        Models that halt, and may have valid records below it that nobody has applied.
+        Halted models, which may have valid records below it that nobody has applied.
     """
 
     offset: int
@@ -68,8 +68,8 @@ class ArraysChange:
     Attributes
     ----------
     expected, renewed
-        Ids of the arrays before and after: every write renews it. ``expected`` None: whatever it
-        is (of a generation that becomes live).
+        Ids of the arrays before and after: every write renews the id. ``expected`` None: any id
+        (for a generation that becomes live).
     V_rows, Q_rows, v_before, q_before, clear_Q
         Rows to append, the lengths before (paired assertion), whether Q is emptied first.
     """
@@ -85,16 +85,16 @@ class ArraysChange:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A staged generation (or data set) that becomes live, and what it takes the place of.
+    """A staged generation (or data set) that becomes live, and what it replaces.
 
     Attributes
     ----------
     persist
-        Keys that lose their time to live; the script refuses if one is not there.
+        Keys that lose their time to live; the script refuses if one does not exist.
     unlink
-        Keys that cease to be.
+        Keys to remove.
     deletions_from
-        How many deletions were logged when the generation was sealed: the list of them begins anew.
+        How many deletions were logged when the generation was sealed: their list starts there.
     """
 
     persist: Sequence[str]
@@ -111,31 +111,31 @@ class Change:
     keys, commit, prev, digest, place
         Whose commit it is, its number, the digest of the one before, its own, and where it lies.
     live
-        The generation whose row records there are afterwards; V and Q are appended to it.
+        The generation that has row records afterwards; V and Q are appended to it.
     rows
-        Name of that generation before, where records are erased from it.
+        Name of the generation with row records before, if records are erased from it.
     head
         Fields of the head to replace.
     offsets, lowers
-        Next offsets to decide, by partition; ``lowers`` lets them go back (a checkpoint).
+        Next offsets to process, by partition; ``lowers`` lets them go back (a checkpoint).
     deleted, deleted_version
         Row ids for the ledger.
     retired
         Row ids that a --replace leaves out.
     erase
-        Row records that cease to be.
+        Row ids whose records are removed.
     requests
         Request id to packed receipt, ``F`` or ``P`` first.
     deferred, undeferred, resets_deferred
-        Requests that begin or cease to wait for a rebuild; whether all others cease to.
+        Requests that begin or stop waiting for a rebuild; whether all others stop.
     arrays
-        None: V and Q stay as they are.
+        None if V and Q do not change.
     swap
-        None: the generation stays.
+        None if the generation does not change.
     jump
-        The head need only not be beyond it: of a registration or a checkpoint.
+        The head may be any earlier commit: for a registration or a checkpoint.
     repeats
-        The head had it when this was made: where the store has gone back since, it is refused.
+        The head had this commit when the change was made: refused if the store has gone back since.
     """
 
     keys: ModelKeys

@@ -39,11 +39,11 @@ def unpack(data: bytes | None, shape: tuple[int, ...], what: str) -> Array:
     CorruptState
         The bytes are missing, have another length, or hold a number that is not finite.
     """
-    expected = math.prod(shape) * _FLOAT.itemsize  # np.prod would overflow in silence
+    expected = math.prod(shape) * _FLOAT.itemsize  # np.prod would overflow silently
     if data is None or len(data) != expected:
-        found = "no bytes" if data is None else f"{len(data)} bytes"
+        actual = "no bytes" if data is None else f"{len(data)} bytes"
         raise CorruptState(
-            f"{what}: {found} where {expected} belong (shape {shape}); restore the store from a "
+            f"{what}: {actual} where {expected} belong (shape {shape}); restore the store from a "
             "backup, or register the model again with --replace"
         )
     array = np.frombuffer(data, dtype=_FLOAT).reshape(shape).astype(np.float64)
@@ -58,9 +58,9 @@ def pack_signed_row(row: Array, sign: int = -1) -> bytes:
 
 
 def unpack_signed_rows(rows: list[bytes], d: int, what: str) -> Array:
-    """Return stored rows of V as a matrix of d columns; only deletions (-1) are known so far."""
+    """Return stored rows of V as a matrix of d columns; only deletions (-1) are supported."""
     if any(not row or _SIGN.unpack_from(row)[0] != -1 for row in rows):
-        raise CorruptState(f"{what}: a row that is no deletion; upgrade this worker")
+        raise CorruptState(f"{what}: a row is not a deletion; upgrade this worker")
     return unpack_matrix([row[1:] for row in rows], d, what)
 
 
@@ -70,12 +70,14 @@ def unpack_matrix(rows: list[bytes], d: int, what: str) -> Array:
     Raises
     ------
     CorruptState
-        A row is not d finite numbers. Their sum alone would let one borrow from its neighbour.
+        A row is not d finite numbers. Their total alone would let one row borrow from another.
     """
     size = d * _FLOAT.itemsize
-    odd = next((len(row) for row in rows if len(row) != size), None)
-    if odd is not None:
-        raise CorruptState(f"{what}: a row has {odd} bytes where {size} belong; run `lethe check`")
+    wrong_size = next((len(row) for row in rows if len(row) != size), None)
+    if wrong_size is not None:
+        raise CorruptState(
+            f"{what}: a row has {wrong_size} bytes where {size} belong; run `lethe check`"
+        )
     return unpack(b"".join(rows), (len(rows), d), what)
 
 
@@ -113,7 +115,7 @@ def unpack_rows(records: list[bytes], d: int, m: int, what: str, h: int = 1) -> 
         raise CorruptState(f"{what}: a row record is not {size} bytes of codec {DENSE}")
     weights = [_ROW_HEADER.unpack_from(record)[2] for record in records]
     if not all(0 < weight < np.inf for weight in weights):
-        raise CorruptState(f"{what}: a row's weight is no positive number")
+        raise CorruptState(f"{what}: a row's weight is not a positive number")
     body = b"".join(record[_ROW_HEADER.size :] for record in records)
     values = unpack(body, (len(records), d + m + h * d), what)
     return RowRecords(

@@ -1,6 +1,6 @@
 """Connections to Redis or Valkey, and what must hold before a worker writes.
 
-Nothing here retries a write: a commit whose answer was lost is decided by reading
+Nothing here retries a write: a commit whose answer was lost is resolved by reading
 (docs/commit.md), and redis-py's own retries would send it twice.
 """
 
@@ -40,22 +40,22 @@ Fields: TypeAlias = Any
 """A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""
 
 _REFUSES_WRITES = (OutOfMemoryError, ReadOnlyError, ClusterDownError)
-_REFUSES_WRITES_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")  # redis-py keeps no class
+_REFUSES_WRITES_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")  # redis-py has no class
 
 _CONNECT_SECONDS = 5.0
-_DRIVER = DriverInfo(name="lethe", lib_version=None)  # what CLIENT LIST says of a connection
+_DRIVER = DriverInfo(name="lethe", lib_version=None)  # what CLIENT LIST shows
 _ANSWER_SECONDS = 30.0
 
 
 def connect(url: str, access: Access | None = None) -> redis.Redis:
     """Return a client for ``redis://``, ``rediss://`` or ``unix://`` that never retries.
 
-    ``access`` has the files and the password that are not in the address.
+    ``access`` holds the files and the password that are not in the address.
 
     Raises
     ------
     InvalidData
-        The address has options that no client knows, or a file cannot be used.
+        The address has unknown options, or a file cannot be used.
     """
     access = access or Access()
     try:
@@ -70,11 +70,11 @@ def connect(url: str, access: Access | None = None) -> redis.Redis:
             password=access.password,  # one in the address comes first
         )
         secure(client, url, access)
-        client.connection_pool.make_connection()  # connects to nothing yet; refuses odd options
+        client.connection_pool.make_connection()  # does not connect yet; refuses bad options
     except (TypeError, ValueError):
-        # The address is not repeated: where it does not parse, its password cannot be told apart.
+        # The address is not repeated: if it does not parse, its password cannot be removed.
         raise InvalidData(
-            "--redis (LETHE_REDIS_URL) is no address that can be used; write redis://HOST:PORT/DB, "
+            "--redis (LETHE_REDIS_URL) is not a usable address; write redis://HOST:PORT/DB, "
             "rediss://HOST:PORT/DB or unix:///PATH"
         ) from None
     return client
@@ -83,7 +83,7 @@ def connect(url: str, access: Access | None = None) -> redis.Redis:
 class _CheckedConnection(SSLConnection):
     """A TLS connection that trusts our CA file alone.
 
-    redis-py's own would go on trusting every authority of the system beside it.
+    redis-py's own class would also trust every authority of the system.
     """
 
     def __init__(self, *, lethe_context: Any, **options: Any) -> None:
@@ -91,30 +91,30 @@ class _CheckedConnection(SSLConnection):
         self._lethe_context = lethe_context
 
     def _wrap_socket_with_ssl(self, sock: Any) -> Any:
-        usual = sock.gettimeout()
-        sock.settimeout(_CONNECT_SECONDS)  # a server without TLS waits for more, as long as we do
+        usual_timeout = sock.gettimeout()
+        sock.settimeout(_CONNECT_SECONDS)  # a server without TLS waits for more input
         try:
-            found = self._lethe_context.wrap_socket(sock, server_hostname=self.host)
+            tls_socket = self._lethe_context.wrap_socket(sock, server_hostname=self.host)
         except TimeoutError:
             raise OSError(NO_TLS) from None
-        found.settimeout(usual)
-        return found
+        tls_socket.settimeout(usual_timeout)
+        return tls_socket
 
 
 def secure(client: redis.Redis, url: str, access: Access) -> None:
-    """Give a client of a ``rediss://`` address our TLS context; refuse files that go unused."""
+    """Give a client of a ``rediss://`` address our TLS context; refuse unused files."""
     parts = urlsplit(url)
     options = [name for name in parse_qs(parts.query) if name.startswith("ssl_")]
-    given = access.tls.given()
-    if given and parts.scheme != "rediss":
+    settings = access.tls.given()
+    if settings and parts.scheme != "rediss":
         raise InvalidData(
-            f"{given[0]} is set, but LETHE_REDIS_URL begins with {parts.scheme}://, which has no "
-            "TLS: write rediss://, or unset it"
+            f"{settings[0]} is set, but LETHE_REDIS_URL begins with {parts.scheme}://, which has "
+            "no TLS: write rediss://, or unset it"
         )
-    if given and options:
+    if settings and options:
         raise InvalidData(
-            f"{given[0]} is set, and the address in LETHE_REDIS_URL has {options[0]} as well: say "
-            "it in one place"
+            f"{settings[0]} is set, and the address in LETHE_REDIS_URL has {options[0]} as well: "
+            "set it in one place only"
         )
     if parts.scheme == "rediss" and not options:
         pool = client.connection_pool
@@ -125,13 +125,13 @@ def secure(client: redis.Redis, url: str, access: Access) -> None:
 def surface_breaks(client: redis.Redis) -> None:
     """Make a client's pool raise when an idle connection has broken, once, instead of repairing it.
 
-    A server that failed over between an append and its apply must not go unseen. In single-node
-    mode it may have lost the append with the rest: a silent reconnection would apply a commit that
-    the log has not.
+    A failover between an append and its apply must not go unnoticed. In single-node mode it may
+    have lost the append with the rest: a silent reconnection would apply a commit that the log does
+    not have.
     """
     pool = client.connection_pool
     pool.connection_class = _surfacing(pool.connection_class)
-    pool.disconnect()  # what is idle there is of the other class
+    pool.disconnect()  # idle connections are of the old class
     pool.reset()
 
 
@@ -141,7 +141,7 @@ def _surfacing(base: type[Any]) -> type[Any]:
         _broken = False
 
         def can_read(self, timeout: float = 0) -> bool:
-            """Tell whether there is an answer; an idle connection that has one is broken."""
+            """Return whether a reply is pending; an idle connection that has one is broken."""
             try:
                 pending = bool(super().can_read(timeout))
             except (RedisConnectionError, RedisTimeoutError, OSError):
@@ -151,7 +151,7 @@ def _surfacing(base: type[Any]) -> type[Any]:
             return pending
 
         def connect(self) -> None:
-            """Connect; but first say that the connection before was broken."""
+            """Connect, but raise first if the previous connection was broken."""
             if self._broken:
                 self._broken = False
                 raise RedisConnectionError("the server closed the connection")
@@ -185,7 +185,7 @@ def reachable(client: redis.Redis) -> Iterator[None]:
         ) from error
     except InvalidResponse as error:
         raise StoreUnavailable(
-            f"what answers at {address(client)} is no Redis or Valkey; check LETHE_REDIS_URL"
+            f"the server at {address(client)} is not Redis or Valkey; check LETHE_REDIS_URL"
         ) from error
     except (RedisConnectionError, RedisTimeoutError) as error:
         raise StoreUnavailable(
@@ -193,26 +193,27 @@ def reachable(client: redis.Redis) -> Iterator[None]:
             f"{refusal(error, client) or 'start it, or set LETHE_REDIS_URL'}"
         ) from error
     except ResponseError as error:
-        said = without_command(error)
-        if isinstance(error, _REFUSES_WRITES) or said.startswith(_REFUSES_WRITES_CODES):
-            full = "No space left on device" in said
-            what = (
-                "has a full disk; make room, and it goes on" if full else "does not take writes now"
-            )
-            raise StoreUnavailable(f"the store at {address(client)} {what}: {said}") from error
+        message = without_command(error)
+        if isinstance(error, _REFUSES_WRITES) or message.startswith(_REFUSES_WRITES_CODES):
+            problem = "does not take writes now"
+            if "No space left on device" in message:
+                problem = "has a full disk; free some space, and it continues"
+            raise StoreUnavailable(
+                f"the store at {address(client)} {problem}: {message}"
+            ) from error
         if is_wrong_type(error):
             raise CorruptState(
                 f"a key in the store at {address(client)} holds another type than Lethe writes "
-                f"there ({said}); run `lethe check`, and restore the store from a backup"
+                f"to it ({message}); run `lethe check`, and restore the store from a backup"
             ) from error
-        error.args = (said,)
+        error.args = (message,)
         raise
 
 
 def without_command(error: Exception) -> str:
-    """Return the server's words, on one line.
+    """Return the server's message on one line.
 
-    redis-py puts the failing command of a pipeline before them, and with it row ids, which are
+    redis-py puts the failing command of a pipeline before it, and with it row ids, which are
     personal data and never logged.
     """
     return re.sub(r"^Command # \d+ \(.*\) of pipeline caused error: ", "", _line(error), count=1)
@@ -223,19 +224,21 @@ def _line(error: Exception) -> str:
 
 
 def refusal(error: Exception, client: redis.Redis) -> str:
-    """Return what a person can do about a server that turned us away; empty when it did not."""
-    said = without_command(error)
+    """Return advice for a server that refused this client; empty if it did not."""
+    message = without_command(error)
     if isinstance(error, AuthenticationError):
         return (
             "refused the credentials; check the user and the password in LETHE_REDIS_URL or "
             "LETHE_REDIS_PASSWORD_FILE"
         )
     if isinstance(error, NoPermissionError):
-        return f"lacks a right for this user ({said}); grant it: deploy/valkey-users.acl has each"
-    if found := advice(said, "LETHE_REDIS"):
-        plain = "; write redis:// in LETHE_REDIS_URL if that is meant" if "speak" in found else ""
-        return found + plain
-    if "closed by server" in said.lower() or "reset by peer" in said.lower():
+        return f"lacks a right for this user ({message}); grant it as in deploy/valkey-users.acl"
+    if hint := advice(message, "LETHE_REDIS"):
+        without_tls = (
+            "; write redis:// in LETHE_REDIS_URL if that is meant" if "speak" in hint else ""
+        )
+        return hint + without_tls
+    if "closed by server" in message.lower() or "reset by peer" in message.lower():
         if issubclass(client.connection_pool.connection_class, SSLConnection):
             return (
                 "if it wants a client certificate, set LETHE_REDIS_CERT_FILE and "
@@ -253,18 +256,18 @@ def is_wrong_type(error: ResponseError) -> bool:
 class Barrier:
     """Waits until writes are on disk.
 
-    With ``appendfsync always`` the server has synced before it answers. Else WAITAOF is sent on
-    the connection that wrote, and the numbers that it returns are checked; ``waits`` says so.
-    ``always`` and ``waits`` both False: it waits for nothing, because the server knows neither.
+    With ``appendfsync always`` the server syncs before it answers (``always``). Otherwise WAITAOF
+    is sent on the connection that wrote, and the numbers it returns are checked (``waits``). If
+    both are False, the barrier waits for nothing, because the server supports neither.
 
     Parameters
     ----------
     client
         The server.
     required
-        Refuse a server that can lose acknowledged writes and cannot say what it has synced:
-        where the log lies in it, or keys that nothing else holds. The state alone may be lost: it
-        is a view of the log.
+        Refuse a server that can lose acknowledged writes and cannot report what it has synced:
+        for a server that holds the log, or keys that nothing else holds. The state alone may be
+        lost: it is a view of the log.
     """
 
     def __init__(self, client: redis.Redis, *, required: bool) -> None:
@@ -283,12 +286,12 @@ class Barrier:
     def sync(self, client: redis.Redis) -> None:
         """Return once everything that the server has taken so far is on disk.
 
-        WAITAOF knows only this connection's own writes, so one is made.
+        WAITAOF covers only this connection's own writes, so this writes a key first.
         """
         if self.waits:
-            with client.client() as one:  # type: ignore[no-untyped-call]  # redis-py's gap
-                one.set(SETTLED, 1)
-                self.wait(one)
+            with client.client() as connection:  # type: ignore[no-untyped-call]  # redis-py's gap
+                connection.set(SETTLED, 1)
+                self.wait(connection)
 
     def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
         """Return once this connection's writes are on disk.
@@ -343,6 +346,6 @@ def text(value: Any) -> str:
     Raises
     ------
     CorruptState
-        It is no UTF-8: not an id that Lethe wrote.
+        It is not UTF-8, so Lethe did not write it.
     """
     return parse_text(value, "a stored id") if isinstance(value, bytes) else str(value)

@@ -1,9 +1,9 @@
 """How far the store has come: cursors of commits partitions, watermarks of ``lethe.deletions``.
 
-The *apply cursor* of a partition says below which offset the store holds what the commits say, the
-*published cursor* below which offset their receipts and versions are in the log. Both lie in the
-same slot as the models of the partition, so that a store that goes back takes them along. A model
-that was halted while others went on has a pair of cursors of its own (docs/commit.md).
+Below the *apply cursor* of a partition the store holds the effects of all commits; below the
+*published cursor* their receipts and versions are in the log. Both lie in the same slot as the
+models of the partition, so that a store that goes back takes them along. A model that was halted
+while others went on has its own pair of cursors (docs/commit.md).
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class PartitionCursors:
     Attributes
     ----------
     topic_id
-        Of the topic that the offsets are of; empty where nothing was ever applied.
+        Id of the topic of the offsets; empty if nothing was ever applied.
     cursors
         How far the partition is applied and published.
     below, epoch
-        Digest and leader epoch of the record just below the apply cursor; empty and -1 where it
-        is not a commit, or not known.
+        Digest and leader epoch of the record just below the apply cursor; empty and -1 if it is not
+        a commit, or not known.
     behind
-        By model: cursors of those that were halted.
+        Cursors of the models that were halted, by model.
     """
 
     topic_id: str = ""
@@ -72,7 +72,7 @@ class PartitionCursors:
     behind: Mapping[str, Pair] = field(default_factory=dict)
 
     def of_model(self, model_id: str) -> Pair:
-        """Return the cursors that count for a model."""
+        """Return the cursors that apply to a model."""
         return self.behind.get(model_id, self.cursors)
 
     @property
@@ -96,7 +96,10 @@ class Cursors:
         stored = run_pipeline(
             self._client, (), lambda pipe: [pipe.hgetall(one.cursors) for one in partitions]
         )
-        return [self.parsed(one, found) for one, found in zip(partitions, stored, strict=True)]
+        return [
+            self.parsed(partition, fields)
+            for partition, fields in zip(partitions, stored, strict=True)
+        ]
 
     @staticmethod
     def parsed(partition: PartitionKeys, stored: Any) -> PartitionCursors:
@@ -120,9 +123,9 @@ class Cursors:
     def begin(
         self, partition: PartitionKeys, topic_id: str, offset: int, models: Collection[str] = ()
     ) -> None:
-        """Note which topic a partition's offsets are of, and where its first commits lie.
+        """Note the topic of a partition's offsets, and where its first commits lie.
 
-        ``models`` were there before this store, or before it was emptied.
+        ``models`` existed before this store did, or before it was emptied.
         """
         with reachable(self._client):
             pipeline = self._client.pipeline(transaction=True)
@@ -133,7 +136,7 @@ class Cursors:
             pipeline.execute()
 
     def restart(self, partition: PartitionKeys, topic_id: str, at: Pair) -> None:
-        """Begin anew: the log lost commits, and a person has decided (`lethe recover`)."""
+        """Begin anew: the log lost commits, and an operator chose to go on (`lethe recover`)."""
         with reachable(self._client):
             pipeline = self._client.pipeline(transaction=True)
             pipeline.delete(partition.cursors)
@@ -163,8 +166,8 @@ class Cursors:
     ) -> Pair:
         """Note that everything from ``low`` to ``high`` is published; return what was noted before.
 
-        A caller that finds it beyond ``high`` was overtaken: compaction may have kept its older
-        parameters, so it sends the newest once more.
+        A caller that finds it beyond ``high`` was overtaken: compaction may have kept the caller's
+        older parameters, so it sends the newest once more.
         """
         moved = ["published", low, high, "", -1, "", *halted]
         return _noted(self._call(partition, moved))
@@ -172,13 +175,13 @@ class Cursors:
     def move_behind(
         self, partition: PartitionKeys, model_id: str, low: int, high: int, *, published: bool
     ) -> None:
-        """Move the cursor of one model that lags behind; its pair goes when it has caught up."""
+        """Move the cursor of one model that lags behind; its pair goes once it has caught up."""
         which = "published" if published else "apply"
         self._call(partition, [which, low, high, "", -1, model_id])
 
     @staticmethod
     def queue_published(pipeline: Any, partition: PartitionKeys, low: int, high: int) -> None:
-        """As `move_published`, as part of a pipeline; `noted` reads its answer."""
+        """Queue `move_published` in a pipeline; `noted` reads its answer."""
         MOVE.queue(pipeline, [partition.cursors], ["published", low, high, "", -1, ""])
 
     @staticmethod
@@ -195,7 +198,7 @@ class Cursors:
     # -- watermarks ---------------------------------------------------------------------------
 
     def watermark(self, partition: str) -> int | None:
-        """Return the offset below which every record of a partition is answered for good."""
+        """Return the offset below which every record of a partition has its final answer."""
         with reachable(self._client):
             stored = self._client.get(keys.watermark(partition))
         return None if stored is None else integer(text(stored), f"watermark of {partition}")
@@ -203,30 +206,30 @@ class Cursors:
     def set_watermarks(self, offsets: Mapping[str, int]) -> None:
         """Store watermarks, all in one round trip.
 
-        None goes back: below it the log may have removed the records, and a worker that lost its
-        partition may come late with an older one.
+        A watermark never goes back: the log may have removed the records below it, and a worker
+        that lost its partition may come late with an older one.
         """
         if not offsets:
             return
         run_pipeline(self._client, [RAISE], lambda pipe: self.queue_watermarks(pipe, offsets))
 
     def lower_watermarks(self, offsets: Mapping[str, int]) -> None:
-        """Have partitions read again from these offsets on, where they are read beyond them."""
+        """Have partitions read again from these offsets, if their watermarks are beyond them."""
         for partition, offset in offsets.items():
-            known = self.watermark(partition)
-            if known is not None and offset < known:
+            watermark = self.watermark(partition)
+            if watermark is not None and offset < watermark:
                 with reachable(self._client):
                     self._client.set(keys.watermark(partition), offset)
 
     @staticmethod
     def queue_watermarks(pipeline: Any, offsets: Mapping[str, int]) -> None:
-        """As `set_watermarks`, as part of a pipeline; an answer each."""
+        """Queue `set_watermarks` in a pipeline; each watermark has an answer."""
         for partition, offset in offsets.items():
             RAISE.queue(pipeline, [keys.watermark(partition)], [offset])
 
 
 def queue_applied(pipeline: Any, where: ModelKeys) -> None:
-    """Ask in a pipeline how far a model is applied; `applied_of` reads the answer."""
+    """Query in a pipeline how far a model is applied; `applied_of` reads the answer."""
     pipeline.hmget(where.partition.cursors, ["apply", f"{_BEHIND}{where.model_id}"])
 
 
@@ -247,11 +250,11 @@ def _pair(stored: str, what: str) -> Pair:
 def _offset(stored: str, what: str) -> int:
     offset = integer(stored, what)
     if offset < 0:
-        raise CorruptState(f"{what}: {offset} is no offset; run `lethe check`")
+        raise CorruptState(f"{what}: {offset} is not an offset; run `lethe check`")
     return offset
 
 
 def _noted(answer: Any) -> Pair:
     if not isinstance(answer, list) or len(answer) != 2:
-        raise CorruptState("the script of the cursors answered something else; run `lethe check`")
+        raise CorruptState("the cursor script gave an unknown answer; run `lethe check`")
     return Pair(*(integer(one, "a cursor") for one in answer))

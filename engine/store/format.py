@@ -8,9 +8,9 @@ from lethe.engine.store.reading import MAX_DIGITS
 FORMAT = 5
 """Version of the stored format: layout, script, commits and events together.
 
-A program reads the one that it writes. Nobody had state to migrate when format 5 came (the log
-holds the commits, and the store is a view of it): an older one is refused. Its keys have other
-names, so `engine.store.former` looks for them.
+A program reads only the format that it writes. Nobody had state to migrate when format 5 came (the
+log holds the commits, and the store is a view of it), so an older format is refused. Its keys have
+other names, so `engine.store.former` looks for them.
 """
 
 
@@ -22,13 +22,13 @@ def check_format(stored: bytes | None, model_id: str) -> None:
     FormatTooNew, FormatTooOld
         The state was written by a newer or by an older Lethe.
     CorruptState
-        It names no format.
+        The stored format is not a number.
     """
     if stored is not None and not (stored.isdigit() and len(stored) <= MAX_DIGITS):
-        raise CorruptState(f"model {model_id!r}: {stored[:20]!r} is no format of a stored state")
+        raise CorruptState(f"model {model_id!r}: {stored[:20]!r} is not a format of a stored state")
     if stored is None or int(stored) == FORMAT:
         return
-    what = f"model {model_id!r} is stored in format {int(stored)}, this program knows {FORMAT}"
+    what = f"model {model_id!r} is stored in format {int(stored)}, and this program reads {FORMAT}"
     if int(stored) > FORMAT:
         raise FormatTooNew(f"{what}; upgrade it")
     raise FormatTooOld(f"{what}; register the model again with `lethe register --replace`")

@@ -18,13 +18,13 @@ def refuse_former_state(client: redis.Redis) -> None:
     Raises
     ------
     FormatTooOld
-        It holds some.
+        The store holds such models.
     """
     with reachable(client):
-        found: Any = client.exists(FORMER_MODELS)
-    if found:
+        exists: Any = client.exists(FORMER_MODELS)
+    if exists:
         raise FormatTooOld(
             f"the store at {address(client)} holds models of an older Lethe, before format "
-            f"{FORMAT}, which this one does not read; name an empty store (--data-dir or --redis) "
-            "and register them there again, or run the older release"
+            f"{FORMAT}, which this release does not read; name an empty store (--data-dir or "
+            "--redis) and register them there again, or run the older release"
         )

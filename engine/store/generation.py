@@ -21,14 +21,14 @@ from lethe.engine.store.reading import parse_json_value
 
 
 class Sampled(NamedTuple):
-    """Sentinels as they are stored: ids, and the chance of each; None where all had the same."""
+    """Sentinels as they are stored: ids, and the chance of each; None if all had the same."""
 
     ids: tuple[str, ...] = ()
     pi: tuple[float, ...] | None = None
 
     @classmethod
     def of(cls, sentinels: Sentinels) -> Sampled:
-        """Return what is stored of them: their rows are stored with all others."""
+        """Return what is stored of sentinels: their rows are stored with all others."""
         pi = sentinels.pi
         return cls(sentinels.ids, None if pi is None else tuple(map(float, pi)))
 
@@ -36,7 +36,7 @@ class Sampled(NamedTuple):
 def generation_info(generation: Generation, sampled: Sampled) -> dict[str, bytes]:
     """Return the fields of a generation's ``fixed`` hash.
 
-    Chances are left out where there are none, as an older release wrote it.
+    Chances are left out if there are none, as older releases did.
     """
     info: dict[str, Any] = {
         "smallest": generation.smallest,
@@ -58,7 +58,7 @@ def generation_info(generation: Generation, sampled: Sampled) -> dict[str, bytes
 def empty_generation(config: ModelConfig, number: int) -> Generation:
     """Return the generation of a model without rows: the penalty alone, and theta 0.
 
-    Nothing of it is stored, so that nothing that was learned from the rows stays.
+    Nothing of it is stored, so that nothing learned from the rows remains.
     """
     penalty = np.full(config.d, config.ridge)
     origin = np.zeros((config.d, config.m))
@@ -71,7 +71,7 @@ def read_fixed(
 ) -> tuple[Generation, Sampled]:
     """Return the generation and which rows are its sentinels from the stored hash.
 
-    ``lost``: it need not be there, because all waits for a rebuild.
+    ``lost``: the hash may be missing, because every request waits for a rebuild.
     """
     config = meta.config
     if meta.rows_live == 0 or (lost and b"info" not in fixed):
@@ -98,27 +98,27 @@ def read_fixed(
 
 
 def _info(stored: bytes, what: str) -> dict[str, Any]:
-    """Return the spectrum's bounds and the sentinels, checked as far as they are alone."""
+    """Return the spectrum's bounds and the sentinels, each checked by itself."""
     info = parse_json_value(stored, f"{what}, info")
     if not isinstance(info, dict) or not all(
         _is_number(info.get(name)) for name in ("smallest", "largest", "dual_error")
     ):
         raise CorruptState(f"{what}: its info has no spectrum; register it with --replace")
     if not info["smallest"] >= SAFE * info["dual_error"]:
-        raise CorruptState(f"{what}: its info was never a precomputation's; run `lethe check`")
+        raise CorruptState(f"{what}: its info is not that of a precomputation; run `lethe check`")
     ids = info.get("sentinels")
     if not isinstance(ids, list) or not all(isinstance(row, str) for row in ids):
-        raise CorruptState(f"{what}: its sentinels are no ids; run `lethe check`")
+        raise CorruptState(f"{what}: its sentinels are not ids; run `lethe check`")
     return info
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether JSON's value is a number that float64 has, and not negative."""
+    """Return whether a JSON value is a number within float64's range, and not negative."""
     return isinstance(value, int | float) and 0 <= value <= sys.float_info.max
 
 
 def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
-    """Return the sentinels; a generation of an older release has no chances: all were alike."""
+    """Return the sentinels; a generation of an older release has no chances: all were equal."""
     ids = tuple(info["sentinels"])
     chances = info.get("sentinel_chances")
     if chances is None:
@@ -131,7 +131,7 @@ def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
 
 
 THETAS = ("theta_exact", "theta_r", "anchor", "published")
-"""The vectors of a stream: fields of the head, and of what is staged."""
+"""The vectors of a stream: fields of the head and of a staged generation."""
 
 
 def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
@@ -162,16 +162,16 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
 
 
 def placeholder_stream(head: Mapping[bytes, bytes], meta: Meta) -> Stream:
-    """Return the stream of a model whose V and Q are not there: its thetas, and no step from it."""
+    """Return the stream of a model without V and Q: its thetas, from which no step is possible."""
     return read_stream(head, meta, [], [])
 
 
 def thetas_of(stream: Stream, before: Stream | None = None) -> dict[str, bytes]:
     """Return the thetas of a stream that differ from those before, each packed once.
 
-    One that is theta_exact itself is stored as no bytes at all. So one that stays while theta_exact
-    moves away from it is among them: no bytes would stand for another vector by then. What is
-    published always is: a commit's parameters are sent from its record alone.
+    A theta that is theta_exact itself is stored as empty bytes. So one that stays while theta_exact
+    moves away from it is included: empty bytes would then stand for another vector. The published
+    theta is always included: a commit's parameters are sent from its record alone.
     """
     exact = stream.theta_exact
     packed: dict[str, bytes] = {}
@@ -189,7 +189,7 @@ def thetas_of(stream: Stream, before: Stream | None = None) -> dict[str, bytes]:
 
 
 def theta_of(stored: bytes | None, exact: Array, what: str) -> Array:
-    """Return a stored theta; ``exact`` is theta_exact, and stands for one of no bytes.
+    """Return a stored theta; empty bytes stand for theta_exact, ``exact``.
 
     Raises
     ------

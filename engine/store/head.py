@@ -20,7 +20,7 @@ from lethe.engine.store.receipt_log import ReceiptLog
 from lethe.engine.store.records import SECRET_BYTES, ErrorRecord, Finite, Status, Stored, outputs
 
 MAX_VALUE_BYTES = 512 << 20
-"""What one value of Redis holds: no model has a factor, or thetas, that are longer."""
+"""Largest value of Redis: no model may have a longer factor, or longer thetas."""
 
 
 class PendingJob(Stored):
@@ -32,7 +32,7 @@ class PendingJob(Stored):
 
 
 class Failures(Stored):
-    """Refreshes that a model waited for and that failed, since the last one that did not."""
+    """Failed refreshes that a model waited for, since the last one that succeeded."""
 
     times: Count
     newest_at: datetime
@@ -54,7 +54,7 @@ class LimitsRecord(Stored):
 
 
 class ModelConfig(Stored):
-    """What registration fixes."""
+    """The configuration that registration fixes."""
 
     model_id: str
     kind: Kind
@@ -88,7 +88,7 @@ class ModelConfig(Stored):
 class Meta(Stored):
     """The part of the head that each commit replaces, as JSON; ``config`` apart from it.
 
-    Everything here is said by the commit. What only the store can know (whether V and Q are there,
+    Everything here comes from the commit. What only the store can know (whether V and Q exist,
     where row records lie) is in `engine.store.state.ModelState`.
     """
 
@@ -151,13 +151,13 @@ def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
     Raises
     ------
     CorruptState
-        It does not parse, or describes what one value of the store cannot hold.
+        It does not parse, or its arrays do not fit in one value of the store.
     """
     what = f"model {config.model_id!r}, its stored head"
-    found = parse_json_value(data, what)
-    if not isinstance(found, dict):
-        raise CorruptState(f"{what}: is no object; run `lethe check`")
-    meta = checked(Meta, {**found, "config": config}, what)
+    fields = parse_json_value(data, what)
+    if not isinstance(fields, dict):
+        raise CorruptState(f"{what}: is not an object; run `lethe check`")
+    meta = checked(Meta, {**fields, "config": config}, what)
     widest = config.d * max(config.m, config.blocks * config.d)
     if not (config.d and config.m) or 8 * widest > MAX_VALUE_BYTES:
         raise CorruptState(
@@ -167,7 +167,7 @@ def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
 
 
 def secret_of(stored: bytes | None, what: str) -> bytes | None:
-    """Return the secret that salts commitments; models from before there were any have none.
+    """Return the secret that salts commitments; older models have none.
 
     Raises
     ------
@@ -175,5 +175,7 @@ def secret_of(stored: bytes | None, what: str) -> bytes | None:
         It has another length.
     """
     if stored is not None and len(stored) != SECRET_BYTES:
-        raise CorruptState(f"{what}: its secret has not {SECRET_BYTES} bytes; run `lethe check`")
+        raise CorruptState(
+            f"{what}: its secret does not have {SECRET_BYTES} bytes; run `lethe check`"
+        )
     return stored

@@ -27,30 +27,30 @@ _REFUSALS = 64
 
 
 class JobResult(BaseModel):
-    """What a refresh job found, without its arrays.
+    """The result of a refresh job, without its arrays.
 
     Attributes
     ----------
     size, reason, seconds, passes
         What was done, why, and at what cost.
     generation_key, reference_epoch
-        What it was made from: another generation or reference makes it stale.
+        The state it was made from: another generation or reference makes it stale.
     sealed
-        How many deletions the result knows; later ones are applied to it again.
+        How many deletions the result includes; later ones are applied to it again.
     completions
-        Of the generation when the job began: a completion is swapped in once.
+        Completions of the generation when the job began: a completion is swapped in once.
     certified, left
-        Bound of what is left, and what is left where there is no bound.
+        Bound of the error left, and the error left if there is no bound.
     residual, refuted
         As `engine.refresh.kinds.Polished` has them (polish).
     rows, class_counts
         Rows of the new generation at the seal (compact and rebuild).
     staged_key, staged_mark
-        Name of the staged generation, and the mark that all of it is there (compact and rebuild).
+        Name of the staged generation, and the mark of its completeness (compact and rebuild).
     resolved
         Deferred requests whose rows were left out.
     ledger
-        Of a certified model's new generation at the seal (compact and rebuild).
+        Ledger of a certified model's new generation at the seal (compact and rebuild).
     reference
         What a certified model's polish measured.
     """
@@ -103,9 +103,9 @@ def write_result(
 class Attempts:
     """How often a job was begun.
 
-    ``open`` are those that have not ended in good order, with the one that begins now; each of the
-    others ended its process. ``interrupted`` are those that a server broke off, as far as the
-    process that met it began the job again.
+    ``open`` counts attempts that have not ended in good order, including the one that begins now;
+    each of the others ended its process. ``interrupted`` counts attempts that a server broke off,
+    if the same process began the job again.
     """
 
     open: int
@@ -117,8 +117,7 @@ def begin_attempt(
 ) -> Attempts:
     """Count an attempt at a job, and return the count.
 
-    So many attempts before it were ``interrupted`` by a server, which could not be asked to note
-    it.
+    ``interrupted`` attempts before it were broken off by a server, which could not record it.
     """
     return _count(client, model_id, job_id, opened=1 - interrupted, interrupted=interrupted)
 
@@ -131,7 +130,7 @@ def end_attempt(client: redis.Redis, model_id: str, job_id: str) -> None:
 def _count(
     client: redis.Redis, model_id: str, job_id: str, *, opened: int, interrupted: int = 0
 ) -> Attempts:
-    """Add to the counts of a job; what is kept expires, also where a failover lost the key."""
+    """Add to the counts of a job; the counts expire, even if a failover lost the key."""
     key = ModelKeys.of_model(model_id).job(job_id)
     with reachable(client):
         pipeline = client.pipeline(transaction=True)
@@ -143,7 +142,7 @@ def _count(
 
 
 def write_failure(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:
-    """Store that a job failed, so that it is not ordered again at once."""
+    """Store that a job failed, so that it is not scheduled again at once."""
     key = ModelKeys.of_model(model_id).job(job_id)
     with reachable(client):
         pipeline = client.pipeline(transaction=True)
@@ -187,7 +186,7 @@ def parse_result(stored: bytes, keys: ModelKeys, job_id: str) -> JobResult:
 def read_pace(client: redis.Redis, keys: ModelKeys) -> float:
     """Return a model's pace (`consumers.refresh.queue`) in seconds since 1970; 0 if none is kept.
 
-    What is damaged counts as none: it limits, and decides nothing.
+    A damaged pace counts as none: it only limits how often.
     """
     with reachable(client):
         stored: Any = client.hget(keys.pace, "pace")
@@ -204,13 +203,13 @@ def write_pace(client: redis.Redis, keys: ModelKeys, pace: float) -> None:
 
 
 def write_refusal(client: redis.Redis, keys: ModelKeys, job_id: str, reason: str) -> None:
-    """Keep why an order was refused, for whoever waits; of a model's, the newest only."""
+    """Keep why a job was refused, for whoever waits; only a model's newest are kept."""
     newest = {job_id: reason, **_refusals(client, keys)}
     _keep(client, keys.pace, "refused", json.dumps(dict(islice(newest.items(), _REFUSALS))))
 
 
 def read_refusal(client: redis.Redis, keys: ModelKeys, job_id: str) -> str | None:
-    """Return why an order was refused, or None."""
+    """Return why a job was refused, or None."""
     return _refusals(client, keys).get(job_id)
 
 
@@ -218,10 +217,10 @@ def _refusals(client: redis.Redis, keys: ModelKeys) -> dict[str, str]:
     with reachable(client):
         stored: Any = client.hget(keys.pace, "refused")
     try:
-        found = json.loads(stored or "{}")
+        refusals = json.loads(stored or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return refusals if isinstance(refusals, dict) else {}
 
 
 def _keep(client: redis.Redis, key: str, name: str, value: str) -> None:

@@ -21,26 +21,26 @@ from lethe.engine.store.partition import COMMIT_PARTITIONS, commit_partition
 PREFIX = "lethe"
 
 SEALS = f"{PREFIX}:seals"
-"""Hash: secrets that commits are sealed with, by name, where no file holds them."""
+"""Hash: secrets that commits are sealed with, by name, if no file holds them."""
 
 SETTLED = f"{PREFIX}:settled"
-"""String that is written only in order to wait until it, and so all before it, is on disk."""
+"""String written only in order to wait until it, and so everything before it, is on disk."""
 
 REWRITTEN = f"{PREFIX}:rewritten"
-"""String: when the last rewrite of the server's files began that ended."""
+"""String: when the last completed rewrite of the server's files began."""
 
 BOUND_LOG = f"{PREFIX}:bound-log"
-"""Which kind of log the store's models are published to: versions cannot change it."""
+"""The kind of log that the store's models are published to: versions cannot change it."""
 
 FORMER_MODELS = f"{PREFIX}:models"
-"""Set of model ids in formats before 5: where it is, `engine.store.former` refuses the store."""
+"""Set of model ids in formats before 5: if it exists, `engine.store.former` refuses the store."""
 
 SHARDS = 8
 """Hashes that a generation's row records are spread over."""
 
 
 def watermark(partition: str) -> str:
-    """Return the key of a partition's watermark (below it every record is decided)."""
+    """Return the key of a partition's watermark (below it every record is processed)."""
     return f"{PREFIX}:watermark:{partition}"
 
 
@@ -80,7 +80,7 @@ class PartitionKeys:
 
     @cached_property
     def erasures(self) -> str:
-        """Hash: when something was erased last, and when the files were last written anew."""
+        """Hash: when something was last erased, and when the files were last rewritten."""
         return self._key("erasures")
 
 
@@ -115,7 +115,7 @@ class ModelKeys:
 
     @cached_property
     def offsets(self) -> str:
-        """Hash: ``<topic id>/<partition>`` to the next offset to decide."""
+        """Hash: ``<topic id>/<partition>`` to the next offset to process."""
         return self._key("offsets")
 
     @cached_property
@@ -152,7 +152,7 @@ class ModelKeys:
     def pace(self) -> str:
         """Hash: how often the model was refreshed of late (expires).
 
-        It lies beside the jobs, under the id that none has, where whoever does jobs may write.
+        It lies beside the jobs, under an id that no job has, where refresh workers may write.
         """
         return self.job("")
 
@@ -216,7 +216,7 @@ class GenerationKeys:
         return [self.fixed, self.factor]
 
     def optional(self) -> list[str]:
-        """Return the keys that are absent while they hold nothing."""
+        """Return the keys that are absent while they are empty."""
         return [self.V, self.Q, *self.every_rows()]
 
     def everything(self) -> list[str]:
@@ -226,7 +226,7 @@ class GenerationKeys:
 
 @dataclass(frozen=True)
 class DatasetKeys:
-    """Keys of one registration's data: which rows there are, and whose they are."""
+    """Keys of one registration's data: its rows, and whose they are."""
 
     model: ModelKeys
     name: str

@@ -1,4 +1,4 @@
-"""Looking up what the requests of one poll name: heads, receipts, ledger, row records."""
+"""Looking up what the requests of one poll refer to: heads, receipts, ledger, row records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lethe.engine.store.reading import integer
 from lethe.engine.store.scripts import run_pipeline
 from lethe.engine.store.state import Head, ModelState
 
-CHUNK = 500  # elements a command takes at once: with d = 4000, 32 MB of row records
+CHUNK = 500  # elements in one command: with d = 4000, 32 MB of row records
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Lookup:
     Attributes
     ----------
     head, arrays
-        Of the stored model when it was read: others than the state's in memory mean reload.
+        Of the stored model when it was read: if they differ from the state in memory, reload.
     receipts
-        Packed receipts by request id, absent where there is none.
+        Packed receipts by request id, absent if there is none.
     ledger
         Version that deleted a row, by row id.
     records
@@ -50,9 +50,9 @@ class Lookup:
     retired
         Row ids that were members once.
     unread
-        Live rows whose records were not read: they are more than any update takes.
+        Live rows whose records were not read, because they are more than any update takes.
     shredded
-        Rows that the ledger does not know and whose encrypted records have no key any more.
+        Rows that are not in the ledger and whose encrypted records no longer have a key.
     """
 
     head: Head
@@ -69,39 +69,39 @@ class Lookup:
         return (self.head, self.arrays) == (state.head, state.arrays)
 
 
-def look_up(client: redis.Redis, asked: Sequence[LookupRequest]) -> list[Lookup]:
-    """Read what all of them name, in one round trip whatever the number of models. Cost O(k d).
+def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Lookup]:
+    """Read what all requests name, in one round trip whatever the number of models. Cost O(k d).
 
-    Where a model is asked for more rows than a generation takes, only what is known of them is
-    read at first, and then their records if few enough of them are live.
+    If a request names more rows than a generation takes, only the ledger and the retired rows are
+    read at first, and the records afterwards if few enough of the rows are live.
     """
 
     def fill(pipeline: Any) -> None:
-        for one in asked:
-            _ask(pipeline, one)
+        for request in requests:
+            _queue(pipeline, request)
 
     answers = iter(run_pipeline(client, (), fill))
-    found = [_known(answers, one) for one in asked]
+    lookups = [_read_answers(answers, request) for request in requests]
     return [
-        _look_up_many(client, one, known) if one.too_many else known
-        for one, known in zip(asked, found, strict=True)
+        _look_up_many(client, request, lookup) if request.too_many else lookup
+        for request, lookup in zip(requests, lookups, strict=True)
     ]
 
 
-def _look_up_many(client: redis.Redis, asked: LookupRequest, known: Lookup) -> Lookup:
-    state, live = asked.state, []
-    for start in range(0, len(asked.row_ids), CHUNK):
-        chunk = asked.row_ids[start : start + CHUNK]
+def _look_up_many(client: redis.Redis, request: LookupRequest, lookup: Lookup) -> Lookup:
+    state, live = request.state, []
+    for start in range(0, len(request.row_ids), CHUNK):
+        chunk = request.row_ids[start : start + CHUNK]
         with reachable(client):
             pipeline = client.pipeline(transaction=False)
             for row in chunk:
                 pipeline.hexists(state.generation_keys.rows(keys.shard_of(row)), row)
             answers = pipeline.execute()
-        live += [row for row, there in zip(chunk, answers, strict=True) if there]
+        live += [row for row, exists in zip(chunk, answers, strict=True) if exists]
     config = state.meta.config
     if len(live) > config.limits.limits().hard_rows(config.d):
-        return replace(known, unread=frozenset(live))
-    return replace(known, records=row_records(client, state.generation_keys, live))
+        return replace(lookup, unread=frozenset(live))
+    return replace(lookup, records=row_records(client, state.generation_keys, live))
 
 
 def row_records(
@@ -116,49 +116,51 @@ def row_records(
             for shard, rows in shards.items():
                 pipeline.hmget(live.rows(shard), rows)
             answers = pipeline.execute()
-        for rows, found in zip(shards.values(), answers, strict=True):
-            records |= {row: r for row, r in zip(rows, found, strict=True) if r is not None}
+        for rows, values in zip(shards.values(), answers, strict=True):
+            records |= {
+                row: record for row, record in zip(rows, values, strict=True) if record is not None
+            }
     return records
 
 
-def _ask(pipeline: Any, asked: LookupRequest) -> None:
-    model = asked.state.keys
+def _queue(pipeline: Any, request: LookupRequest) -> None:
+    model = request.state.keys
     pipeline.hmget(model.head, ["commit", "digest", "arrays"])
-    for chunk in _chunks(asked.request_ids):
+    for chunk in _chunks(request.request_ids):
         pipeline.hmget(model.requests, chunk)
-    for chunk in _chunks(asked.row_ids):
+    for chunk in _chunks(request.row_ids):
         pipeline.hmget(model.ledger, chunk)
         pipeline.smismember(model.retired, chunk)
-    if not asked.too_many:
-        for shard, rows in _by_shard(asked.row_ids).items():
+    if not request.too_many:
+        for shard, rows in _by_shard(request.row_ids).items():
             for chunk in _chunks(rows):
-                pipeline.hmget(asked.state.generation_keys.rows(shard), chunk)
+                pipeline.hmget(request.state.generation_keys.rows(shard), chunk)
 
 
-def _known(answers: Iterator[Any], asked: LookupRequest) -> Lookup:
-    """Return what `_ask` asked for."""
-    what = f"model {asked.state.model_id!r}"
+def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
+    """Return what `_queue` queried."""
+    what = f"model {request.state.model_id!r}"
     commit, digest, arrays = next(answers)
     receipts: dict[str, bytes] = {}
-    for chunk in _chunks(asked.request_ids):
+    for chunk in _chunks(request.request_ids):
         receipts |= _present(chunk, next(answers))
     ledger: dict[str, int] = {}
     retired: set[str] = set()
-    for chunk in _chunks(asked.row_ids):
+    for chunk in _chunks(request.row_ids):
         deleted = _present(chunk, next(answers))
         ledger |= {row: integer(version, f"{what}, the ledger") for row, version in deleted.items()}
         retired |= {row for row, member in zip(chunk, next(answers), strict=True) if member}
     records: dict[str, bytes] = {}
-    if not asked.too_many:
-        for rows in _by_shard(asked.row_ids).values():
+    if not request.too_many:
+        for rows in _by_shard(request.row_ids).values():
             for chunk in _chunks(rows):
                 records |= _present(chunk, next(answers))
     head = Head(
         -1 if commit is None else integer(commit, f"{what}, its newest commit"),
         "" if digest is None else text(digest),
     )
-    found = "" if arrays is None else text(arrays)
-    return Lookup(head, found, receipts, ledger, records, frozenset(retired))
+    arrays_id = "" if arrays is None else text(arrays)
+    return Lookup(head, arrays_id, receipts, ledger, records, frozenset(retired))
 
 
 def _present(fields: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:

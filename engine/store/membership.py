@@ -1,4 +1,4 @@
-"""Which of some rows a model has ever had, without loading the model."""
+"""Which of the given rows a model never had, without loading the model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import ModelKeys, shard_of
 from lethe.engine.store.scripts import run_pipeline
 
-_CHUNK = 500  # rows a round trip asks for
+_CHUNK = 500  # rows in one round trip
 
 
 def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> list[str]:
-    """Return the rows that were never the model's: not live, not deleted, not left out once.
+    """Return the rows that were never live, deleted or left out by a --replace.
 
     Raises
     ------
@@ -40,6 +40,6 @@ def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) ->
                 pipeline.hexists(model.ledger, row)
                 pipeline.sismember(model.retired, row)
 
-        found = run_pipeline(client, (), fill)
-        unknown += [row for i, row in enumerate(chunk) if not any(found[3 * i : 3 * i + 3])]
+        answers = run_pipeline(client, (), fill)
+        unknown += [row for i, row in enumerate(chunk) if not any(answers[3 * i : 3 * i + 3])]
     return unknown

@@ -15,7 +15,7 @@ _MASK = 0xFFFFFFFF
 
 COMMIT_PARTITIONS = 16
 """Partitions of ``lethe.commits``, a constant of the stored format: the keys of a model follow from
-it. Partitions that somebody adds are ignored; fewer are refused."""
+it. Added partitions are ignored; fewer are refused."""
 
 # Keys are model ids of at most 128 characters, and few of them are busy at a time; 4,096 hashes
 # are about 1 MiB and save 10 to 40 microseconds a message.

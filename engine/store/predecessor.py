@@ -1,8 +1,8 @@
-"""The model that a --replace takes the place of, read without trusting what it replaces.
+"""The model that a --replace replaces, read without trusting its state.
 
-A replacement is the way out of a corrupt model, so nothing is read here that it makes anew:
-thetas, V, Q, the precomputation and the row records may all be damaged. What must be readable is
-where the chain stands, which requests wait, and which rows and subjects there were.
+A replacement is the way out of a corrupt model, so nothing that it recreates is read here: thetas,
+V, Q, the precomputation and the row records may all be damaged. What must be readable is where the
+chain stands, which requests wait, and which rows and subjects the model had.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Predecessor:
     Attributes
     ----------
     keys, head, version, digest
-        Where its chains stand; -1 and empty where it was never registered.
+        Where its chains stand; -1 and empty if it was never registered.
     meta
-        The head's meta; None where there is none, or it does not parse.
+        The head's meta; None if there is none, or it does not parse.
     offsets, deferred
-        Next offsets to decide, and requests that wait for a rebuild.
+        Next offsets to process, and requests that wait for a rebuild.
     deletions
-        How many deletions were logged.
+        Number of deletions logged.
     ledger
-        Rows that the log knows to be deleted and the store does not.
+        Rows that are deleted according to the log but not to the store.
     generations, datasets
         Names of what is live now.
     seal
@@ -51,9 +51,9 @@ class Predecessor:
     applied
         The apply cursor that was read at the same moment: all commits below it are in this.
     expired
-        Whether the log has let commits expire that the store never had: nobody knows all deletions.
+        Whether commits that the store never had have expired in the log: deletions may be unknown.
     gap
-        Whether the log has a record that is ahead of it, and a person goes on all the same.
+        Whether the log has a record that is ahead of it, and an operator goes on regardless.
     """
 
     keys: ModelKeys

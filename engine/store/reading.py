@@ -1,7 +1,7 @@
-"""Reading the small values of the store: each is what it should be, or the state is corrupt.
+"""Reading the small values of the store: each is valid, or the state is corrupt.
 
 What lies in the store was written by Lethe, and may have been damaged, restored in part or
-changed by hand since. None of that may end a worker: it halts the one model that it belongs to.
+changed by hand since. None of that may end a worker: it halts only the model that it belongs to.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def integer(stored: bytes | str | int | None, what: str) -> int:
     Raises
     ------
     CorruptState
-        It is none, or is missing.
+        It is not a whole number, or is missing.
     """
     digits = b"" if stored is None else str(stored).encode() if isinstance(stored, int) else stored
     if isinstance(digits, str):
         digits = digits.encode("utf-8", errors="replace")
     unsigned = digits[1:] if digits.startswith(b"-") else digits
     if not (0 < len(unsigned) <= MAX_DIGITS and unsigned.isdigit()):
-        raise CorruptState(f"{what}: {digits[:_SHOWN]!r} is no whole number; run `lethe check`")
+        raise CorruptState(f"{what}: {digits[:_SHOWN]!r} is not a whole number; run `lethe check`")
     return int(digits)
 
 
@@ -55,7 +55,7 @@ def parse_text(stored: bytes | str | None, what: str) -> str:
     Raises
     ------
     CorruptState
-        It is no UTF-8, or is missing.
+        It is not UTF-8, or is missing.
     """
     if isinstance(stored, str):
         return stored
@@ -65,17 +65,17 @@ def parse_text(stored: bytes | str | None, what: str) -> str:
         return stored.decode()
     except UnicodeDecodeError:
         raise CorruptState(
-            f"{what}: {stored[:_SHOWN]!r} is no UTF-8 text; run `lethe check`"
+            f"{what}: {stored[:_SHOWN]!r} is not UTF-8 text; run `lethe check`"
         ) from None
 
 
 def parse_json_value(stored: bytes | str | None, what: str) -> Any:
-    """Return stored JSON; its numbers are finite, and Python bounds how deep it goes.
+    """Return stored JSON; its numbers are finite, and Python bounds its depth.
 
     Raises
     ------
     CorruptState
-        It is no JSON, or is missing.
+        It is not JSON, or is missing.
     """
     if stored is None:
         raise CorruptState(f"{what}: is missing; run `lethe check`")
@@ -86,28 +86,29 @@ def parse_json_value(stored: bytes | str | None, what: str) -> Any:
 
 
 def parse_json(text: bytes | str, *, ours: bool = False) -> Any:
-    """Return what JSON says, if it says it in one way only.
+    """Return parsed JSON, if it is unambiguous.
 
     RFC 8259 leaves open which of two members of one name counts, so that two programs could read
-    two requests in one. Of what Lethe itself wrote (``ours``) every number is finite and every
-    text has UTF-8 bytes; other programs may put anything into members that nobody reads.
+    two requests in one document. In JSON that Lethe wrote (``ours``) every number is finite and
+    every text is valid UTF-8; other programs may put anything into members that nobody reads.
 
     Raises
     ------
     ValueError
-        It is no JSON in UTF-8, or an object names a member twice.
+        It is not JSON in UTF-8, or an object names a member twice.
     RecursionError
-        It is nested deeper than Python follows (about 1,000).
+        It is nested deeper than Python allows (about 1,000).
     """
-    known = text.decode() if isinstance(text, bytes) else text  # json would take UTF-16 as well
+    document = text.decode() if isinstance(text, bytes) else text  # json would take UTF-16 as well
     data = json.loads(
-        known,
+        document,
         parse_constant=_refuse,
         parse_float=_finite if ours else None,
         object_pairs_hook=_members,
     )
-    if ours and _SURROGATE.search(known):
-        json.dumps(data, ensure_ascii=False).encode()  # a lone one: UnicodeError is a ValueError
+    if ours and _SURROGATE.search(document):
+        # A lone surrogate raises UnicodeError, which is a ValueError.
+        json.dumps(data, ensure_ascii=False).encode()
     return data
 
 
@@ -117,7 +118,7 @@ def parse_model(kind: type[Record], stored: bytes | str | None, what: str) -> Re
     Raises
     ------
     CorruptState
-        It is none.
+        It is not such a record.
     """
     return checked(kind, parse_json_value(stored, what), what)
 
@@ -128,7 +129,7 @@ def checked(kind: type[Record], data: Any, what: str) -> Record:
     Raises
     ------
     CorruptState
-        It is none.
+        It is not such a record.
     """
     try:
         return kind.model_validate(data)
@@ -142,12 +143,12 @@ def parse_ids(stored: bytes | str | None, what: str) -> tuple[str, ...]:
     Raises
     ------
     CorruptState
-        It is none.
+        It is not a list of ids.
     """
-    found = parse_json_value(stored, what)
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise CorruptState(f"{what}: is no list of ids; run `lethe check`")
-    return tuple(found)
+    ids = parse_json_value(stored, what)
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise CorruptState(f"{what}: is not a list of ids; run `lethe check`")
+    return tuple(ids)
 
 
 def _finite(digits: str) -> float:
@@ -165,7 +166,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _line(error: Exception) -> str:
@@ -173,7 +174,7 @@ def _line(error: Exception) -> str:
 
 
 def _first(error: Exception) -> str:
-    """Return what is wrong first, without the value: it may be personal data."""
+    """Return the first error, without the value: it may be personal data."""
     if not isinstance(error, ValidationError):
         return type(error).__name__
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]

@@ -1,8 +1,8 @@
-"""A model's log of final receipts: a Merkle tree that only grows (`engine.merkle`).
+"""A model's log of final receipts: an append-only Merkle tree (`engine.merkle`).
 
 The head keeps its frontier, O(log n) hashes, which is all that a commit needs. The hashes of all
-leaves, for proofs, follow from the receipts (`consumers.commits.packed`), each of which knows its
-place. Every version carries the tree's head.
+leaves, for proofs, follow from the receipts (`consumers.commits.packed`), each of which has its
+position. Every version carries the tree's head.
 """
 
 from __future__ import annotations
@@ -55,5 +55,5 @@ class ReceiptLog(BaseModel):
         return ReceiptLog.of(self.frontier().appended(leaves)) if leaves else self
 
     def head(self) -> LogHead:
-        """Return what versions carry of it."""
+        """Return the head that versions carry."""
         return LogHead(size=self.size, root=self.frontier().root.hex())

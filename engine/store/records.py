@@ -1,4 +1,4 @@
-"""Small records that heads and events share, and what they are made of."""
+"""Small records that heads and events share, and their types."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from lethe.engine.error.budget import over_budget
 
 SECRET_BYTES = 32
-"""Of the secret that salts commitments."""
+"""Length of the secret that salts commitments."""
 
 Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED", "UNREGISTERED"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Stored(BaseModel):
-    """A record that is never changed; fields that nobody knows are ignored."""
+    """An immutable record; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -25,7 +25,7 @@ class Stored(BaseModel):
 class ErrorRecord(Stored):
     """The ``error`` object of versions and receipts (contract 2.2).
 
-    Of the kind ``unknown``, value, bound and relative are None.
+    If the kind is ``unknown``, value, bound and relative are None.
     """
 
     value: Finite | None
@@ -37,7 +37,7 @@ class ErrorRecord(Stored):
 
     @property
     def over(self) -> bool:
-        """Whether it counts as over its budget; what is not known does."""
+        """Whether it counts as over its budget; an unknown error does."""
         return over_budget(self.relative, self.budget)
 
 
@@ -52,5 +52,5 @@ class CertificateRecord(Stored):
 
 
 def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:
-    """Return the number of columns of theta: two classes are told apart by one."""
+    """Return the number of columns of theta: two classes need only one."""
     return len(class_names) if len(class_names) > 2 else len(target_names)

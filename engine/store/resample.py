@@ -16,13 +16,13 @@ from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 _POOL = 4 * SENTINELS
-"""Rows that are read: with their records what each can add is known, of the others it is not."""
+"""Rows that are read: what a row can add is known only from its record."""
 
 
 def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     """Return the state with a new sample of live rows if it has lost half of the old one.
 
-    Two phases: a pool of live rows is drawn, all alike, and the sentinels from the pool, by what
+    Two phases: a pool of live rows is drawn uniformly, and the sentinels from the pool, by what
     each can add; the chance of a row is the product. Rows that were sentinels for certain stay so,
     as long as they are live: they are few, can add most, and the pool may miss them.
 
@@ -33,21 +33,21 @@ def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     if state.generation.objective.kind is Kind.LINEAR or 2 * len(state.sentinels.ids) >= wanted:
         return state
     certain = _certain(state.sentinels)
-    known = frozenset(certain.ids)
-    ids = sorted(row for row in _drawn(store, state) if row not in known)
+    certain_ids = frozenset(certain.ids)
+    ids = sorted(row for row in _drawn(store, state) if row not in certain_ids)
     pool = store.sentinels(state.generation_keys, state.meta, Sampled(tuple(ids)))
-    others = max(state.meta.rows_live - len(known), 1)
-    alike = min(1.0, len(pool.ids) / others)
+    others = max(state.meta.rows_live - len(certain_ids), 1)
+    pool_chance = min(1.0, len(pool.ids) / others)
     parts = possible_parts(state.generation, pool.rows, pool.W)
-    places, pi = choose_sentinels(parts, state.head.commit, most=SENTINELS - len(known))
+    places, pi = choose_sentinels(parts, state.head.commit, most=SENTINELS - len(certain_ids))
     chosen = Sentinels(
-        tuple(pool.ids[i] for i in places), pool.rows.take(places), pool.W[places], alike * pi
+        tuple(pool.ids[i] for i in places), pool.rows.take(places), pool.W[places], pool_chance * pi
     )
     return replace(state, sentinels=_together(certain, chosen))
 
 
 def _certain(sentinels: Sentinels) -> Sentinels:
-    """Return those that were taken for certain, unless all were: then they are nothing special."""
+    """Return the sentinels that were taken for certain, or none if all were."""
     pi = sentinels.pi
     if pi is None or (pi >= 1.0).all():
         return Sentinels((), sentinels.rows.take(slice(0, 0)), sentinels.W[:0])
@@ -63,7 +63,7 @@ def _drawn(store: ModelStore, state: ModelState) -> list[str]:
             pipeline.hrandfield(live.rows(shard), _POOL // SHARDS)
         answers: list[Any] = pipeline.execute()
     drawn = [text(row) for shard in answers for row in shard or ()]
-    # A row that was deleted a moment ago may still have its record.
+    # A row that was just deleted may still have its record.
     gone = store.ledgered(state.keys, drawn)
     return sorted(set(drawn) - gone)
 

@@ -1,7 +1,7 @@
-"""Asking the server to write its files anew, without what was erased since the last time.
+"""Asking the server to rewrite its files, without what was erased since the last rewrite.
 
 An erased record is gone from memory, but the command that once wrote it stays in the append-only
-file, and its value in a snapshot, until the server writes that file anew. The server says when it
+file, and its value in a snapshot, until the server rewrites that file. The server reports when it
 did; `docs/erasure.md` has the arithmetic of the times.
 """
 
@@ -24,8 +24,8 @@ LINGER_SECONDS = ERASURE_SECONDS / 2
 then died may take 6 hours to stage it, and what it staged expires after 6 hours more."""
 
 PERIOD_SECONDS = ERASURE_SECONDS / 4
-"""Between two rewrites at least, so that one falls between `LINGER_SECONDS` and 3/4 T; the last
-quarter is for writing the files, and for a server or a worker that was away."""
+"""Shortest time between two rewrites, so that one falls between `LINGER_SECONDS` and 3/4 T; the
+last quarter is for writing the files, and for a server or a worker that was away."""
 
 _REFUSED = ("no permissions", "unknown command")
 _BUSY = ("already in progress", "scheduled")
@@ -33,7 +33,7 @@ _BUSY = ("already in progress", "scheduled")
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A rewrite that was asked for: of which files, and when by the server's clock."""
+    """A requested rewrite: of which files, and when by the server's clock."""
 
     append_only_file: bool
     snapshot: bool
@@ -42,7 +42,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Erasures:
-    """When something was last erased, and when the last rewrite began that ended well."""
+    """When something was last erased, and when the last successful rewrite began."""
 
     last: float | None
     rewritten: float | None
@@ -54,25 +54,25 @@ class Erasures:
         return self.rewritten is None or self.rewritten < self.last + LINGER_SECONDS
 
     def overdue(self, now: float) -> bool:
-        """Return whether the promise of T is broken: no rewrite ended well for too long."""
+        """Return whether the promise of T is broken: no rewrite succeeded for too long."""
         since = self.rewritten
         return self.waiting() and since is not None and now - since > ERASURE_SECONDS
 
 
 def read_erasures(client: redis.Redis) -> Erasures:
-    """Return when something was erased and when the files were written anew."""
+    """Return when something was last erased and when the files were last rewritten."""
     with reachable(client):
         pipeline = client.pipeline(transaction=False)
         for partition in every_partition():
             pipeline.hget(partition.erasures, "last")
         pipeline.get(REWRITTEN)
-        *found, rewritten = pipeline.execute()
-    last = max((float(value) for value in found if value is not None), default=None)
+        *erased, rewritten = pipeline.execute()
+    last = max((float(value) for value in erased if value is not None), default=None)
     return Erasures(last, None if rewritten is None else float(rewritten))
 
 
 def note_rewritten(client: redis.Redis, began: float, *, first: bool = False) -> None:
-    """Store when a rewrite began that ended well; ``first``: unless there is such a time."""
+    """Store when a successful rewrite began; ``first``: only if no such time is stored."""
     with reachable(client):
         if first:
             client.setnx(REWRITTEN, repr(began))
@@ -86,7 +86,7 @@ def ask_for_rewrite(client: redis.Redis) -> Rewrite | None:
     Returns
     -------
     Rewrite or None
-        What was asked; None while a rewrite is under way that was begun before.
+        The requested rewrite; None while an earlier one is under way.
 
     Raises
     ------
@@ -97,47 +97,47 @@ def ask_for_rewrite(client: redis.Redis) -> Rewrite | None:
     """
     with reachable(client):
         try:
-            about = _persistence(client)
-            if _under_way(about):
+            persistence = _persistence(client)
+            if _under_way(persistence):
                 return None
-            append_only = bool(int(about.get("aof_enabled", 0)))
-            snapshot = _has_snapshots(client, about)
-            asked = int(client.time()[0])
+            append_only = bool(int(persistence.get("aof_enabled", 0)))
+            snapshot = _has_snapshots(client, persistence)
+            asked_at = int(client.time()[0])
             if append_only:
                 client.bgrewriteaof()
             if snapshot:
                 client.execute_command("BGSAVE", "SCHEDULE")  # type: ignore[no-untyped-call]  # redis-py's gap
         except ResponseError as error:
-            said = str(error).lower()
-            if any(word in said for word in _BUSY):
+            message = str(error).lower()
+            if any(word in message for word in _BUSY):
                 return None
-            if any(word in said for word in _REFUSED):
+            if any(word in message for word in _REFUSED):
                 raise PermissionError(str(error)) from error
             raise
-    return Rewrite(append_only, snapshot, asked)
+    return Rewrite(append_only, snapshot, asked_at)
 
 
 def ended(client: redis.Redis, rewrite: Rewrite) -> bool | None:
-    """Return whether a rewrite ended well; None while it is under way."""
+    """Return whether a rewrite succeeded; None while it is under way."""
     with reachable(client):
-        about = _persistence(client)
-    if _under_way(about):
+        persistence = _persistence(client)
+    if _under_way(persistence):
         return None
-    if rewrite.append_only_file and about.get("aof_last_bgrewrite_status") != "ok":
+    if rewrite.append_only_file and persistence.get("aof_last_bgrewrite_status") != "ok":
         return False
     if not rewrite.snapshot:
         return True
-    if about.get("rdb_last_bgsave_status") != "ok":
+    if persistence.get("rdb_last_bgsave_status") != "ok":
         return False
-    # One that was scheduled behind the append-only file begins a moment later.
-    return True if int(about.get("rdb_last_save_time", 0)) >= rewrite.asked else None
+    # A snapshot scheduled behind the append-only file begins a moment later.
+    return True if int(persistence.get("rdb_last_save_time", 0)) >= rewrite.asked else None
 
 
 def rewrite_append_only_file(client: redis.Redis) -> bool:
     """Ask for a rewrite; return whether one that begins from now on will happen.
 
-    False: the server has no append-only file, does not let this user ask, or is writing one that
-    was begun before.
+    False: the server has no append-only file, does not let this user ask, or is still busy with
+    an earlier rewrite.
 
     Raises
     ------
@@ -145,25 +145,25 @@ def rewrite_append_only_file(client: redis.Redis) -> bool:
         It cannot be reached.
     """
     try:
-        asked = ask_for_rewrite(client)
+        rewrite = ask_for_rewrite(client)
     except PermissionError:
         return False
-    return asked is not None and asked.append_only_file
+    return rewrite is not None and rewrite.append_only_file
 
 
 def _persistence(client: redis.Redis) -> dict[str, Any]:
-    about: dict[str, Any] = client.info("persistence")
-    return about
+    info: dict[str, Any] = client.info("persistence")
+    return info
 
 
-def _under_way(about: dict[str, Any]) -> bool:
+def _under_way(persistence: dict[str, Any]) -> bool:
     names = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
-    return any(int(about.get(name, 0)) for name in names)
+    return any(int(persistence.get(name, 0)) for name in names)
 
 
-def _has_snapshots(client: redis.Redis, about: dict[str, Any]) -> bool:
+def _has_snapshots(client: redis.Redis, persistence: dict[str, Any]) -> bool:
     """Return whether the server writes snapshots, by schedule or since it started."""
-    if int(about.get("rdb_saves", 0)):
+    if int(persistence.get("rdb_saves", 0)):
         return True
     try:
         return any(client.config_get("save").values())

@@ -1,7 +1,7 @@
-"""Row records that are encrypted at rest: a key for each, in a store that no backup has.
+"""Row records encrypted at rest: a key for each, in a store that no backup includes.
 
-A record of codec `SEALED` is ``codec (1 byte) | nonce (12) | AES-256-GCM of the record``. Its
-key is random, its own, and lies in another Redis or Valkey; the associated data name model,
+A record of codec `SEALED` is ``codec (1 byte) | nonce (12) | AES-256-GCM of the record``. Each
+record has its own random key, in another Redis or Valkey; the associated data name model,
 generation and row, so that no record can stand in for another. Erasing a row drops its key first:
 every copy of the record, in replicas, backups and freed blocks, is noise from then on.
 """
@@ -34,7 +34,7 @@ _CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Records in the clear, and the rows whose key is not there."""
+    """Decrypted records, and the rows whose key is missing."""
 
     records: Mapping[str, bytes]
     shredded: frozenset[str]
@@ -53,15 +53,15 @@ class RowKeys:
         self._client.close()
 
     def is_on(self, other: redis.Redis) -> bool:
-        """Return whether another client is of the same server."""
+        """Return whether another client is connected to the same server."""
         with _named(), reachable(self._client):
-            mine: Any = self._client.info("server")
+            own_info: Any = self._client.info("server")
         with reachable(other):
-            theirs: Any = other.info("server")
-        return bool(mine.get("run_id") == theirs.get("run_id"))
+            other_info: Any = other.info("server")
+        return bool(own_info.get("run_id") == other_info.get("run_id"))
 
     def seal(self, where: GenerationKeys, records: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return the records encrypted under new keys, which are on disk by then.
+        """Return the records encrypted under new keys, which are on disk on return.
 
         The keys expire unless `keep` is called.
         """
@@ -82,7 +82,7 @@ class RowKeys:
         return sealed
 
     def open(self, where: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
-        """Return what the sealed ones among these records say; the others as they are.
+        """Return the records, with the sealed ones decrypted.
 
         Raises
         ------
@@ -106,19 +106,21 @@ class RowKeys:
         return Opened(opened, frozenset(row for row in closed if row not in keys))
 
     def _read(self, where: GenerationKeys, rows: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        row_keys: dict[str, bytes] = {}
         for start in range(0, len(rows), _CHUNK):
             shards: dict[int, list[str]] = {}
             for row in rows[start : start + _CHUNK]:
                 shards.setdefault(shard_of(row), []).append(row)
             with _named(), reachable(self._client):
                 pipeline = self._client.pipeline(transaction=False)
-                for shard, named in shards.items():
-                    pipeline.hmget(where.row_keys(shard), named)
+                for shard, shard_rows in shards.items():
+                    pipeline.hmget(where.row_keys(shard), shard_rows)
                 answers = pipeline.execute()
-            for named, keys in zip(shards.values(), answers, strict=True):
-                found |= {row: k for row, k in zip(named, keys, strict=True) if k is not None}
-        return found
+            for shard_rows, keys in zip(shards.values(), answers, strict=True):
+                row_keys |= {
+                    row: key for row, key in zip(shard_rows, keys, strict=True) if key is not None
+                }
+        return row_keys
 
     def keep(self, where: GenerationKeys) -> None:
         """Lift the time to live of a generation's keys, before a commit makes it live."""
@@ -130,7 +132,7 @@ class RowKeys:
             self._barrier.wait(self._client)
 
     def drop(self, where: GenerationKeys, rows: Sequence[str]) -> None:
-        """Drop the keys of rows, for good: on return they are off the disk's newest state."""
+        """Drop the keys of rows, for good; on return the disk's newest state is without them."""
         with _named(), reachable(self._client):
             pipeline = self._client.pipeline(transaction=False)
             for row in rows:
@@ -167,9 +169,9 @@ def no_key(model_id: str, rows: Collection[str]) -> CorruptState:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Say which of the two stores is away."""
+    """Say in an error that the unavailable store is that of the row keys."""
     try:
         yield
     except StoreUnavailable as error:
-        said = str(error).replace("the store at", "the store of row keys at")
-        raise StoreUnavailable(said.replace("LETHE_REDIS_URL", "LETHE_ROW_KEYS_URL")) from error
+        message = str(error).replace("the store at", "the store of row keys at")
+        raise StoreUnavailable(message.replace("LETHE_REDIS_URL", "LETHE_ROW_KEYS_URL")) from error

@@ -1,8 +1,8 @@
 """Lua scripts in pipelines, in one round trip each.
 
 redis-py asks the server for each script before it sends a pipeline that calls one. Here they are
-called by digest at once; a server that does not know one (it was restarted) is told all of them,
-and the pipeline is sent again. So every script that runs in one must bear repetition.
+called by digest at once; a server that does not know one (it was restarted) is sent all of them,
+and the pipeline is sent again. So every script that runs in a pipeline must be safe to repeat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lethe.engine.store.connection import reachable
 
 @dataclass(frozen=True)
 class Script:
-    """A script by its text."""
+    """A Lua script."""
 
     text: str
 
@@ -45,8 +45,8 @@ def run_pipeline(
 ) -> list[Any]:
     """Send what ``queue`` adds to a pipeline, in one round trip, and return the answers.
 
-    ``each``: a key of another type spoils the answer of its own command alone, which is then a
-    `CorruptState`: commands for other models stand beside it.
+    ``each``: a key of another type affects only the answer of its own command, which is then a
+    `CorruptState`: other commands are for other models.
 
     Raises
     ------

@@ -25,7 +25,7 @@ _FIELDS = ("format", "newest", "status", "config", "theta_exact", "published")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What readers were shown of a model last.
+    """The newest version of a model that readers were shown.
 
     Attributes
     ----------
@@ -43,14 +43,14 @@ class Shown:
 
 
 def read_shown(client: redis.Redis, models: Sequence[str]) -> Iterator[Shown]:
-    """Yield what was shown last of each model that is registered. Cost O(m d) each.
+    """Yield the newest version of each registered model. Cost O(m d) each.
 
-    One whose head is damaged is left out: it halts when it is needed. Some hundred models take one
-    round trip.
+    A model whose head is damaged is left out: it halts when it is needed. A few hundred models
+    take one round trip.
     """
     for start in range(0, len(models), CHUNK):
         chunk = models[start : start + CHUNK]
-        stored = run_pipeline(client, (), partial(_ask, models=chunk), each=True)
+        stored = run_pipeline(client, (), partial(_queue_heads, models=chunk), each=True)
         for model, head in zip(chunk, stored, strict=True):
             with suppress(CorruptState):
                 shown = _shown(model, head)
@@ -58,7 +58,7 @@ def read_shown(client: redis.Redis, models: Sequence[str]) -> Iterator[Shown]:
                     yield shown
 
 
-def _ask(pipeline: Any, models: Sequence[str]) -> None:
+def _queue_heads(pipeline: Any, models: Sequence[str]) -> None:
     for model in models:
         pipeline.hmget(ModelKeys(model).head, _FIELDS)
 

@@ -97,8 +97,8 @@ def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:
     config = state.meta.config
     ids = tuple(records)
     what = f"model {config.model_id!r}, rows"
-    found = [records[row] for row in ids]
-    decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
+    packed = [records[row] for row in ids]
+    decoded = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
     return Snapshot(state, ids, Rows(decoded.X, decoded.y, decoded.weight), decoded.W)
 
 

@@ -1,4 +1,4 @@
-"""Reading a staged generation back, and catching up with deletions that it does not know."""
+"""Reading a staged generation back, and catching up with deletions that it does not include."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """A staged generation after it learnt of later deletions.
+    """A staged generation after it has caught up with later deletions.
 
-    ``rows`` are those of them that it held, ``gone`` how many of them each class had.
+    ``rows`` are the deleted rows that it had, ``gone`` how many of them each class had.
     """
 
     staged: Staged
@@ -48,7 +48,7 @@ class CaughtUp:
     gone: tuple[int, ...]
 
     def class_counts(self, before: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """Return the counts of rows by class without the rows that it learnt of."""
+        """Return the counts of rows by class without the deleted rows."""
         if before is None or not self.rows:
             return before
         return tuple(count - gone for count, gone in zip(before, self.gone, strict=True))
@@ -111,9 +111,9 @@ def read_staged(
 def read_live(
     store: ModelStore, where: GenerationKeys, meta: Meta, thetas: Mapping[str, bytes]
 ) -> tuple[Generation, Stream] | None:
-    """Return a staged generation with the thetas of the commit that makes it live; None: it went.
+    """Return a staged generation with the thetas of the commit that makes it live.
 
-    Scalars are the commit's; V and Q are as they were staged.
+    None if it has expired. Scalars are the commit's; V and Q are as they were staged.
     """
     with reachable(store.client):
         pipeline = store.client.pipeline(transaction=True)
@@ -137,20 +137,20 @@ def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[st
         A guard refused; the generation cannot be used.
     """
     records = store.row_records(staged.keys, row_ids)
-    held = tuple(row for row in row_ids if row in records)
-    if not held:
+    staged_rows = tuple(row for row in row_ids if row in records)
+    if not staged_rows:
         return CaughtUp(staged, None, (), ())
     config = meta.config
     what = f"model {config.model_id!r}, staged rows"
-    found = [records[row] for row in held]
-    decoded = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
+    packed = [records[row] for row in staged_rows]
+    decoded = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
     rows = Rows(decoded.X, decoded.y, decoded.weight)
     method = method_named(config.method)
-    done = delete(staged.generation, staged.stream, rows, decoded.W, method)
+    deletion = delete(staged.generation, staged.stream, rows, decoded.W, method)
     ledger = staged.ledger
     if ledger is not None:
-        ledger = after_deletion(ledger, staged.generation, staged.stream, done.stream, rows)
-    left = staged.sentinels.without(frozenset(held))
-    after = replace(staged, stream=done.stream, sentinels=left, ledger=ledger)
+        ledger = after_deletion(ledger, staged.generation, staged.stream, deletion.stream, rows)
+    sentinels = staged.sentinels.without(frozenset(staged_rows))
+    after = replace(staged, stream=deletion.stream, sentinels=sentinels, ledger=ledger)
     gone = class_counts(decoded.y) if config.kind is Kind.LOGISTIC else ()
-    return CaughtUp(after, done, held, gone)
+    return CaughtUp(after, deletion, staged_rows, gone)

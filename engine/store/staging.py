@@ -1,8 +1,8 @@
 """Staging: a whole generation (or data set) written beside the live one, with a time to live.
 
 Nothing here touches live state. The commit makes a staged generation live by naming it in the
-head and lifting its time to live; one that is never named expires, and with it whatever it holds
-of rows that were deleted meanwhile. A key and its time to live are written in one transaction: a
+head and lifting its time to live; one that is never named expires, and with it its copies of
+rows that were deleted meanwhile. A key and its time to live are written in one transaction: a
 process that is killed in between would leave rows behind for ever. What a registration stages does
 not expire: see `note_registration`.
 """
@@ -146,18 +146,18 @@ def stage_subjects(
 def note_registration(client: redis.Redis, keys: ModelKeys, name: str, commit: int) -> None:
     """Note what a registration is about to stage, and the number of the commit that it will make.
 
-    It does not expire: an append whose answer was lost may land late, and must find it. When the
+    It does not expire: an append whose answer was lost may land late, and must find it. Once the
     model has passed that number with another commit, nothing can make it live any more, and
-    `sweep_registrations` removes it: unless its registration goes on, and notes a later number.
+    `sweep_registrations` removes it, unless its registration continues and notes a later number.
     """
     with reachable(client):
         client.hset(keys.stagings, name, f"{commit} {_now(client)}")
 
 
 def mark_complete(client: redis.Redis, where: GenerationKeys, seconds: int | None = None) -> str:
-    """Return a new mark, which says that all of what is staged is there; a commit names it.
+    """Return a new mark, which shows that staging is complete; a commit names it.
 
-    A store that goes back to a time amid the staging has some of the keys, and not this mark.
+    A store that goes back to a time during the staging has some of the keys, but not this mark.
     """
     mark = secrets.token_hex(16)
     with reachable(client):
@@ -169,14 +169,14 @@ def mark_complete(client: redis.Redis, where: GenerationKeys, seconds: int | Non
 
 
 def is_complete(client: redis.Redis, where: GenerationKeys, mark: str) -> bool:
-    """Return whether all was staged that a commit with this mark makes live."""
+    """Return whether everything is staged that a commit with this mark makes live."""
     with reachable(client):
-        found: Any = client.hget(where.fixed, _COMPLETE)
-    return found is not None and text(found) == mark
+        stored: Any = client.hget(where.fixed, _COMPLETE)
+    return stored is not None and text(stored) == mark
 
 
 def end_registration(client: redis.Redis, keys: ModelKeys, name: str) -> None:
-    """Forget the note of what is live by now, or was removed."""
+    """Forget the note of a registration that is live now, or was removed."""
     with reachable(client):
         client.hdel(keys.stagings, name)
 
@@ -188,7 +188,7 @@ def sweep_registrations(
     *,
     seconds: int,
 ) -> int:
-    """Remove what registrations staged that can never become live; return how many there were.
+    """Remove staged registrations that can never become live; return how many there were.
 
     What was noted within the last ``seconds`` stays: a registration may be catching up with
     deletions that passed the number it noted.
@@ -198,7 +198,7 @@ def sweep_registrations(
         if not noted:
             return 0
         head: Any = client.hmget(keys.head, ["commit", "rows"])
-    before = _now(client) - seconds
+    cutoff = _now(client) - seconds
     newest = -1 if head[0] is None else integer(head[0], f"model {keys.model_id!r}, its commit")
     swept = 0
     for stored, note in noted.items():
@@ -208,7 +208,7 @@ def sweep_registrations(
             end_registration(client, keys, name)
         elif (
             integer(number, "the commit of a registration") <= newest
-            and integer(noted_at, "the time of a registration") <= before
+            and integer(noted_at, "the time of a registration") <= cutoff
         ):
             if row_keys is not None:
                 row_keys.retire_generation(keys.generation(name))
@@ -222,8 +222,8 @@ def sweep_registrations(
 def _now(client: redis.Redis) -> int:
     """Return the server's time in seconds."""
     with reachable(client):
-        moment: Any = client.time()
-    return int(moment[0])
+        server_time: Any = client.time()
+    return int(server_time[0])
 
 
 def to_persist(
@@ -231,12 +231,12 @@ def to_persist(
 ) -> list[str] | None:
     """Return which staged keys a commit makes live, or None when a required one is gone.
 
-    Of the others (V, Q, a shard, subjects) those that exist: what is empty has no key. The
-    required ones are written first and so expire first: while the script finds them all, no
-    other key has expired since this looked.
+    Of the others (V, Q, a shard, subjects) those that exist are returned: an empty one has no key.
+    The required keys are written first and so expire first: while the script finds them all, no
+    other key has expired since this check.
     """
-    found = staged(client, [*required, *others])
-    return found if set(required).issubset(found) else None
+    existing = staged(client, [*required, *others])
+    return existing if set(required).issubset(existing) else None
 
 
 def staged(client: redis.Redis, keys: Sequence[str]) -> list[str]:
@@ -245,7 +245,7 @@ def staged(client: redis.Redis, keys: Sequence[str]) -> list[str]:
         pipeline = client.pipeline(transaction=False)
         for key in keys:
             pipeline.exists(key)
-        return [key for key, there in zip(keys, pipeline.execute(), strict=True) if there]
+        return [key for key, exists in zip(keys, pipeline.execute(), strict=True) if exists]
 
 
 def discard(client: redis.Redis, keys: Sequence[str]) -> None:

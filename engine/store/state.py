@@ -1,4 +1,4 @@
-"""A model's state as values: what the store loads and what a commit replaces."""
+"""A model's state as values: the store loads it, a commit replaces it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lethe.engine.store.keys import GenerationKeys, ModelKeys
 from lethe.engine.store.reading import Texts, integer, parse_model, parse_text
 
 STAGED = "staged"
-"""Id of arrays that are there and not live yet: the commit that makes them live gives them one."""
+"""Id of arrays that are staged and not live yet: the commit that makes them live gives them one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """The newest commit of a model: its number, dense from 0, its digest, and where it lies.
 
-    ``offset`` in its commits partition, -1 where it is not known; it says nothing of which it is.
+    ``offset`` in its commits partition, -1 if it is not known; it does not identify the commit.
     """
 
     commit: int = -1
@@ -44,7 +44,7 @@ class DeferredRequest(BaseModel):
     source: dict[str, str | int]
     rows_commitment: str | None = None
     subject_id: str | None = None
-    """Whose rows it names, where nobody could say which these are (DATA_LOST)."""
+    """The subject whose rows it names, if these could not be determined (DATA_LOST)."""
 
     @field_validator("source")
     @classmethod
@@ -56,7 +56,7 @@ class DeferredRequest(BaseModel):
 
 
 def parse_deferred(stored: bytes, request_id: str, model_id: str) -> DeferredRequest:
-    """Return a stored request that waits.
+    """Return a stored waiting request.
 
     Raises
     ------
@@ -64,14 +64,14 @@ def parse_deferred(stored: bytes, request_id: str, model_id: str) -> DeferredReq
         It does not parse, or is another request's.
     """
     what = f"model {model_id!r}, deferred request {request_id!r}"
-    found = parse_model(DeferredRequest, stored, what)
-    if found.request_id != request_id:
-        raise CorruptState(f"{what}: is request {found.request_id!r}; run `lethe check`")
-    return found
+    request = parse_model(DeferredRequest, stored, what)
+    if request.request_id != request_id:
+        raise CorruptState(f"{what}: is request {request.request_id!r}; run `lethe check`")
+    return request
 
 
 def parse_offsets(stored: Mapping[bytes, bytes], what: str) -> dict[str, int]:
-    """Return the next offset to decide, by partition.
+    """Return the next offset to process, by partition.
 
     Raises
     ------
@@ -95,23 +95,22 @@ class ModelState:
     version, digest
         Number and digest of its newest version.
     meta
-        All that the commit says of it, but for thetas and what is below.
+        Everything that the commit says of it, except thetas and the fields below.
     generation, stream, sentinels
         What a step needs.
     offsets
-        Next offset to decide, by partition of ``lethe.deletions``.
+        Next offset to process, by partition of ``lethe.deletions``.
     deferred
         Requests that wait for a rebuild.
     opening
         By partition, the offset from which requests are the model's; None before it is known.
     arrays
-        Id of the stored V and Q, which every write renews. Empty where they are not there: rows
-        were lost with the store's last writes, and all waits for a rebuild.
+        Id of the stored V and Q, which every write renews. Empty if they are missing: rows were
+        lost with the store's last writes, and every request waits for a rebuild.
     rows
-        Name of the generation whose row records there are: the live one's, unless its result was
-        lost.
+        Name of the generation whose row records exist: the live one, unless its result was lost.
     deletions_from
-        How many deletions were logged before the first that the stored list holds.
+        Number of deletions logged before the first one in the stored list.
     newest
         The newest version event, as it was published.
     seal
@@ -145,17 +144,17 @@ class ModelState:
 
     @property
     def registered(self) -> bool:
-        """Whether requests change it: until `lethe unregister`."""
+        """Whether requests change it, until `lethe unregister`."""
         return self.meta.status != "UNREGISTERED"
 
     @property
     def awaiting_rebuild(self) -> bool:
-        """Whether V and Q are not there: every request waits for a rebuild."""
+        """Whether V and Q are missing: every request waits for a rebuild."""
         return not self.arrays
 
     @property
     def generation_keys(self) -> GenerationKeys:
-        """Keys of the generation whose row records there are."""
+        """Keys of the generation whose row records exist."""
         return self.keys.generation(self.rows)
 
     @property

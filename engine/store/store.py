@@ -1,4 +1,4 @@
-"""The store: load models' states, look up what requests name, apply commits."""
+"""The store: load models' states, look up what requests refer to, apply commits."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from lethe.engine.store.state import Head, ModelState, parse_deferred, parse_off
 
 __all__ = ["CHUNK", "Answer", "Lookup", "ModelStore"]
 
-_LOAD_TRIES = 5  # the first learns which generation is live; more only while that changes
+_LOAD_TRIES = 5  # the first finds the live generation; more are needed only while that changes
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the script said of one change, and what it found."""
+    """The script's answer to one change, and what it found."""
 
     applied: Applied
     found: str
@@ -73,7 +73,7 @@ class _Stored:
 class ModelStore:
     """Models' state in one Redis or Valkey; one thread uses an instance.
 
-    ``cursors`` says how far the store has come.
+    ``cursors`` tells how far the store has come.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ModelStore:
 
     @property
     def barrier(self) -> Barrier:
-        """What waits until something is on disk."""
+        """The barrier that waits until writes are on disk."""
         return self._barrier
 
     def close(self) -> None:
@@ -104,8 +104,8 @@ class ModelStore:
     def wait_durable(self) -> None:
         """Return once everything written so far is on disk, where the server can say so.
 
-        What lies in the store alone (a registration's rows, a new generation, a seal secret) must
-        be there before the log names it.
+        What only the store holds (a registration's rows, a new generation, a seal secret) must be
+        on disk before the log names it.
 
         Raises
         ------
@@ -124,8 +124,8 @@ class ModelStore:
     def models_in(self, partition: PartitionKeys) -> list[str]:
         """Return the ids of the models of one commits partition, sorted."""
         with reachable(self._client):
-            found: Any = self._client.smembers(partition.models)
-        return sorted(text(member) for member in found)
+            members: Any = self._client.smembers(partition.models)
+        return sorted(text(member) for member in members)
 
     def model_ids(self) -> list[str]:
         """Return the ids of the registered models, sorted."""
@@ -139,7 +139,7 @@ class ModelStore:
         UnknownModel
             It is not registered.
         CorruptState
-            What is stored does not fit together.
+            The stored values contradict each other.
         """
         state = self.load(model_id)
         if state is None or not state.registered:
@@ -147,14 +147,14 @@ class ModelStore:
         return state
 
     def load(self, model_id: str) -> ModelState | None:
-        """Return a model's state, None where there never was one. Cost O(K d + m' d)."""
+        """Return a model's state, None if there never was one. Cost O(K d + m' d)."""
         return self.load_as_of(model_id)[0]
 
     def load_as_of(self, model_id: str) -> tuple[ModelState | None, int]:
         """Return a model's state, and the apply cursor that was read at the same moment.
 
-        All commits of the model below it are in the state: a store that has gone back since its
-        partition was folded shows it.
+        All commits of the model below it are in the state: this shows when a store has gone back
+        since its partition was folded.
         """
         where = ModelKeys(model_id)
         generation = ""
@@ -174,7 +174,7 @@ class ModelStore:
         )
 
     def _read(self, where: ModelKeys, generation: str) -> _Stored:
-        """Read everything of one moment; of the generation, what is guessed to be the live one."""
+        """Read everything at one moment; ``generation`` is a guess of the live one's name."""
         live = where.generation(generation)
         pipeline = self._client.pipeline(transaction=True)
         pipeline.hgetall(where.head)
@@ -197,10 +197,10 @@ class ModelStore:
             generation, sampled = read_fixed(stored.fixed, meta, lost=True)
         elif len(stored.V) != meta.K:
             raise CorruptState(
-                f"{what}: its head names other rows of V than are stored; run `lethe check`"
+                f"{what}: its head and the stored rows of V disagree; run `lethe check`"
             )
         else:
-            # The stream first: its bytes are there, and bound what an empty generation is made of.
+            # The stream first: the sizes of its bytes bound what an empty generation allocates.
             stream = read_stream(head, meta, stored.V, stored.Q)
             generation, sampled = read_fixed(stored.fixed, meta)
         return ModelState(
@@ -237,16 +237,16 @@ class ModelStore:
         records: Mapping[str, bytes] = {}
         if meta.config.kind is not Kind.LINEAR:
             records = self._open(live, row_records(self._client, live, sampled.ids)).records
-        kept = tuple(row for row in sampled.ids if row in records)
+        live_ids = tuple(row for row in sampled.ids if row in records)
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
-        found = [records[row] for row in kept]
-        rows = codec.unpack_rows(found, config.d, config.m, what, config.blocks)
+        packed = [records[row] for row in live_ids]
+        rows = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
         pi = None
         if sampled.pi is not None:
             chances = dict(zip(sampled.ids, sampled.pi, strict=True))
-            pi = np.array([chances[row] for row in kept])
-        return Sentinels(kept, Rows(rows.X, rows.y, rows.weight), rows.W, pi)
+            pi = np.array([chances[row] for row in live_ids])
+        return Sentinels(live_ids, Rows(rows.X, rows.y, rows.weight), rows.W, pi)
 
     # -- looking up ---------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class ModelStore:
     ) -> tuple[dict[str, Head | CorruptState], PartitionCursors]:
         """Return the newest commit of each model that has one, and the partition's cursors.
 
-        Of one whose head is damaged, the error. One round trip.
+        A model with a damaged head has the error instead. One round trip.
         """
 
         def fill(pipeline: Any) -> None:
@@ -263,47 +263,49 @@ class ModelStore:
                 pipeline.hmget(ModelKeys(name).head, ["commit", "digest", "offset"])
             pipeline.hgetall(partition.cursors)
 
-        *found, cursors = run_pipeline(self._client, (), fill, each=True)
+        *stored, cursors = run_pipeline(self._client, (), fill, each=True)
         if isinstance(cursors, CorruptState):
             raise cursors
-        heads = {name: _head(name, one) for name, one in zip(model_ids, found, strict=True)}
-        there = {name: head for name, head in heads.items() if head is not None}
-        return there, Cursors.parsed(partition, cursors)
+        heads = {name: _head(name, fields) for name, fields in zip(model_ids, stored, strict=True)}
+        registered = {name: head for name, head in heads.items() if head is not None}
+        return registered, Cursors.parsed(partition, cursors)
 
-    def subjects(self, asked: Sequence[tuple[ModelState, Sequence[str]]]) -> list[dict[str, Any]]:
+    def subjects(
+        self, requests: Sequence[tuple[ModelState, Sequence[str]]]
+    ) -> list[dict[str, Any]]:
         """Return, for each model, the row ids of each subject that it knows. One round trip."""
         answers = run_pipeline(
             self._client,
             (),
             lambda pipe: [
                 pipe.hmget(state.keys.dataset(state.meta.dataset_key).subjects, list(subject_ids))
-                for state, subject_ids in asked
+                for state, subject_ids in requests
             ],
         )
         return [
             {
                 subject: list(parse_ids(rows, f"model {state.model_id!r}, a subject's rows"))
-                for subject, rows in zip(subject_ids, found, strict=True)
+                for subject, rows in zip(subject_ids, stored, strict=True)
                 if rows is not None
             }
-            for (state, subject_ids), found in zip(asked, answers, strict=True)
+            for (state, subject_ids), stored in zip(requests, answers, strict=True)
         ]
 
     def row_ids(self, state: ModelState) -> frozenset[str]:
         """Return the ids of all rows that the model was registered with. Cost O(n)."""
         where = state.keys.dataset(state.meta.dataset_key)
         with reachable(self._client):
-            found = self._client.lrange(where.ids, 0, -1)
-        return frozenset(text(row) for row in found)
+            ids = self._client.lrange(where.ids, 0, -1)
+        return frozenset(text(row) for row in ids)
 
-    def look_up(self, asked: Sequence[LookupRequest]) -> list[Lookup]:
-        """Return what batches need to know; see `engine.store.lookup`. One round trip."""
-        found = look_up(self._client, asked)
+    def look_up(self, requests: Sequence[LookupRequest]) -> list[Lookup]:
+        """Return what batches need from the store; see `engine.store.lookup`. One round trip."""
+        lookups = look_up(self._client, requests)
         opened = []
-        for one, lookup in zip(asked, found, strict=True):
-            records = self._open(one.state.generation_keys, lookup.records)
-            shredded = records.shredded - lookup.ledger.keys()
-            opened.append(replace(lookup, records=records.records, shredded=shredded))
+        for request, lookup in zip(requests, lookups, strict=True):
+            decrypted = self._open(request.state.generation_keys, lookup.records)
+            shredded = decrypted.shredded - lookup.ledger.keys()
+            opened.append(replace(lookup, records=decrypted.records, shredded=shredded))
         return opened
 
     def row_records(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
@@ -312,7 +314,7 @@ class ModelStore:
         Raises
         ------
         CorruptState
-            The key of an encrypted one is not there, and the row was not deleted.
+            The key of an encrypted record is missing, and the row was not deleted.
         """
         opened = self._open(live, row_records(self._client, live, row_ids))
         lost = opened.shredded - self.ledgered(live.model, sorted(opened.shredded))
@@ -321,11 +323,11 @@ class ModelStore:
         return dict(opened.records)
 
     def records_if_there(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the records of those rows that have one, and a key if it is encrypted."""
+        """Return the records of those rows that have one, and its key if it is encrypted."""
         return dict(self._open(live, row_records(self._client, live, row_ids)).records)
 
     def _open(self, live: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
-        """Decrypt what is encrypted; without a store of keys, everything must be in the clear."""
+        """Decrypt encrypted records; without a store of keys, none may be encrypted."""
         if self.row_keys is not None:
             return self.row_keys.open(live, records)
         if any(record[:1] == bytes([SEALED]) for record in records.values()):
@@ -338,18 +340,18 @@ class ModelStore:
     def without_all_rows(self, partition: PartitionKeys) -> list[str]:
         """Return the models of a partition that have fewer row records than live rows.
 
-        It looks again at those that seem to: others may commit in between.
+        Those that seem to are checked again: others may commit in between.
         """
-        found = self._lacking(self.models_in(partition))
+        lacking = self._lacking(self.models_in(partition))
         for _ in range(_LOAD_TRIES):
-            again = self._lacking(list(found))
-            if again == found:
+            rechecked = self._lacking(list(lacking))
+            if rechecked == lacking:
                 break
-            found = again
-        return list(found)
+            lacking = rechecked
+        return list(lacking)
 
     def _lacking(self, models: Sequence[str]) -> dict[str, Any]:
-        """Return which models have too few row records, with what their heads say."""
+        """Return the models that have too few row records, with fields of their heads."""
         if not models:
             return {}
         heads = run_pipeline(
@@ -366,18 +368,22 @@ class ModelStore:
             try:
                 live = _live_rows(name, stored)
             except CorruptState:
-                continue  # whoever loads it finds out
+                continue  # whoever loads it gets the error
             if live is not None:
                 wanted[name], generation = live
                 shards += ModelKeys(name).generation(generation).every_rows()
         counts = iter(
             run_pipeline(self._client, (), lambda p: [p.hlen(key) for key in shards], each=True)
         )
-        there = {
+        record_counts = {
             name: sum(n for n in islice(counts, SHARDS) if isinstance(n, int)) for name in wanted
         }
-        said = dict(zip(models, heads, strict=True))
-        return {name: said[name] for name, live in wanted.items() if there[name] < live}
+        head_of = dict(zip(models, heads, strict=True))
+        return {
+            name: head_of[name]
+            for name, rows_live in wanted.items()
+            if record_counts[name] < rows_live
+        }
 
     def receipt(self, model_id: str, request_id: str) -> bytes | None:
         """Return a packed receipt, final or pending, or None."""
@@ -398,30 +404,32 @@ class ModelStore:
             return []
         if first < 0:
             raise CorruptState(
-                f"model {state.model_id!r}: its list of deletions begins behind {position}"
+                f"model {state.model_id!r}: its list of deletions begins after {position}"
             )
         with reachable(self._client):
-            found = self._client.lrange(state.keys.deletions, first, last - 1)
-        return [text(row) for row in found]
+            deleted = self._client.lrange(state.keys.deletions, first, last - 1)
+        return [text(row) for row in deleted]
 
     def ledgered(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
         """Return those of the rows that are in the deletion ledger."""
-        found: set[str] = set()
+        deleted: set[str] = set()
         for start in range(0, len(row_ids), CHUNK):
             chunk = row_ids[start : start + CHUNK]
             with reachable(self._client):
                 versions = self._client.hmget(where.ledger, list(chunk))
-            found |= {row for row, v in zip(chunk, versions, strict=True) if v is not None}
-        return frozenset(found)
+            deleted |= {
+                row for row, version in zip(chunk, versions, strict=True) if version is not None
+            }
+        return frozenset(deleted)
 
     # -- step 7 -------------------------------------------------------------------------------
 
     def apply(
         self, changes: Sequence[Change], queue: Callable[[Any], None] | None = None
     ) -> tuple[list[Answer], list[Any]]:
-        """Apply changes, all in one round trip; return an answer each, and those to ``queue``.
+        """Apply changes in one round trip; return an answer for each, and those to ``queue``.
 
-        ``queue`` adds commands to the same pipeline, behind the changes: cursors and watermarks
+        ``queue`` adds commands to the same pipeline, after the changes: cursors and watermarks
         of what was published meanwhile.
 
         Raises
@@ -451,8 +459,8 @@ def unknown(model_id: str) -> UnknownModel:
 def _answer(answer: Any) -> Answer:
     if isinstance(answer, CorruptState):
         return Answer(Applied.CORRUPT, str(answer))
-    kind, found = answer
-    return Answer(Applied(text(kind)), text(found))
+    kind, detail = answer
+    return Answer(Applied(text(kind)), text(detail))
 
 
 def _head(model_id: str, stored: Any) -> Head | CorruptState | None:
@@ -480,10 +488,10 @@ def _live_rows(model_id: str, stored: Any) -> tuple[int, str] | None:
     if meta is None or rows is None or status == b"UNREGISTERED":
         return None
     what = f"model {model_id!r}, its stored head"
-    found = parse_json_value(meta, what)
-    if not isinstance(found, dict):
-        raise CorruptState(f"{what}: is no object; run `lethe check`")
-    return integer(found.get("rows_live"), f"model {model_id!r}, its live rows"), parse_text(
+    fields = parse_json_value(meta, what)
+    if not isinstance(fields, dict):
+        raise CorruptState(f"{what}: is not an object; run `lethe check`")
+    return integer(fields.get("rows_live"), f"model {model_id!r}, its live rows"), parse_text(
         rows, what
     )
 
@@ -491,16 +499,16 @@ def _live_rows(model_id: str, stored: Any) -> tuple[int, str] | None:
 def _opening(stored: bytes | None, what: str) -> dict[str, int] | None:
     if stored is None:
         return None
-    found = parse_json_value(stored, f"{what}, its opening")
-    if not isinstance(found, dict):
+    opening = parse_json_value(stored, f"{what}, its opening")
+    if not isinstance(opening, dict):
         raise CorruptState(f"{what}: its opening names no partitions; run `lethe check`")
-    return {name: integer(offset, f"{what}, its opening") for name, offset in found.items()}
+    return {name: integer(offset, f"{what}, its opening") for name, offset in opening.items()}
 
 
-def corrupt(change: Change, found: str) -> CorruptState:
-    """Return the error of a change that the script found to be impossible."""
+def corrupt(change: Change, detail: str) -> CorruptState:
+    """Return the error of a change that the script could not apply."""
     return CorruptState(
-        f"model {change.keys.model_id!r}: commit {change.commit} cannot be applied ({found}): the "
+        f"model {change.keys.model_id!r}: commit {change.commit} cannot be applied ({detail}): the "
         "store was restored in part, or changed by hand. Restore the whole of it, or register the "
         "model again with --replace"
     )

@@ -1,6 +1,6 @@
-"""How a client checks who answers and proves who it is: certificates, and passwords from files.
+"""How a client verifies the server and authenticates: certificates, and passwords from files.
 
-Used for the store and for Kafka alike. Nothing here prints what a file holds.
+Used for the store and for Kafka alike. Nothing here prints the content of a file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TlsFiles:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.ca is None:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        else:  # it replaces the system's: nobody else may vouch for the server
+        else:  # it replaces the system's authorities
             try:
                 context.load_verify_locations(self.ca)
             except (OSError, ssl.SSLError) as error:
@@ -84,36 +84,36 @@ class Access:
 
 
 def read_secret(path: Path, setting: str) -> str:
-    """Return the one line of a file; a line end after it does not count.
+    """Return the one line of a file, without the line end.
 
     Raises
     ------
     InvalidData
-        It cannot be read, is empty, or is no single short line; the message names the file only.
+        It cannot be read, is empty, or is not one short line; the message names only the file.
     """
     try:
         with path.open("rb") as file:
-            found = file.read(_MAX_SECRET_BYTES + 1)
+            content = file.read(_MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise InvalidData(f"{setting}: {path} cannot be read ({error.strerror})") from None
     try:
-        secret = found.decode().removesuffix("\n").removesuffix("\r")
+        secret = content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         secret = ""
-    if not secret or "\n" in secret or len(found) > _MAX_SECRET_BYTES:
+    if not secret or "\n" in secret or len(content) > _MAX_SECRET_BYTES:
         raise InvalidData(f"{setting}: {path} must hold one line of UTF-8 text, the secret")
     return secret
 
 
 def advice(reason: str, prefix: str) -> str | None:
-    """Return what a person can do about a failure of TLS; None when it is none of these.
+    """Return advice for a TLS failure; None if the failure is not a known one.
 
-    ``reason`` is OpenSSL's text, which the clients hand on in messages of their own.
+    ``reason`` is OpenSSL's text, which the clients pass on in their own messages.
     """
     text = reason.lower()
-    for words, said in _KNOWN:
+    for words, hint in _KNOWN:
         if any(word in text for word in words):
-            return said.format(prefix=prefix)
+            return hint.format(prefix=prefix)
     return None
 
 

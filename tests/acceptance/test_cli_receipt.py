@@ -135,7 +135,7 @@ def test_an_unknown_request_is_1_and_one_line(lethe: Within) -> None:
 def test_an_id_of_several_models_asks_which(lethe: Within) -> None:
     answer = lethe("receipt", "twice", code=2)
 
-    assert "is one of 2 models: churn, spend; say which with --model" in answer.err
+    assert "2 models have a request 'twice': churn, spend; choose one with --model" in answer.err
     assert lethe("receipt", "twice", "--model", "spend", "--json").document["model_id"] == "spend"
 
 

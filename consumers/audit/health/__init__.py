@@ -1,4 +1,4 @@
-"""What `lethe check` looks at.
+"""What `lethe check` checks.
 
 Nothing here writes.
 """

@@ -1,7 +1,7 @@
-"""What `lethe check` looks at: programs, keys, the store and the log.
+"""What `lethe check` checks first: programs, keys, the store and the log.
 
-Read-only. Each check is a line for a person: what is fine, or what to do. What it looks at beside:
-`consumers.audit.health.commits`, `consumers.audit.health.models`.
+Read-only. Each check is one line for an operator: what is fine, or what to do. The other checks are
+in `consumers.audit.health.commits` and `consumers.audit.health.models`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PACKAGES = ("numpy", "scipy", "kafka-python", "redis", "pydantic", "pyarrow", "
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, whether it is fine, and what was found or is to be done."""
+    """What was checked, whether it is fine, and what was found or what to do."""
 
     subject: str
     ok: bool
@@ -36,14 +36,14 @@ class Check:
 
 
 def check_programs() -> Iterator[Check]:
-    """Name the versions that run."""
+    """Report the versions of the installed packages."""
     versions = ", ".join(f"{name} {package_version(name)}" for name in _PACKAGES)
     lethe = package_version("lethe-engine")
     yield Check("programs", True, f"lethe {lethe}, Python {platform.python_version()}, {versions}")
 
 
 def check_store(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
-    """Look at the store, which answers already, and so is durable as far as is required."""
+    """Check the store; it was opened already, so it answers and is as durable as required."""
     client, settings = store.client, runtime.settings
     with reachable(client):
         info = client.info("server")
@@ -61,7 +61,7 @@ def check_store(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
 
 
 def _durability(store: ModelStore, runtime: Runtime) -> Check:
-    """Say what a crash of the store can lose: with Kafka that is no reason to refuse it."""
+    """Report what a crash of the store can lose; with Kafka that never fails the check."""
     subject, barrier = "store durability", store.barrier
     if barrier.always:
         return Check(subject, True, "acknowledged writes are on disk")
@@ -75,34 +75,34 @@ def _durability(store: ModelStore, runtime: Runtime) -> Check:
             subject, True, f"{folded}; rows of a registration are on disk before it counts"
         )
     detail = (
-        f"{folded}; but not the rows of a registration or a refresh since the server last wrote "
-        "its files: then the model is to be registered again. Set 'appendonly yes', or have it do "
-        "BGSAVE after each `lethe register`"
+        f"{folded}, except the rows of a registration or a refresh since the server last wrote its "
+        "files: such a model has to be registered again. Set 'appendonly yes', or run BGSAVE after "
+        "each `lethe register`"
     )
     return Check(subject, True, detail)
 
 
 def _files(client: redis.Redis) -> Check:
-    """See whether erased rows leave the server's files in time."""
-    subject, found = "store files", read_erasures(client)
-    if not found.waiting():
+    """Check that erased rows leave the server's files in time."""
+    subject, erasures = "store files", read_erasures(client)
+    if not erasures.waiting():
         return Check(subject, True, "hold nothing that was erased")
-    if found.overdue(time.time()):
+    if erasures.overdue(time.time()):
         detail = (
-            "were not written anew for over 24 hours and may hold erased rows; run `lethe work "
-            "deletions`, which asks for it, or have the server do BGREWRITEAOF (docs/erasure.md)"
+            "were not rewritten for over 24 hours and may hold erased rows; run `lethe work "
+            "deletions`, which requests it, or run BGREWRITEAOF on the server (docs/erasure.md)"
         )
         return Check(subject, False, detail)
-    return Check(subject, True, "are written anew within 24 hours of an erasure")
+    return Check(subject, True, "are rewritten within 24 hours of an erasure")
 
 
 def _memory_policy(client: redis.Redis) -> str:
-    # INFO, because CONFIG tells passwords too: a worker's user has no right to it.
+    # INFO, because CONFIG reveals passwords too: a worker's user may not run it.
     return text(client.info("memory").get("maxmemory_policy", "unknown"))
 
 
 def check_signing(settings: Settings) -> Iterator[Check]:
-    """Look at the keys: with what events are signed, and whether readers here would believe it."""
+    """Check the key that events are signed with, and that the trusted keys here contain it."""
     try:
         signer, trusted = existing_signer(settings), trusted_file(settings)
     except LetheError as error:
@@ -110,19 +110,22 @@ def check_signing(settings: Settings) -> Iterator[Check]:
         return
     path = key_path(settings)
     if signer is None and path is None:
-        detail = "versions and receipts are not signed; `lethe key new FILE` and LETHE_SIGNING_KEY"
+        detail = (
+            "versions and receipts are not signed; run `lethe key new FILE` and set "
+            "LETHE_SIGNING_KEY"
+        )
         yield Check("signatures", trusted is None, detail)
     elif signer is None:
-        yield Check("signatures", True, f"{path} is made with the first version or receipt")
+        yield Check("signatures", True, f"{path} is created with the first version or receipt")
     elif trusted is not None and signer.key_id not in trusted.keys:
-        detail = f"key {signer.key_id} ({path}) is not in {settings.trusted_keys}: others that "
+        detail = f"key {signer.key_id} ({path}) is not in {settings.trusted_keys}: readers that "
         yield Check("signatures", False, detail + "trust that file refuse what is signed here")
     else:
         yield Check("signatures", True, f"versions and receipts are signed by key {signer.key_id}")
 
 
 def check_log(runtime: Runtime) -> Iterator[Check]:
-    """Look at the log and the topics of contract 2.2."""
+    """Check the log and the topics of contract 2.2."""
     try:
         yield Check("log", True, runtime.log.ping())
         reader = runtime.log.reader()
@@ -145,7 +148,8 @@ def check_log(runtime: Runtime) -> Iterator[Check]:
     yield Check("topics", True, f"partitions: {shown}")
     requests, versions = counts[topics.DELETIONS], counts[topics.VERSIONS]
     if requests == versions:
-        yield Check("partitions", True, f"{topics.DELETIONS} and {topics.VERSIONS} have as many")
+        detail = f"{topics.DELETIONS} and {topics.VERSIONS} have the same number"
+        yield Check("partitions", True, detail)
     else:
         detail = (
             f"{topics.DELETIONS} has {requests}, {topics.VERSIONS} has {versions}; add partitions "

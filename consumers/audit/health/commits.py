@@ -1,6 +1,6 @@
-"""What `lethe check` looks at in ``lethe.commits``: how far the store follows, and who can read it.
+"""What `lethe check` checks about ``lethe.commits``: how far the store follows it, and its keys.
 
-Read-only. Each check is a line for a person: what is fine, or what to do.
+Read-only. Each check is one line for an operator: what is fine, or what to do.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.keys import PartitionKeys
 from lethe.engine.store.store import ModelStore
 
-_CATCH_UP_SECONDS = 3.0  # a worker applies and publishes what there is in less
+_CATCH_UP_SECONDS = 3.0  # a worker applies and publishes what is there sooner
 _PAUSE = 0.1
 _DAY_MS = 86_400_000
 
 
 def check_commits(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
-    """Look at the topic's settings, the cursors, the models that are halted, and the seal keys."""
+    """Check the seal keys, the topic's settings, the cursors, and which models are halted."""
     yield _seals(store, runtime)
     try:
         yield from _settings(runtime.log)
@@ -41,17 +41,17 @@ def check_commits(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
 
 
 def _seals(store: ModelStore, runtime: Runtime) -> Check:
-    """See whether the keys here open the newest commit of every model."""
+    """Check that the keys here open the newest commit of every model."""
     subject, used = "seal keys", sorted(set(keys_of_heads(store).values()))
     path = runtime.settings.seal_key_file
     if not used and path is None:
-        return Check(subject, True, "one is made in the store with the first model")
+        return Check(subject, True, "one is created in the store with the first model")
     try:
         seals = runtime.seals(store, make=False)
     except LetheError as error:
         return Check(subject, False, str(error))
     place = "the store, and in each backup of it" if path is None else str(path)
-    newest = f"{', '.join(used)} of newest commits" if used else "no commit yet"
+    newest = f"newest commits sealed with {', '.join(used)}" if used else "no commit yet"
     return Check(subject, True, f"{newest}; {seals.current} seals the next, and lies in {place}")
 
 
@@ -61,24 +61,22 @@ def _seals(store: ModelStore, runtime: Runtime) -> Check:
 def _settings(log: Log) -> Iterator[Check]:
     if log.name != "kafka":
         return
-    subject, found = f"topic {topics.COMMITS}", log.topic_settings(topics.COMMITS)
-    if not found:
+    subject, settings = f"topic {topics.COMMITS}", log.topic_settings(topics.COMMITS)
+    if not settings:
         detail = "its settings cannot be read; grant DescribeConfigs (deploy/kafka/acls.csv)"
         yield Check(subject, True, detail)
         return
-    wrong = [f"{name}={value}: {why}" for name, value, why in _faults(found)]
+    wrong = [f"{name}={value}: {why}" for name, value, why in _faults(settings)]
     if wrong:
         yield Check(subject, False, "; ".join(wrong) + " (docs/operations.md)")
         return
-    kept = _duration(found.get("retention.ms", ""))
-    detail = (
-        f"keeps commits {kept}: a backup of the store that is older cannot be brought up to date"
-    )
+    retention = _duration(settings.get("retention.ms", ""))
+    detail = f"keeps commits {retention}: an older backup of the store cannot be brought up to date"
     yield Check(subject, True, detail)
 
 
-def _faults(found: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the settings that lose or refuse commits: name, value, what it should be and why."""
+def _faults(settings: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the settings that lose or refuse commits: name, value, what it should be, and why."""
     wanted = {
         "cleanup.policy": ("delete", "compaction leaves one commit of each model"),
         "retention.bytes": ("-1", "commits expire before their time"),
@@ -86,11 +84,12 @@ def _faults(found: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
         "unclean.leader.election.enable": ("false", "acknowledged commits can be lost"),
     }
     for name, (value, why) in wanted.items():
-        if found.get(name) not in (None, value):
-            yield name, found[name], f"should be {value}, else {why}"
-    largest = found.get("max.message.bytes", "")
+        if settings.get(name) not in (None, value):
+            yield name, settings[name], f"should be {value}, else {why}"
+    largest = settings.get("max.message.bytes", "")
     if largest.isdigit() and int(largest) < MAX_RECORD_BYTES:
-        yield "max.message.bytes", largest, f"should be {MAX_RECORD_BYTES}, what a commit can have"
+        why = f"should be {MAX_RECORD_BYTES}, the size of the largest commit"
+        yield "max.message.bytes", largest, why
 
 
 def _duration(milliseconds: str) -> str:
@@ -134,28 +133,28 @@ def _cursors(store: ModelStore, reader: Reader) -> Iterator[Check]:
     halted = {model for cursors in read.values() for model in cursors.behind}
     for model in sorted(halted):
         detail = (
-            "is or was halted: commits of it are not applied or published yet. The worker's log "
-            "lines with action=halt say why; `lethe work deletions` looks at it again"
+            "is or was halted: some of its commits are not applied or published yet. The worker's "
+            "log lines with action=halt say why; `lethe work deletions` tries it again"
         )
         yield Check(f"model {model}", False, detail)
 
 
 def _fault(reader: Reader, partition: Partition, known: PartitionCursors, end: int) -> str | None:
-    """Return what no worker can go on from."""
+    """Return a fault that no worker can continue from; None if there is none."""
     where, restore = f"{partition.topic}/{partition.index}", "restore it, or run `lethe recover`"
     if known.topic_id == "":
         return None
     if known.topic_id != partition.topic_id:
-        return f"LOG_RESET: {where} was made again, and has lost its commits; {restore}"
+        return f"LOG_RESET: {where} was recreated, and has lost its commits; {restore}"
     if end < known.cursors.apply:
         return (
-            f"LOG_RESET: {where} ends at {end}, and the store has followed it to "
+            f"LOG_RESET: {where} ends at {end}, but the store has followed it to "
             f"{known.cursors.apply}: it has lost commits; {restore}"
         )
     begin = reader.bounds(partition).begin
     if known.lowest < begin:
         return (
-            f"STORE_TOO_OLD: {where} begins at {begin}, and the store has followed it to "
+            f"STORE_TOO_OLD: {where} begins at {begin}, but the store has followed it only to "
             f"{known.lowest}: restore a newer backup of the store, or register its models again "
             "with --replace"
         )
@@ -163,13 +162,13 @@ def _fault(reader: Reader, partition: Partition, known: PartitionCursors, end: i
 
 
 def _followed(store: ModelStore, ends: Mapping[Partition, int]) -> Check:
-    """See whether all that was appended is applied and published, or is about to be."""
+    """Check that everything appended is applied and published, or is so within seconds."""
     deadline = time.monotonic() + _CATCH_UP_SECONDS
     while True:
         behind = [
-            _Behind(one, cursors, end)
-            for one, end in ends.items()
-            if (cursors := store.cursors.read(PartitionKeys(one.index))).cursors.lower < end
+            _Behind(partition, cursors, end)
+            for partition, end in ends.items()
+            if (cursors := store.cursors.read(PartitionKeys(partition.index))).cursors.lower < end
             and end > 0
         ]
         if not behind:

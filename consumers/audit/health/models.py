@@ -1,4 +1,4 @@
-"""What `lethe check` looks at in each model: invariants of what is stored, and its history."""
+"""What `lethe check` checks for each model: invariants of the stored state, and its history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AUDITED_NUMBERS = 25_000_000
 
 
 def check_model(store: ModelStore, log: Log | None, model: str) -> Iterator[Check]:
-    """Look at one model's stored invariants, and at its history when there is a ``log``."""
+    """Check one model's stored invariants, and its history if there is a ``log``."""
     subject = f"model {model}"
     try:
         state = store.load_model(model)  # parses the head; V and Q have the lengths it names
@@ -54,7 +54,7 @@ def _head(state: ModelState) -> Check:
     subject, meta = f"model {state.model_id}", state.meta
     where = f"version {state.version}, commit {state.head.commit}, format {FORMAT}"
     if state.awaiting_rebuild:
-        lost = "V and Q were lost with the store's last writes, and wait for a rebuild"
+        lost = "V and Q were lost with the store's last writes; a rebuild will restore them"
         return Check(subject, True, f"{where}; {lost}")
     return Check(subject, True, f"{where}, V {meta.K} rows, Q {meta.r} rows, as its head says")
 
@@ -70,13 +70,13 @@ def _records(store: ModelStore, state: ModelState) -> Check:
         *counts, commit = pipeline.execute()
     if int(commit or 0) != state.head.commit:
         return Check(subject, True, "not counted: deletions are being committed")
-    records, wanted = sum(counts), state.meta.rows_live
-    if records == wanted:
+    records, live_rows = sum(counts), state.meta.rows_live
+    if records == live_rows:
         return Check(subject, True, f"{records} live, each with its record")
-    if records < wanted:
-        detail = f"DATA_LOST: {wanted - records} of {wanted} live rows have no record"
+    if records < live_rows:
+        detail = f"DATA_LOST: {live_rows - records} of {live_rows} live rows have no record"
     else:
-        detail = f"{records} records for {wanted} live rows"
+        detail = f"{records} records for {live_rows} live rows"
     advice = "restore the store from a backup, or register the model again with --replace"
     return Check(subject, False, f"{detail}; {advice}")
 
@@ -109,19 +109,19 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
         return Check(subject, True, detail)
     detail = (
         f"L L^T w differs from x by {worst:.1e} (at most {RESIDUAL:.0e}): the stored factor or "
-        "dual rows are damaged; order `lethe refresh --size rebuild`, then check again"
+        "dual rows are damaged; run `lethe refresh --size rebuild`, then check again"
     )
     return Check(subject, False, detail)
 
 
 def _drift(store: ModelStore, state: ModelState) -> Check:
-    """Audit V and the exact answer against all live rows, unless they are many."""
+    """Audit V and the exact answer against all live rows, unless there are too many."""
     subject, meta = f"model {state.model_id}, drift", state.meta
     numbers = (1 + meta.config.blocks) * meta.rows_live * meta.config.d
     if meta.rows_live == 0:
         return Check(subject, True, "no row is left")
     if numbers > AUDITED_NUMBERS:
-        detail = f"not audited here: {numbers} numbers; refreshes that read the rows audit it"
+        detail = f"not audited here: {numbers} numbers; refreshes that read the rows audit them"
         return Check(subject, True, detail)
     snapshot = take_snapshot(store, state.model_id)
     now = snapshot.state
@@ -135,11 +135,11 @@ def _drift(store: ModelStore, state: ModelState) -> Check:
     )
     if drift.fault is None:
         detail = (
-            f"V goes with {len(snapshot.ids)} live rows, residual {drift.inverse:.1e}; the exact "
+            f"V matches {len(snapshot.ids)} live rows, residual {drift.inverse:.1e}; the exact "
             f"answer is off by {drift.theta:.1e}, {drift.allowed:.1e} allowed"
         )
         return Check(subject, True, detail)
-    advice = "order `lethe refresh --size rebuild`, then check again"
+    advice = "run `lethe refresh --size rebuild`, then check again"
     return Check(subject, False, f"{drift.fault}; {advice}")
 
 
@@ -165,13 +165,14 @@ def _history(store: ModelStore, log: Log, state: ModelState) -> Check:
     finally:
         reader.close()
     if passed and tip is not None:
-        return Check(subject, True, f"{tip.version + 1} versions linked; the stored head is theirs")
-    end = "nothing" if tip is None else f"version {tip.version}"
+        detail = f"{tip.version + 1} versions linked; the stored head is among them"
+        return Check(subject, True, detail)
+    end = "is empty" if tip is None else f"ends with version {tip.version}"
     if cursors.published < cursors.apply and (tip is None or tip.version < state.version):
-        return Check(subject, True, f"published up to {end}; the rest is still to be published")
+        return Check(subject, True, f"published history {end}; the rest is still to be published")
     detail = (
-        f"published history ends with {end}, the store holds version {state.version} with digest "
+        f"published history {end}, but the store holds version {state.version} with digest "
         f"{state.digest[:12]}: one of them was reset or rolled back. Stop the workers, and restore "
-        "what is behind"
+        "the one that is behind"
     )
     return Check(subject, False, detail)

@@ -1,5 +1,5 @@
-"""Kafka as a log, on confluent-kafka (librdkafka): the second client, an extra of the package.
+"""Kafka as a log, using confluent-kafka (librdkafka): the second client, an optional extra.
 
-Nothing outside of this package imports ``confluent_kafka``, and nothing imports this package
-unless ``LETHE_KAFKA_CLIENT=confluent``.
+Nothing outside this package imports ``confluent_kafka``, and nothing imports this package unless
+``LETHE_KAFKA_CLIENT=confluent``.
 """

@@ -1,15 +1,16 @@
 """A member of a Kafka consumer group, with confluent-kafka.
 
 librdkafka calls back within its own ``poll``, so everything here runs on the worker's thread;
-its heartbeats do not need us. Three things it does not do are done here:
+librdkafka sends heartbeats by itself. This module handles three cases that librdkafka does not:
 
-- A topic that was made again: it goes on at the old offset in the new topic. No record is given
-  out before the cluster was asked, after it was fetched, whether its topic is still the same.
-- A partition that nobody sought: it starts to read at once, from wherever. The client gets a new
-  partition only when it is sought, with our position. To begin anywhere else and to move it then
-  loses records: what was fetched there may still come, and is taken for what follows our position.
-- A seek of a partition that it has not begun to read, or has stopped to read, is an error. The
-  first is tried again, the second is assigned anew.
+- A recreated topic: librdkafka continues at the old offset in the new topic. Here no record is
+  delivered until the cluster has confirmed, after the fetch, that its topic is still the same.
+- A partition that was not sought: librdkafka starts to read at once, from any position. Here the
+  client gets a new partition only when it is sought, with our position. Starting elsewhere and
+  then moving would lose records: what was fetched there may still arrive, and would be taken for
+  what follows our position.
+- Seeking a partition that librdkafka has not begun to read, or has stopped reading, is an error.
+  In the first case the seek is retried; in the second the partition is reassigned.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from lethe.consumers.log.reset import PartitionReset
 
 log = logging.getLogger(__name__)
 
-# A worker that computes for longer without a poll loses its partitions.
+# A worker that computes for longer than this without a poll loses its partitions.
 MAX_POLL_SECONDS = 300.0
 _HINT_SECONDS = 0.5
-# Records that are kept while there is no room; then the client is told to pause.
+# Records kept while the worker has no room; beyond that the client is told to pause.
 HELD_BACK = 64
-# Until a seek is tried again.
+# Time until a seek is retried.
 BEHIND_SECONDS = 0.005
 
 _Place = tuple[str, int]
-"""The client's name of a partition, which has no topic id."""
+"""The client's identity of a partition, which has no topic id."""
 
-_HARMLESS = (  # told among the records; what is to be done about them is done elsewhere
+_HARMLESS = (  # delivered among the records, and handled elsewhere
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError._UNKNOWN_PARTITION,
@@ -63,7 +64,7 @@ _HARMLESS = (  # told among the records; what is to be done about them is done e
 
 
 class ConfluentGroupConsumer:
-    """A member of a consumer group, with the cooperative protocol: what stays is not disturbed."""
+    """A member of a consumer group; the cooperative protocol leaves kept partitions undisturbed."""
 
     def __init__(
         self, questions: Questions, group: str, topics: Sequence[str], session_seconds: float
@@ -76,24 +77,24 @@ class ConfluentGroupConsumer:
         self._membership = Membership()
         self._watch = Watch(questions, self._topics)
         self._positions: dict[Partition, int] = {}
-        self._outside: list[Partition] = []  # whose position is not in the log
+        self._outside: list[Partition] = []  # their position is not in the log
         self._hints: dict[Partition, Position] = {}
         self._next_hint = 0.0
         self._closed = False
-        self._questions.partitions(self._topics)  # is there a broker?
+        self._questions.partitions(self._topics)  # fails if there is no broker
         self._join()
 
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
+        """Return at most ``limit`` records; early and empty if the assignment changes."""
         if self._closed:
             raise RuntimeError("poll of a closed consumer")
         deadline = time.monotonic() + timeout
-        news = self._membership.changes
+        changes = self._membership.changes
         with self._server.reaching(self._heard):
             while True:
                 self._raise_reset()
-                left = max(deadline - time.monotonic(), 0.0)
-                self._fetch(min(left, SLICE_SECONDS), limit)
+                remaining = max(deadline - time.monotonic(), 0.0)
+                self._fetch(min(remaining, SLICE_SECONDS), limit)
                 self._name_new_partitions()
                 if (present := self._watch.look(self._heard)) is not None:
                     self._compare(present)
@@ -101,7 +102,8 @@ class ConfluentGroupConsumer:
                 self._send_hints()
                 if not records:
                     self._watch.check(self._heard)
-                if records or news != self._membership.changes or time.monotonic() >= deadline:
+                changed = changes != self._membership.changes
+                if records or changed or time.monotonic() >= deadline:
                     return records
 
     def take_assigned(self) -> frozenset[Partition]:
@@ -117,23 +119,23 @@ class ConfluentGroupConsumer:
         return self._membership.held()
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at ``offset``; a partition that was lost meanwhile is ignored."""
+        """Continue at ``offset``; a partition that was lost meanwhile is ignored."""
         if not self._membership.seek(partition):
             return
         self._positions[partition] = offset
         self._drop(partition)
-        self._go_on(partition)
+        self._resume_at(partition)
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds."""
+        """Return the partition's bounds."""
         return self._questions.bounds(partition)
 
     def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
-        """Keep the positions; the newest are committed twice a second, without waiting."""
+        """Keep the positions; the newest ones are committed twice a second, without waiting."""
         self._hints.update(positions)
 
     def release(self, partition: Partition, below_offset: int) -> None:
-        """Do nothing: the brokers remove records when their retention is over."""
+        """Do nothing: the brokers remove records when their retention expires."""
 
     def close(self) -> None:
         """Commit the last hints and leave the group, both within two seconds."""
@@ -148,9 +150,9 @@ class ConfluentGroupConsumer:
         self._heard = Heard(self._server.signing_on, reached=True)
         self._new: set[_Place] = set()
         self._behind: set[Partition] = set()  # sought, but the client was not ready
-        # The client does not read them: at a position that it did not find, or not begun yet.
+        # Not read by the client: its position was not in the log, or reading has not begun yet.
         self._stopped: set[Partition] = set()
-        self._paused: set[Partition] = set()  # sought, but there was no room
+        self._paused: set[Partition] = set()  # sought, but the worker had no room
         self._fetched: deque[Message] = deque()
         heartbeat = min(1.0, self._session_seconds / 4)
         settings = reading_settings(self._server, self._heard) | {
@@ -171,52 +173,52 @@ class ConfluentGroupConsumer:
         )
 
     def _leave(self) -> None:
-        """Close the client. It can take long when no broker answers: then it ends by itself."""
+        """Close the client; without a broker that takes long and ends in the background."""
         closing = Thread(target=self._consumer.close, name="leave-group", daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)
         self._membership.lose(self._membership.held())
 
-    # Called back by librdkafka, within its poll or close.
+    # Callbacks of librdkafka, within its poll or close.
 
     def _on_assign(self, consumer: Consumer, assigned: Sequence[TopicPartition]) -> None:
-        """Note new partitions. The client begins with none of them: see `_go_on`."""
+        """Note new partitions. The client does not start to read them yet: see `_resume_at`."""
         consumer.incremental_assign([])
-        self._new |= {_place(one) for one in assigned}
+        self._new |= {_place(partition) for partition in assigned}
 
     def _on_revoke(self, consumer: Consumer, revoked: Sequence[TopicPartition]) -> None:
-        gone = {_place(one) for one in revoked}
-        if consumer is self._consumer:  # else it is one that we left, on its own thread
-            self._new -= gone
-            lost = [p for p in self._membership.held() if (p.topic, p.index) in gone]
+        revoked_places = {_place(partition) for partition in revoked}
+        if consumer is self._consumer:  # else it is a client that we have left, on its own thread
+            self._new -= revoked_places
+            lost = [p for p in self._membership.held() if (p.topic, p.index) in revoked_places]
             self._membership.lose(lost)
             for partition in lost:
                 self._drop(partition)
                 self._stopped.discard(partition)
         with contextlib.suppress(KafkaException):
-            begun = {_place(one) for one in consumer.assignment()}
-            consumer.incremental_unassign([one for one in revoked if _place(one) in begun])
+            assigned = {_place(partition) for partition in consumer.assignment()}
+            consumer.incremental_unassign([p for p in revoked if _place(p) in assigned])
 
-    # What is read.
+    # Reading.
 
     def _fetch(self, timeout: float, limit: int) -> None:
-        """Poll: this also calls back. With no room, one record at most is read, and kept."""
+        """Poll and run the callbacks. With a limit of 0, read and keep one record at most."""
         if limit > 0:
             self._resume()
         elif len(self._fetched) >= HELD_BACK:
             self._pause()
         for partition in list(self._behind):
-            self._go_on(partition)
-        # The client's `consume` waits until it has as many as it was asked for.
+            self._resume_at(partition)
+        # The client's `consume` waits until it has as many messages as requested.
         wait = min(timeout, BEHIND_SECONDS) if self._behind else timeout
-        found = self._consumer.poll(0.0 if self._fetched and limit else wait)
-        if found is not None:
-            self._fetched.append(found)
+        message = self._consumer.poll(0.0 if self._fetched and limit else wait)
+        if message is not None:
+            self._fetched.append(message)
         if len(self._fetched) < limit and self._fetched:
             self._fetched.extend(self._consumer.consume(limit - len(self._fetched), 0.0))
 
     def _deliver(self, limit: int) -> list[Record]:
-        """Take records from what was fetched, once it is certain whose they are."""
+        """Take records from the fetched messages, once it is certain which topic they are from."""
         sought = {(p.topic, p.index): p for p in self._membership.sought()}
         if limit == 0 or not self._fetched:
             return []
@@ -225,16 +227,16 @@ class ConfluentGroupConsumer:
         records: list[Record] = []
         after = dict(self._positions)
         while self._fetched and len(records) < limit:
-            found = self._fetched[0]
-            partition = sought.get((str(found.topic()), found.partition() or 0))
-            if (error := found.error()) is not None:
+            message = self._fetched[0]
+            partition = sought.get((str(message.topic()), message.partition() or 0))
+            if (error := message.error()) is not None:
                 if records:
-                    break  # what it raises must not lose them
+                    break  # the error must not lose them
                 self._fetched.popleft()
                 self._note(error, partition if partition in present else None)
                 continue
             if partition is not None and partition not in self._behind:
-                record = to_record(partition, found)
+                record = to_record(partition, message)
                 if record.offset >= after[partition]:
                     records.append(record)
                     after[partition] = record.offset + 1
@@ -243,7 +245,7 @@ class ConfluentGroupConsumer:
         return records
 
     def _note(self, error: KafkaError, partition: Partition | None) -> None:
-        """Keep what came instead of a record."""
+        """Handle an error that was delivered instead of a record."""
         if error.code() in OUT_OF_RANGE:
             if partition is not None and partition not in self._behind:
                 self._membership.silence(partition)
@@ -253,7 +255,7 @@ class ConfluentGroupConsumer:
             raise self._server.failed(error, self._heard)
 
     def _raise_reset(self) -> None:
-        """Raise the first reset of a partition that is still held; the others stay."""
+        """Raise a reset of a partition that is still held; the other resets stay queued."""
         while self._outside:
             partition = self._outside[-1]
             if partition in self._membership.held():
@@ -263,9 +265,9 @@ class ConfluentGroupConsumer:
             self._outside.pop()
 
     def _compare(self, present: Iterable[Partition]) -> None:
-        """Rejoin when a topic was deleted and made again; only a new client forgets its offsets.
+        """Rejoin if a topic was deleted and recreated; only a new client forgets its offsets.
 
-        A topic that is gone is left to the client, which gives its partitions up.
+        A topic that is gone is left to the client, which gives up its partitions.
         """
         ids = {partition.topic: partition.topic_id for partition in present}
         for partition in self._membership.held():
@@ -275,34 +277,34 @@ class ConfluentGroupConsumer:
                 return
 
     def _name_new_partitions(self) -> None:
-        """Give the partitions that were assigned the id of their topic."""
+        """Look up the topic ids of newly assigned partitions."""
         if not self._new:
             return
-        found = self._questions.leaders(sorted({topic for topic, _ in self._new}))
+        leaders = self._questions.leaders(sorted({topic for topic, _ in self._new}))
         named = [
-            partition for partition in found if (partition.topic, partition.index) in self._new
+            partition for partition in leaders if (partition.topic, partition.index) in self._new
         ]
         self._new -= {(partition.topic, partition.index) for partition in named}
         self._stopped |= set(named)
         self._membership.gain(named)
 
-    # Where the client stands.
+    # The client's positions.
 
-    def _go_on(self, partition: Partition) -> None:
-        """Have the client read from our position on; later, when it has not begun to read."""
-        where = TopicPartition(partition.topic, partition.index, self._positions[partition])
+    def _resume_at(self, partition: Partition) -> None:
+        """Make the client read from our position; retry later if it has not begun to read."""
+        position = TopicPartition(partition.topic, partition.index, self._positions[partition])
         self._behind.discard(partition)
         if partition not in self._membership.sought():
             return
         try:
             if partition in self._stopped:
-                with contextlib.suppress(KafkaException):  # it does not have it
-                    self._consumer.incremental_unassign([where])
-                self._consumer.incremental_assign([where])
+                with contextlib.suppress(KafkaException):  # the client does not have it
+                    self._consumer.incremental_unassign([position])
+                self._consumer.incremental_assign([position])
                 self._stopped.discard(partition)
             else:
-                self._consumer.resume([where])
-                self._consumer.seek(where)
+                self._consumer.resume([position])
+                self._consumer.seek(position)
         except KafkaException:
             self._behind.add(partition)
 
@@ -319,13 +321,13 @@ class ConfluentGroupConsumer:
         paused, self._paused = self._paused, set()
         for partition in paused & self._membership.sought():
             self._drop(partition)
-            self._go_on(partition)
+            self._resume_at(partition)
 
     def _drop(self, partition: Partition) -> None:
-        """Forget what was fetched of a partition."""
+        """Discard the fetched messages of a partition."""
         place = (partition.topic, partition.index)
-        kept = [one for one in self._fetched if (one.topic(), one.partition()) != place]
-        self._fetched = deque(kept)
+        others = [m for m in self._fetched if (m.topic(), m.partition()) != place]
+        self._fetched = deque(others)
         self._paused.discard(partition)
         self._behind.discard(partition)
 
@@ -355,8 +357,8 @@ class ConfluentGroupConsumer:
             _hint_failed(offsets, error)
 
 
-def _place(where: TopicPartition) -> _Place:
-    return where.topic, where.partition
+def _place(partition: TopicPartition) -> _Place:
+    return partition.topic, partition.partition
 
 
 def _hint_answered(error: KafkaError | None, offsets: object) -> None:

@@ -1,8 +1,8 @@
-"""Kafka as a log, on confluent-kafka.
+"""Kafka as a log, using confluent-kafka.
 
-Every setting that could lose or double a request is explicit, as it is with kafka-python
-(`consumers.log.kafka.log`); the two clients keep the same promises, and topics made by one are
-those of the other. docs/kafka-clients.md says how they differ.
+Every setting that could lose or duplicate a request is explicit, as it is with kafka-python
+(`consumers.log.kafka.log`). The two clients keep the same promises and can use each other's
+topics. docs/kafka-clients.md describes how they differ.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class ConfluentLog:
     Parameters
     ----------
     bootstrap_servers : str or sequence of str
-        ``host:port``, several of them with commas or as a sequence.
+        ``host:port``; several as a comma-separated list or a sequence.
     client_id : str
-        The name under which brokers log and account for this program.
+        The name that brokers use for this program in their logs and quotas.
     access : mapping, optional
         librdkafka's settings for TLS and SASL (`consumers.service.credentials.librdkafka_access`).
     session_seconds : float, optional
-        How long a member that is not heard of keeps its partitions. Brokers allow 6 s to 30 min
-        unless they are told otherwise.
+        How long a silent member keeps its partitions. Brokers accept 6 s to 30 min unless
+        configured otherwise.
     connect_seconds : float, optional
-        How long to try to reach a broker before `LogUnavailable`.
+        How long to try to reach a broker before raising `LogUnavailable`.
     """
 
     name = "kafka"
@@ -65,7 +65,7 @@ class ConfluentLog:
         self._session_seconds = session_seconds
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create the missing topics, and return when the brokers show them with leaders."""
+        """Create the missing topics, and return once the brokers report leaders for them."""
         names = [spec.name for spec in specs]
         present = self._questions.partitions(names)
         created = [s.name for s in specs if s.name not in present and self._create(s)]
@@ -77,14 +77,14 @@ class ConfluentLog:
                 present = {}
             if time.monotonic() > deadline:
                 raise LogUnavailable(
-                    f"Kafka at {self._server} does not show the topics that it created "
-                    f"({', '.join(created)}): look at its logs"
+                    f"Kafka at {self._server} does not list the topics that it created "
+                    f"({', '.join(created)}): check its logs"
                 )
             time.sleep(0.02)
         return created
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records; made again, it has another topic id."""
+        """Delete a topic and its records; if recreated, it has a new topic id."""
         with self._server.reaching(self._questions.heard):
             self._questions.answer(self._questions.admin.delete_topics([name])[name])
 
@@ -93,35 +93,35 @@ class ConfluentLog:
         return ConfluentGroupConsumer(self._questions, group, topics, self._session_seconds)
 
     def producer(self) -> ConfluentProducer:
-        """Return a new producer; it connects when it first publishes."""
+        """Return a new producer; it connects on its first send."""
         return ConfluentProducer(self._questions)
 
     def reader(self) -> ConfluentReader:
-        """Return a new reader; it connects when it is first used."""
+        """Return a new reader; it connects on first use."""
         return ConfluentReader(self._questions)
 
     def ping(self) -> str:
         """Return the client's version and the cluster's size."""
         with self._server.reaching(self._questions.heard):
             cluster = self._questions.answer(self._questions.admin.describe_cluster())
-        how = self._server.signing_on.protocol
+        protocol = self._server.signing_on.protocol
         client = f"confluent-kafka {confluent_kafka.__version__}"
-        return f"Kafka at {self._server}, {len(cluster.nodes)} brokers, {how}, by {client}"
+        return f"Kafka at {self._server}, {len(cluster.nodes)} brokers, {protocol}, by {client}"
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return a topic's settings; none where there is no such topic, or no right to see it."""
-        asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        """Return a topic's settings; empty without such a topic, or the right to describe it."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         with self._server.reaching(self._questions.heard):
             try:
-                found = self._questions.answer(
-                    self._questions.admin.describe_configs([asked])[asked]
+                settings = self._questions.answer(
+                    self._questions.admin.describe_configs([resource])[resource]
                 )
             except KafkaException:
                 return {}
-        return {name: str(entry.value) for name, entry in found.items()}
+        return {name: str(entry.value) for name, entry in settings.items()}
 
     def close(self) -> None:
-        """Release what its parts share."""
+        """Release the connections that its parts share."""
         self._questions.close()
 
     def _create(self, spec: TopicSpec) -> bool:

@@ -20,16 +20,16 @@ from lethe.consumers.log.partitioner import index_for
 from lethe.engine.errors import LogUnavailable
 
 DELIVERY_SECONDS = 30.0
-# librdkafka does not split a batch that a topic finds too large, so a batch of many stays below
-# what any topic takes; a larger message goes alone.
+# librdkafka does not split a batch that is too large for a topic, so a batch of several messages
+# stays below the limit of every topic; a larger message is sent alone.
 BATCH_BYTES = 16_384
 
 
 class ConfluentProducer(Producer):
     """An idempotent producer.
 
-    After a failure the client is thrown away with everything that it still holds, so that
-    nothing of the failed send can be sent behind the caller's repetition of it.
+    After a failure the client is discarded with everything still in it, so that nothing of the
+    failed send can arrive after the caller has sent it again.
     """
 
     def __init__(self, questions: Questions) -> None:
@@ -38,8 +38,8 @@ class ConfluentProducer(Producer):
         self._heard = Heard(self._server.signing_on, reached=True)
         self._client: Client | None = None
         self._topics: dict[str, list[Partition]] = {}
-        self._looked = 0.0
-        self._asked: Mapping[str, Future[Any]] = {}
+        self._requested_at = 0.0
+        self._descriptions: Mapping[str, Future[Any]] = {}
 
     def begin(self, messages: Iterable[Message]) -> ConfluentFlush:
         """Send in order; librdkafka's own threads do the rest."""
@@ -62,10 +62,10 @@ class ConfluentProducer(Producer):
         """Release the connection."""
         self._abandon()
 
-    # What follows is for the flush.
+    # The methods below are for the flush.
 
     def acknowledge(self, flush: ConfluentFlush, timeout: float) -> None:
-        """Wait until the brokers have acknowledged all of ``flush``."""
+        """Wait until the brokers have acknowledged every message of ``flush``."""
         client = flush.client
         if client is None or client is not self._client:
             raise LogUnavailable(
@@ -82,7 +82,7 @@ class ConfluentProducer(Producer):
             raise
 
     def _check(self, flush: ConfluentFlush, deadline: float, timeout: float) -> None:
-        """Raise why there is nothing more to wait for."""
+        """Raise the reason if waiting any longer is pointless."""
         if flush.failure is not None:
             message, error = flush.failure
             raise self._failed(message, error)
@@ -123,7 +123,7 @@ class ConfluentProducer(Producer):
                     on_delivery=delivered,
                     headers=list(message.headers),
                 )
-            except BufferError:  # its queue is full: the brokers are slower than we are
+            except BufferError:  # the client's queue is full: the brokers are slower than we are
                 if time.monotonic() > deadline:
                     raise self._server.unreachable(self._heard, "its queue is full") from None
                 client.poll(SLICE_SECONDS)
@@ -138,45 +138,45 @@ class ConfluentProducer(Producer):
         return self._server.failed(error, self._heard)
 
     def _look_up(self, batch: Sequence[Message]) -> None:
-        """Refuse a topic that does not exist at once, and keep the ids of the others fresh."""
+        """Reject a topic that does not exist at once, and keep the ids of the others up to date."""
         self._refresh()
         unknown = {message.topic for message in batch if not self._knows(message)}
         if not unknown:
             return
-        found = self._questions.partitions(sorted(unknown))
+        existing = self._questions.partitions(sorted(unknown))
         for topic in sorted(unknown):
-            if topic not in found:
+            if topic not in existing:
                 raise LogUnavailable(
                     f"topic {topic} does not exist in Kafka at {self._server}: `lethe work` and "
-                    "`lethe register` make it"
+                    "`lethe register` create it"
                 )
-        self._topics |= found
+        self._topics |= existing
 
     def _knows(self, message: Message) -> bool:
         known = self._topics.get(message.topic)
         return known is not None and (message.partition or 0) < len(known)
 
     def _refresh(self) -> None:
-        """Take what was asked of the topics, if it has come, and ask again; never wait."""
-        if self._asked:
-            if not all(future.done() for future in self._asked.values()):
+        """Take the topic descriptions if they have arrived, and request new ones; never wait."""
+        if self._descriptions:
+            if not all(future.done() for future in self._descriptions.values()):
                 return
-            asked, self._asked = self._asked, {}
-            with contextlib.suppress(LogUnavailable):  # the send itself will tell
-                self._topics = by_topic(self._questions.described(asked))
+            descriptions, self._descriptions = self._descriptions, {}
+            with contextlib.suppress(LogUnavailable):  # the send itself will report it
+                self._topics = by_topic(self._questions.described(descriptions))
         now = time.monotonic()
-        if self._topics and now > self._looked + METADATA_SECONDS:
-            self._looked = now
-            self._asked = self._questions.describe(sorted(self._topics))
+        if self._topics and now > self._requested_at + METADATA_SECONDS:
+            self._requested_at = now
+            self._descriptions = self._questions.describe(sorted(self._topics))
 
     def _abandon(self) -> None:
-        """Drop the client with what it has not sent: nothing waits for its acknowledgements."""
+        """Discard the client and what it has not sent: nothing waits for its acknowledgements."""
         self._topics.clear()
-        self._asked = {}
+        self._descriptions = {}
         if self._client is not None:
             client, self._client = self._client, None
             client.purge()
-            client.poll(0.0)  # or librdkafka keeps what it would have called back
+            client.poll(0.0)  # otherwise librdkafka keeps its pending callbacks
             client.close()
 
 
@@ -186,7 +186,7 @@ class ConfluentFlush:
     def __init__(self, owner: ConfluentProducer, batch: Sequence[Message]) -> None:
         self._owner = owner
         self._batch = batch
-        self._placed: dict[int, Appended] = {}
+        self._appended: dict[int, Appended] = {}
         self.client: Client | None = None
         self.topics: Mapping[str, Sequence[Partition]] = {}
         self.failure: tuple[Message, KafkaError] | None = None
@@ -194,21 +194,21 @@ class ConfluentFlush:
     @property
     def missing(self) -> int:
         """How many messages are not acknowledged yet."""
-        return len(self._batch) - len(self._placed)
+        return len(self._batch) - len(self._appended)
 
-    def delivered(self, place: int, error: KafkaError | None, found: Delivered) -> None:
-        """Note what became of a message: librdkafka's ``on_delivery``."""
+    def delivered(self, place: int, error: KafkaError | None, report: Delivered) -> None:
+        """Record the outcome of a message: librdkafka's ``on_delivery``."""
         message = self._batch[place]
         if error is not None:
             self.failure = self.failure or (message, error)
             return
-        offset, index = found.offset(), found.partition()
+        offset, index = report.offset(), report.partition()
         assert index is not None  # noqa: S101 (mypy: it was delivered)
         known = offset is not None and offset >= 0
         partition = replace(self.topics[message.topic][0], index=index)
-        self._placed[place] = Appended(partition, offset if known else None)
+        self._appended[place] = Appended(partition, offset if known else None)
 
     def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
-        """Return where each message lies once the brokers have acknowledged all."""
+        """Return where each message is, once the brokers have acknowledged all of them."""
         self._owner.acknowledge(self, timeout)
-        return [self._placed[place] for place in range(len(self._batch))]
+        return [self._appended[place] for place in range(len(self._batch))]

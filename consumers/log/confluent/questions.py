@@ -1,7 +1,7 @@
-"""What is asked of a cluster beside sending and reading: topics, their ids, offsets.
+"""Queries to a cluster other than sending and reading: topics, their ids, offsets.
 
-Asked through clients of their own, which the parts of a log share: the connection of a consumer
-that waits for news answers nothing else meanwhile.
+They use clients of their own, which the parts of a log share: while a consumer waits for records,
+its connection answers nothing else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ELSEWHERE = (  # the leader moved, or is not chosen yet
 
 
 class Questions:
-    """Asks a cluster; safe to use from several threads. It connects with the first question."""
+    """Queries a cluster; safe to use from several threads. It connects with the first query."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -67,25 +67,25 @@ class Questions:
             return self._admin
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[Partition]]:
-        """Return the partitions of ``topics`` by index; topics that do not exist are left out."""
+        """Return the partitions of ``topics`` by index, without topics that do not exist."""
         return by_topic(self.leaders(topics))
 
     def leaders(self, topics: Sequence[str]) -> dict[Partition, int]:
-        """Return the partitions of ``topics`` with their leaders (-1: there is none now)."""
+        """Return the partitions of ``topics`` with their leaders (-1: currently none)."""
         return self.described(self.describe(topics))
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, Future[Any]]:
-        """Ask what ``topics`` there are, without waiting."""
+        """Request the descriptions of ``topics``, without waiting."""
         if not topics:
             return {}
-        # librdkafka refuses a topic that is named twice.
+        # librdkafka rejects a topic that is named twice.
         return self.admin.describe_topics(
             TopicCollection(sorted(set(topics))), request_timeout=self._seconds()
         )
 
     def described(self, answers: Mapping[str, Future[Any]]) -> dict[Partition, int]:
-        """Wait for what `describe` asked."""
-        found: dict[Partition, int] = {}
+        """Wait for the descriptions that `describe` requested."""
+        leaders: dict[Partition, int] = {}
         for name, future in answers.items():
             try:
                 topic = self.answer(future)
@@ -93,74 +93,74 @@ class Questions:
                 if error.args[0].code() in _GONE:
                     continue
                 raise self.server.failed(error.args[0], self.heard) from error
-            for one in topic.partitions:
-                partition = Partition(name, _uuid(topic.topic_id), one.id)
-                found[partition] = -1 if one.leader is None else one.leader.id
-        return found
+            for info in topic.partitions:
+                partition = Partition(name, _uuid(topic.topic_id), info.id)
+                leaders[partition] = -1 if info.leader is None else info.leader.id
+        return leaders
 
     def bounds(self, partition: Partition, position: int = 0) -> Bounds:
-        """Return what the partition holds for a reader of committed records.
+        """Return the partition's bounds for a reader of committed records.
 
         Raises
         ------
         PartitionReset
-            Its topic is gone; ``position`` is named in it.
+            Its topic is gone; the error names ``position``.
         """
-        where = TopicPartition(partition.topic, partition.index)
+        target = TopicPartition(partition.topic, partition.index)
 
         def ask() -> Bounds:
             described = self.describe([partition.topic])
             try:
-                # Both ends in one round trip, while the description is on its way.
-                found = self._watermarks().get_watermark_offsets(where, timeout=self._seconds())
+                # Both ends in one round trip, while the description is in flight.
+                ends = self._watermarks().get_watermark_offsets(target, timeout=self._seconds())
             except KafkaException:
                 if partition not in self.described(described):
                     raise PartitionReset(partition, position, None) from None
                 raise
             if partition not in self.described(described):
                 raise PartitionReset(partition, position, None)
-            assert found is not None  # noqa: S101 (mypy: it raises when the time is up)
-            return Bounds(*found)
+            assert ends is not None  # noqa: S101 (mypy: it raises on a timeout)
+            return Bounds(*ends)
 
         return self._until_led(ask)
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Return the end of each partition, of committed and other records."""
-        asked = list(partitions)
-        if not asked:
+        """Return the end of each partition, including uncommitted records."""
+        requested = list(partitions)
+        if not requested:
             return {}
-        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # its gap
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # untyped
 
         def ask() -> Mapping[Partition, int]:
-            described = self.describe([partition.topic for partition in asked])
+            described = self.describe([partition.topic for partition in requested])
             answers = self.admin.list_offsets(
-                {TopicPartition(p.topic, p.index): latest for p in set(asked)},
+                {TopicPartition(p.topic, p.index): latest for p in set(requested)},
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=self._seconds(),
             )
             present = self.described(described)
-            for partition in asked:
+            for partition in requested:
                 if partition not in present:
                     raise PartitionReset(partition, 0, None)
-            found = {(p.topic, p.partition): self.answer(f).offset for p, f in answers.items()}
-            return {partition: found[partition.topic, partition.index] for partition in asked}
+            ends = {(p.topic, p.partition): self.answer(f).offset for p, f in answers.items()}
+            return {partition: ends[partition.topic, partition.index] for partition in requested}
 
         return self._until_led(ask)
 
     def answer(self, future: Future[Any]) -> Any:
-        """Wait for a future; what no repetition mends ends the wait at once.
+        """Wait for a future; a failure that no retry can repair ends the wait at once.
 
         Raises
         ------
         KafkaException
-            The broker or librdkafka refused.
+            The broker or librdkafka reported an error.
         LogUnavailable
             There was no answer.
         """
-        deadline = time.monotonic() + self._seconds() + 1.0  # librdkafka ends it before
+        deadline = time.monotonic() + self._seconds() + 1.0  # librdkafka times out earlier
         while True:
             try:
-                found = future.result(SLICE_SECONDS)
+                result = future.result(SLICE_SECONDS)
             except FutureTimeoutError:
                 self.admin.poll(0.0)  # which calls `heard`
                 if self.heard.lasting is not None or time.monotonic() > deadline:
@@ -170,10 +170,10 @@ class Questions:
                 raise
             else:
                 self.heard.clear()
-                return found
+                return result
 
     def _until_led(self, ask: Callable[[], T]) -> T:
-        """Ask again while a partition has no leader or a new one."""
+        """Retry while a partition has no leader or its leader has moved."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
@@ -191,7 +191,7 @@ class Questions:
         with self._lock:
             if self._offsets is None:
                 settings = self.server.settings(self.heard) | {
-                    "group.id": self.server.client_id,  # it joins none, and must name one
+                    "group.id": self.server.client_id,  # required, although it joins no group
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed",
                 }
@@ -208,14 +208,14 @@ class Questions:
 
 def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
     """Return the partitions of each topic by index."""
-    found: dict[str, list[Partition]] = {}
+    topics: dict[str, list[Partition]] = {}
     for partition in sorted(partitions):
-        found.setdefault(partition.topic, []).append(partition)
-    return found
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics
 
 
 def _uuid(topic_id: Any) -> str:
-    """Return a topic's id in the form in which kafka-python gives it."""
+    """Return a topic's id in the form that kafka-python uses."""
     high = topic_id.get_most_significant_bits() & (1 << 64) - 1
     low = topic_id.get_least_significant_bits() & (1 << 64) - 1
     digits = f"{high:016x}{low:016x}"

@@ -39,7 +39,7 @@ class ConfluentReader:
         self._checked = 0.0
 
     def partitions(self, topic: str) -> Sequence[Partition]:
-        """Return the topic's partitions, in order; empty when the topic does not exist."""
+        """Return the topic's partitions, in order; empty if the topic does not exist."""
         return self._questions.partitions([topic]).get(topic, [])
 
     def partition_for(self, topic: str, key: bytes) -> Partition:
@@ -50,22 +50,22 @@ class ConfluentReader:
         return partitions[partition_index(key, len(partitions))]
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds now."""
+        """Return the partition's current bounds."""
         return self._questions.bounds(partition)
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Return the end of each partition, one request for each leader."""
+        """Return the end of each partition, with one request per leader."""
         return self._questions.ends(partitions)
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int
     ) -> tuple[Sequence[Record], int]:
-        """Return records from ``offset`` on, and the offset to go on from."""
+        """Return records from ``offset`` on, and the offset to continue from."""
         deadline = time.monotonic() + timeout
         with self._server.reaching(self._heard):
             if self._reading != (partition, offset):
-                # A new place: what is there is known first, so that a short timeout still
-                # reads what lies there, and a wrong offset is found at once.
+                # A new position: query the bounds first, so that a short timeout still reads
+                # what is there, and a wrong offset is detected at once.
                 bounds = self._questions.bounds(partition, offset)
                 if not bounds.begin <= offset <= bounds.end:
                     raise PartitionReset(partition, offset, bounds)
@@ -88,7 +88,7 @@ class ConfluentReader:
         if self._consumer is None:
             self._heard = Heard(self._server.signing_on, reached=True)
             settings = reading_settings(self._server, self._heard) | {
-                "group.id": self._server.client_id,  # it joins none, and must name one
+                "group.id": self._server.client_id,  # required, although it joins no group
                 "enable.partition.eof": True,
             }
             self._consumer = opened(Consumer, settings)
@@ -122,7 +122,7 @@ class ConfluentReader:
                 raise PartitionReset(partition, offset, None)
 
     def _take(self, wait: float, limit: int) -> Sequence[Message]:
-        """Return what was read ahead; wait for the first when there is nothing."""
+        """Return what was read ahead; wait for the first message if there is none."""
         consumer = self._consumer
         assert consumer is not None  # noqa: S101 (mypy: `_start` made it)
         if not self._waiting and (first := consumer.poll(wait)) is not None:
@@ -135,16 +135,16 @@ class ConfluentReader:
     def _read(
         self, partition: Partition, offset: int, taken: Sequence[Message]
     ) -> tuple[list[Record], int]:
-        """Return the records among what was taken, and where it goes on."""
+        """Return the records among the messages taken, and the offset to continue from."""
         records: list[Record] = []
-        for found in taken:
-            error = found.error()
+        for message in taken:
+            error = message.error()
             if error is None:
-                records.append(to_record(partition, found))
+                records.append(to_record(partition, message))
                 offset = records[-1].offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Transaction markers and compacted records move the position and yield nothing.
-                offset = max(offset, found.offset() or 0)
+                offset = max(offset, message.offset() or 0)
             elif error.code() in OUT_OF_RANGE:
                 bounds = self._questions.bounds(partition, offset)
                 raise PartitionReset(partition, offset, bounds)

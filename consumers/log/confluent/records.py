@@ -1,4 +1,4 @@
-"""What both ways of reading share: settings, and the form of a record."""
+"""What the group consumer and the reader share: settings, and conversion of records."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from confluent_kafka import KafkaError, Message
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.consumers.log.confluent.server import Heard, Server
 
-# A broker answers an empty fetch after this; it bounds what a change of position waits for.
+# A broker answers an empty fetch after this time, which bounds how long a seek waits.
 FETCH_WAIT_MS = 20
-# What one fetch may bring into memory, packed as it comes. A broker sends one batch even when it
-# is larger than these.
+# Limits on what one fetch brings into memory, still compressed. A broker sends one batch even if
+# it is larger than these.
 MAX_PARTITION_FETCH_BYTES = 2 * 1_048_576
 MAX_FETCH_BYTES = 16 * 1_048_576
-# What librdkafka reads ahead of us, whichever is less.
+# How much librdkafka reads ahead of us, whichever is less.
 READ_AHEAD_RECORDS = 20_000
 READ_AHEAD_KIB = 16 * 1_024
 
 OUT_OF_RANGE = (
-    KafkaError._AUTO_OFFSET_RESET,  # what "auto.offset.reset=error" makes of it
+    KafkaError._AUTO_OFFSET_RESET,  # reported under "auto.offset.reset=error"
     KafkaError._LOG_TRUNCATION,
     KafkaError.OFFSET_OUT_OF_RANGE,
 )
-"""Errors of a consumer that say that its position is not in the log."""
+"""Consumer errors meaning that its position is not in the log."""
 
 ODD_HEADERS = "lethe-odd-headers"
-"""Header that stands for all headers of a record when the name of one is no text."""
+"""Header that replaces all headers of a record if the name of one is not UTF-8."""
 
 
 def reading_settings(server: Server, heard: Heard) -> dict[str, Any]:
-    """Return the settings of every consumer; the client's defaults lose requests."""
+    """Return the settings of every consumer; the client's defaults would lose requests."""
     return server.settings(heard) | {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",  # we seek ourselves; being out of range is an alarm
+        "auto.offset.reset": "error",  # we seek ourselves; an offset out of range is an alarm
         "isolation.level": "read_committed",
         "check.crcs": True,
         "fetch.min.bytes": 1,
@@ -51,36 +51,36 @@ def reading_settings(server: Server, heard: Heard) -> dict[str, Any]:
     }
 
 
-def to_record(partition: Partition, found: Message) -> Record:
-    """Return the client's record as ours."""
-    offset, epoch = found.offset(), found.leader_epoch()
+def to_record(partition: Partition, message: Message) -> Record:
+    """Convert the client's message to a `Record`."""
+    offset, epoch = message.offset(), message.leader_epoch()
     assert offset is not None  # noqa: S101 (mypy: every record has one)
-    key, value = found.key(), found.value()
+    key, value = message.key(), message.value()
     return Record(
         partition,
         offset,
         key if key is None or isinstance(key, bytes) else key.encode(),
         value if value is None or isinstance(value, bytes) else value.encode(),
-        _headers(found),
-        found.timestamp()[1],
+        _headers(message),
+        message.timestamp()[1],
         None if epoch is None or epoch < 0 else epoch,
     )
 
 
-def _headers(found: Message) -> Headers:
-    """Return the headers; one without a value gets an empty one.
+def _headers(message: Message) -> Headers:
+    """Return the headers; a header without a value gets an empty one.
 
-    Brokers take any bytes for a name. When the name of one is no UTF-8, what the client returns
-    must not be read, and none of the record's headers is known. Its key and value are.
+    Brokers accept any bytes as a name. If a name is not UTF-8, the list that the client returns
+    must not be read, so none of the record's headers is known. Its key and value are.
     (`test_a_header_name_that_is_no_text_harms_nobody`)
     """
     try:
-        headers: Any = _ask_headers(found) or ()
+        headers: Any = _call_headers(message) or ()
     except (UnicodeDecodeError, SystemError):
         return ((ODD_HEADERS, b""),)
     return tuple((name, value or b"") for name, value in headers)
 
 
-# The client returns a broken list and has an exception set as well. Python notices that in a call
-# of this kind; in `found.headers()`, once it is optimized, it does not, and the process can crash.
-_ask_headers = methodcaller("headers")
+# The client returns a broken list and sets an exception as well. Python notices that in a call of
+# this kind; in `message.headers()`, once optimized, it does not, and the process can crash.
+_call_headers = methodcaller("headers")

@@ -1,8 +1,8 @@
 """Where Kafka is: settings and errors that every client of confluent-kafka shares.
 
-librdkafka connects by itself and for ever; it tells what goes wrong in a callback and raises
-little. `Heard` keeps what it told, so that a wait that is over can say why, and one that no
-repetition mends ends at once.
+librdkafka connects by itself and retries for ever; it reports failures in a callback and raises
+few of them. `Heard` keeps these reports, so that a timeout can say why, and a wait that no retry
+can repair ends at once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lethe.engine.errors import InvalidData, LogUnavailable
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
-# A topic made again is noticed within this time, or at once when records come from it.
+# A recreated topic is noticed within this time, or at once if records arrive from it.
 METADATA_SECONDS = 2.0
-# How long no broker may have answered before a poll says so; a leader's change takes less.
+# How long brokers may be silent before a poll raises; a change of leader takes less.
 UNREACHABLE_SECONDS = 5.0
-# Between two looks at what else there is to do while a call into librdkafka waits. It holds up
-# signals as well.
+# Longest time spent in one call into librdkafka before other work is checked. The call also delays
+# signals.
 SLICE_SECONDS = 0.1
 CLOSE_SECONDS = 2.0
 
@@ -49,19 +49,19 @@ _SILENT = (
 
 
 class _Quiet:
-    """Passes librdkafka's log lines on as our debug records."""
+    """Passes librdkafka's log lines on as debug records of our own."""
 
     def log(self, level: int, line: str, *args: object) -> None:
-        """Take one line."""
+        """Log one line."""
         del level
         log.debug(line, *args, extra={"action": "kafka_client"})
 
 
 class Heard:
-    """What a client told of its connections.
+    """What a client has reported about its connections.
 
-    With ``reached``, brokers were there before: a connection that is cut then says nothing of
-    protocols.
+    With ``reached``, brokers have answered before, so a dropped connection says nothing about the
+    protocol.
     """
 
     def __init__(self, signing_on: SigningOn, *, reached: bool) -> None:
@@ -70,26 +70,26 @@ class Heard:
         self.last: str | None = None
         """The newest failure."""
         self.lasting: str | None = None
-        """What to do about one that trying again cannot mend."""
+        """Advice on a failure that no retry can repair."""
 
     def __call__(self, error: KafkaError) -> None:
-        """Keep a failure: librdkafka's ``error_cb``."""
+        """Record a failure: librdkafka's ``error_cb``."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return  # it follows the failure of the last one and says less
+            return  # it follows the last broker's own failure and says less
         self.last = error.str()
-        found = lasting(error, self._signing_on)
-        if found is not None and not (self.reached and "speak" in found):
-            self.lasting = found
+        advice = lasting(error, self._signing_on)
+        if advice is not None and not (self.reached and "speak" in advice):
+            self.lasting = advice
 
     def clear(self) -> None:
-        """Forget all: a broker answered."""
+        """Forget all failures: a broker has answered."""
         self.reached = True
         self.last = self.lasting = None
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where Kafka is and how to sign on; the same for every client that is made."""
+    """Where Kafka is and how to authenticate; the same for every client."""
 
     bootstrap: tuple[str, ...]
     client_id: str
@@ -101,7 +101,7 @@ class Server:
 
     @property
     def signing_on(self) -> SigningOn:
-        """How this client signs on."""
+        """How this client authenticates."""
         access = self.access
         return SigningOn(
             access.get("security.protocol", "PLAINTEXT"),
@@ -110,13 +110,13 @@ class Server:
         )
 
     def settings(self, heard: Heard) -> dict[str, Any]:
-        """Return the settings that every kind of client takes."""
+        """Return the settings common to all kinds of client."""
         return {
             "bootstrap.servers": str(self),
             "client.id": self.client_id,
             "error_cb": heard,
-            "log_level": 0,  # what matters comes through the callback
-            "logger": _Quiet(),  # it writes to stderr else
+            "log_level": 0,  # what matters is reported through the callback
+            "logger": _Quiet(),  # otherwise it writes to stderr
             "log.connection.close": False,
             "enable.metrics.push": False,
             "allow.auto.create.topics": False,
@@ -125,24 +125,24 @@ class Server:
             "socket.connection.setup.timeout.ms": int(REQUEST_SECONDS * 1000),
             "socket.nagle.disable": True,
             "reconnect.backoff.ms": 50,
-            "reconnect.backoff.max.ms": 1000,  # a restarted broker is found again at once
+            "reconnect.backoff.max.ms": 1000,  # reconnect quickly to a restarted broker
             **self.access,
         }
 
     def unreachable(self, heard: Heard, otherwise: str) -> LogUnavailable:
-        """Return the error for a broker that is not there, or that sent us away."""
+        """Return the error for a broker that is unreachable or refused us."""
         if heard.lasting is not None:
             return LogUnavailable(f"Kafka at {self} cannot be used: {heard.lasting}")
-        if heard.last is None and not heard.reached:  # who refuses to connect is heard
+        if heard.last is None and not heard.reached:  # a refusal would be on record
             return LogUnavailable(f"Kafka at {self} cannot be used: {self.signing_on.silent()}")
-        said = " ".join((heard.last or otherwise).split())
+        reason = " ".join((heard.last or otherwise).split())
         return LogUnavailable(
-            f"Kafka at {self} cannot be reached ({said}): start it, or name another one with "
+            f"Kafka at {self} cannot be reached ({reason}): start it, or name another one with "
             "--kafka or LETHE_KAFKA_BOOTSTRAP_SERVERS"
         )
 
     def failed(self, error: KafkaError, heard: Heard) -> LogUnavailable:
-        """Return an error of librdkafka's as ours."""
+        """Convert an error of librdkafka to `LogUnavailable`."""
         if error.code() in _FORBIDDEN:
             return LogUnavailable(f"Kafka at {self} {self.signing_on.forbidden(error.str())}")
         if error.code() in _SILENT or heard.lasting is not None:
@@ -151,7 +151,7 @@ class Server:
 
     @contextmanager
     def reaching(self, heard: Heard) -> Iterator[None]:
-        """Turn librdkafka's errors into `LogUnavailable`; ours pass."""
+        """Convert librdkafka's errors to `LogUnavailable`; our own errors pass through."""
         try:
             yield
         except KafkaException as error:
@@ -159,7 +159,7 @@ class Server:
 
 
 def opened(make: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a client; `InvalidData` when librdkafka does not take its settings."""
+    """Return a client; raise `InvalidData` if librdkafka rejects its settings."""
     try:
         return make(dict(settings))
     except KafkaException as error:
@@ -167,20 +167,20 @@ def opened(make: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def lasting(error: KafkaError, how: SigningOn) -> str | None:
-    """Return what to do about a failure that trying again cannot mend; None for others.
+    """Return advice on a failure that no retry can repair; None for other failures.
 
-    librdkafka has one code for all that goes wrong while signing on: its words tell them apart.
+    librdkafka has one code for all authentication failures; only its text tells them apart.
     """
-    said = error.str()
+    reason = error.str()
     if error.code() == KafkaError._AUTHENTICATION:
-        lower = said.lower()
+        lower = reason.lower()
         if "not supported by broker" in lower or "unsupported sasl mechanism" in lower:
             return how.other_mechanism()
         if "not valid given the current sasl state" in lower or "illegal_sasl_state" in lower:
             return how.nobody()
         return how.wrong_password()
     if error.code() in (KafkaError._SSL, KafkaError._TRANSPORT):
-        if "certificate verify failed" in said.lower():
+        if "certificate verify failed" in reason.lower():
             return how.not_verified()
-        return how.tls(said)
+        return how.tls(reason)
     return None

@@ -1,4 +1,4 @@
-"""Asking again and again, without waiting, whether the cluster is there and what topics it has."""
+"""Polling the cluster, without waiting, for its availability and its topics."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from lethe.engine.errors import LogUnavailable
 
 
 class Watch:
-    """Asks for the description of topics every two seconds.
+    """Requests the description of the topics every two seconds.
 
-    A time without an answer counts from the first question that has none: a worker that computed
-    for a minute and asked nobody has not lost its brokers.
+    Silence is counted from the first unanswered request: a worker that computed for a minute
+    without sending one has not lost its brokers.
     """
 
     def __init__(self, questions: Questions, topics: Sequence[str]) -> None:
         self._questions = questions
         self._topics = topics
-        self._asked: Mapping[str, Future[Any]] = {}
+        self._pending: Mapping[str, Future[Any]] = {}
         self._next = 0.0
         self._silent_since: float | None = None
 
     def look(self, heard: Heard) -> Mapping[Partition, int] | None:
-        """Return what a question brought, once; ask the next when it is time.
+        """Return each answer once, or None; send the next request when it is due.
 
-        With an answer, what was ``heard`` before is over.
+        An answer clears the failures in ``heard``.
         """
         now = time.monotonic()
-        found: Mapping[Partition, int] | None = None
-        if self._asked and all(future.done() for future in self._asked.values()):
-            asked, self._asked = self._asked, {}
+        leaders: Mapping[Partition, int] | None = None
+        if self._pending and all(future.done() for future in self._pending.values()):
+            answered, self._pending = self._pending, {}
             try:
-                found = self._questions.described(asked)
+                leaders = self._questions.described(answered)
                 self._silent_since = None
                 heard.clear()
             except LogUnavailable:
-                self._next = now  # ask again at once
-        if not self._asked and now >= self._next:
+                self._next = now  # retry at once
+        if not self._pending and now >= self._next:
             self._next = now + METADATA_SECONDS
-            self._asked = self._questions.describe(self._topics)
+            self._pending = self._questions.describe(self._topics)
             if self._silent_since is None:
                 self._silent_since = now
-        return found
+        return leaders
 
     def check(self, heard: Heard) -> None:
-        """Raise `LogUnavailable` when no question has been answered for some seconds."""
-        if self._silent_since is None or not self._asked:
+        """Raise `LogUnavailable` if no request has been answered for some seconds."""
+        if self._silent_since is None or not self._pending:
             return
         silence = time.monotonic() - self._silent_since
         if silence > server.UNREACHABLE_SECONDS:

@@ -1,1 +1,1 @@
-"""Kafka as a log, by kafka-python."""
+"""Kafka as a log, using kafka-python."""

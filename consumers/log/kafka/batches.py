@@ -1,13 +1,13 @@
-"""A limit on what a compressed batch may unpack to, which kafka-python does not have.
+"""A limit on the decompressed size of a batch, which kafka-python does not have.
 
-522 KB of gzip became 512 MB. Topics that Lethe makes are stored uncompressed, so no honest batch
-comes here compressed. But whoever may change a topic's settings can turn that off, by mistake too,
+522 KB of gzip became 512 MB. Topics that Lethe creates are stored uncompressed, so no honest batch
+arrives compressed. But anyone who may change a topic's settings can turn that off, even by mistake,
 and then a producer's bytes reach every reader as they were sent.
 
-Here gzip is unpacked up to a limit. A batch beyond it, or packed in another way, is handed on as
-one record that nobody can read: its value is the packed batch as it came, a header says what it
-was, its offset is the batch's last. So a worker decides it as it decides garbage (a dead letter
-keeps the bytes) and goes on behind it. (`test_a_small_batch_that_unpacks_to_a_huge_one_is_refused`)
+This module decompresses gzip up to a limit. A batch beyond it, or compressed by another codec, is
+delivered as one unreadable record: its value is the compressed batch, a header describes it, and
+its offset is the batch's last. A worker processes it as it does garbage (a dead letter keeps the
+bytes) and continues after it. (`test_a_small_batch_that_unpacks_to_a_huge_one_is_refused`)
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kafka.record.default_records import DefaultRecord
 log = logging.getLogger(__name__)
 
 MAX_UNPACKED_BYTES = 8 * 1_048_576
-"""Of one batch: several times what the request topic takes, so a packed batch of honest requests
-is read, and small beside what a worker holds of a model."""
+"""Of one batch: several times the limit of the request topic, so a compressed batch of honest
+requests is read, and small compared with a model in a worker's memory."""
 
 PACKED = "lethe-packed-batch"
-"""Header of the record that stands for a batch which was not unpacked."""
+"""Header of the record that replaces a batch which was not decompressed."""
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _GZIP_WRAPPER = 31  # zlib's window bits for gzip's own header and checksum
@@ -33,7 +33,7 @@ _GZIP = 1
 
 
 def bound_batches(consumer: Any) -> None:
-    """Make a consumer of kafka-python unpack no more than the limit."""
+    """Make a consumer of kafka-python decompress no more than the limit."""
     fetcher = consumer._fetcher
     parse = fetcher.PartitionRecords
 
@@ -44,28 +44,28 @@ def bound_batches(consumer: Any) -> None:
 
 
 def unpack(packed: bytes | memoryview, codec: int, limit: int = MAX_UNPACKED_BYTES) -> bytes | None:
-    """Return the records of a batch; None when they are larger than the limit or not gzip.
+    """Return the records of a batch; None if they exceed the limit or are not gzip.
 
     Never holds more than the limit and one byte.
     """
     if codec != _GZIP:
         return None
-    found = bytearray()
-    rest = bytes(packed)
-    while rest:
+    unpacked = bytearray()
+    remaining = bytes(packed)
+    while remaining:
         member = zlib.decompressobj(_GZIP_WRAPPER)
         try:
-            found += member.decompress(rest, limit + 1 - len(found))
+            unpacked += member.decompress(remaining, limit + 1 - len(unpacked))
         except zlib.error:
             return None
-        if len(found) > limit or not member.eof:
+        if len(unpacked) > limit or not member.eof:
             return None
-        rest = member.unused_data
-    return bytes(found)
+        remaining = member.unused_data
+    return bytes(unpacked)
 
 
 class _BoundedRecords:
-    """Stands before the client's `MemoryRecords`."""
+    """Wraps the client's `MemoryRecords`."""
 
     def __init__(self, records: Any) -> None:
         self._records = records
@@ -81,7 +81,7 @@ class _BoundedRecords:
 
 
 class _PackedBatch:
-    """Stands before the client's batch: unpacks within the limit, or is one unreadable record."""
+    """Wraps the client's batch: decompresses within the limit, or is one unreadable record."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -105,11 +105,13 @@ class _PackedBatch:
         self._opened = True
         batch = self._batch
         codec = _codec(batch)
-        found = unpack(memoryview(batch._buffer)[batch._pos :], codec) if batch.magic == 2 else None
-        if found is None:
+        records: bytes | None = None
+        if batch.magic == 2:
+            records = unpack(memoryview(batch._buffer)[batch._pos :], codec)
+        if records is None:
             self._refused = _refusal(batch, codec)
             return
-        batch._buffer, batch._pos, batch._decompressed = bytearray(found), 0, True
+        batch._buffer, batch._pos, batch._decompressed = bytearray(records), 0, True
 
 
 def _codec(batch: Any) -> int:
@@ -122,12 +124,12 @@ def _refusal(batch: Any, codec: int) -> DefaultRecord:
     name = _CODECS[codec] if codec < len(_CODECS) else str(codec)
     packed = bytes(batch._buffer)
     last = batch.last_offset if batch.magic == 2 else batch.base_offset
-    about = f"{name}, {len(packed)} bytes, offsets {batch.base_offset} to {last}"
+    description = f"{name}, {len(packed)} bytes, offsets {batch.base_offset} to {last}"
     log.error(
-        "a packed batch was not read (%s): set compression.type=uncompressed on its topic",
-        about,
+        "a compressed batch was not read (%s): set compression.type=uncompressed on its topic",
+        description,
         extra={"action": "refuse_batch"},
     )
     timestamp = batch.max_timestamp if batch.magic == 2 else 0
-    headers = [(PACKED, about.encode())]
+    headers = [(PACKED, description.encode())]
     return DefaultRecord(len(packed), last, timestamp, 0, None, packed, headers)

@@ -1,12 +1,12 @@
 """Connecting to Kafka: settings, errors, topic ids, and a quiet kafka-python.
 
-Written against the sources of kafka-python 3.0; what is done here and why:
+Written against the sources of kafka-python 3.0. It works around these defects:
 
-- Its constructors start a thread before they connect and leave it running when they fail. Here
-  the network client is made by us, so that it can be closed.
-- More defects are put right by `consumers.log.kafka.repairs`.
-- It logs connection errors to stderr through logging's last resort. Here its records become
-  debug records of ours, unless the program has set up the ``kafka`` logger itself.
+- The client's constructors start a thread before they connect and leave it running if they fail.
+  Here we create the network client ourselves, so that we can close it.
+- The client logs connection errors to stderr through logging's last resort. Here its records
+  become debug records of our own, unless the program has configured the ``kafka`` logger.
+- `consumers.log.kafka.repairs` repairs the others.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
-# A topic made again is noticed within this time, or at once when its offsets do not fit.
+# A recreated topic is noticed within this time, or at once if its offsets do not match.
 METADATA_SECONDS = 2.0
-# How long no broker may be connected before a poll says so; a leader's change takes less.
+# How long no broker may be connected before a poll raises; a change of leader takes less.
 UNREACHABLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where Kafka is and how to sign on; the same for every client that is made."""
+    """Where Kafka is and how to authenticate; the same for every client."""
 
     bootstrap: tuple[str, ...]
     client_id: str
@@ -57,30 +57,30 @@ class Server:
         return ",".join(self.bootstrap)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that every kind of client takes."""
+        """Return the settings common to all kinds of client."""
         return {
             "bootstrap_servers": list(self.bootstrap),
             "client_id": self.client_id,
             "bootstrap_timeout_ms": int(self.connect_seconds * 1000),
             "request_timeout_ms": int(REQUEST_SECONDS * 1000),
-            "reconnect_backoff_max_ms": 1000,  # a restarted broker is found again at once
+            "reconnect_backoff_max_ms": 1000,  # reconnect quickly to a restarted broker
             "proxy_url": DIRECT,
             **self.extra,
         }
 
     def unreachable(self, reason: object) -> LogUnavailable:
-        """Return the error for a broker that is not there, or that sent us away."""
-        if isinstance(reason, Exception) and (said := explain(reason, self.extra)):
-            return LogUnavailable(f"Kafka at {self} cannot be used: {said}")
-        said = " ".join(str(reason).split()) or type(reason).__name__
+        """Return the error for a broker that is unreachable or refused us."""
+        if isinstance(reason, Exception) and (explanation := explain(reason, self.extra)):
+            return LogUnavailable(f"Kafka at {self} cannot be used: {explanation}")
+        text = " ".join(str(reason).split()) or type(reason).__name__
         return LogUnavailable(
-            f"Kafka at {self} cannot be reached ({said}): start it, or name another one with "
+            f"Kafka at {self} cannot be reached ({text}): start it, or name another one with "
             "--kafka or LETHE_KAFKA_BOOTSTRAP_SERVERS"
         )
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Turn kafka-python's errors into `LogUnavailable`; ours pass."""
+        """Convert kafka-python's errors to `LogUnavailable`; our own errors pass through."""
         try:
             yield
         except errors.KafkaTimeoutError as error:
@@ -104,7 +104,7 @@ class Connection:
         self._seen = time.monotonic()
 
     def open(self, make: Callable[..., T], **settings: Any) -> T:
-        """Make a client of kafka-python on this connection; `LogUnavailable` when it fails."""
+        """Create a client of kafka-python on this connection; raise `LogUnavailable` on failure."""
         quieten()
 
         def client(**configs: Any) -> Any:
@@ -127,21 +127,21 @@ class Connection:
 
     @property
     def broker_version(self) -> str:
-        """The version that the broker's requests are of."""
+        """The broker version whose requests the client uses."""
         return ".".join(map(str, self._client._manager.broker_version or ()))
 
     def leader_epoch(self, topic: str, index: int) -> int | None:
-        """Return the epoch of a partition's leader as of the last metadata; None: not known."""
-        found = self._client.cluster.leader_epoch_for_partition(TopicPartition(topic, index))
-        return None if found is None or found < 0 else int(found)
+        """Return the epoch of a partition's leader in the last metadata; None if unknown."""
+        epoch = self._client.cluster.leader_epoch_for_partition(TopicPartition(topic, index))
+        return None if epoch is None or epoch < 0 else int(epoch)
 
     def known_topic_id(self, topic: str) -> str | None:
-        """Return the topic's id as of the last metadata; None when it is not known there."""
-        found = self._client.cluster.topic_id(topic)
-        return None if found is None else str(found)
+        """Return the topic's id in the last metadata; None if it is not there."""
+        topic_id = self._client.cluster.topic_id(topic)
+        return None if topic_id is None else str(topic_id)
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[Partition]]:
-        """Ask a broker for the partitions of ``topics``; topics that do not exist are left out."""
+        """Ask a broker for the partitions of ``topics``; omit topics that do not exist."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
@@ -151,16 +151,16 @@ class Connection:
                     raise
                 time.sleep(0.05)
                 continue
-            found: dict[str, list[Partition]] = {}
+            by_topic: dict[str, list[Partition]] = {}
             for partition in sorted(leaders):
-                found.setdefault(partition.topic, []).append(partition)
-            return found
+                by_topic.setdefault(partition.topic, []).append(partition)
+            return by_topic
 
     def ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """Run a coroutine on the thread that drives the connection, and wait for its answer.
+        """Run a coroutine on the thread that drives the connection, and wait for its result.
 
-        Its first argument is the connection manager. The client's own ``run`` drives the network
-        itself when that thread is a producer's.
+        Its first argument is the connection manager. The client's own ``run`` would drive the
+        network itself if that thread is a producer's.
         """
         answered = Event()
         manager = self._client._manager
@@ -173,12 +173,12 @@ class Connection:
         return future.value
 
     def asleep(self) -> AbstractContextManager[None]:
-        """Let the thread that sends sleep while messages are handed over."""
+        """Keep the sending thread asleep while messages are queued."""
         asleep: AbstractContextManager[None] = self._client.asleep()
         return asleep
 
     def check(self) -> None:
-        """Raise `LogUnavailable` when no broker has been connected for some seconds."""
+        """Raise `LogUnavailable` if no broker has been connected for some seconds."""
         now = time.monotonic()
         if any(connection.connected for connection in list(self._client._manager._conns.values())):
             self._seen = now
@@ -192,7 +192,7 @@ async def _describe(manager: Any, topics: Sequence[str]) -> dict[Partition, int]
 
 
 def describe_request(topics: Sequence[str]) -> Any:
-    """Return the request for what topics there are, which creates none."""
+    """Return a request for the metadata of ``topics`` that creates none of them."""
     return MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
         allow_auto_topic_creation=False,
@@ -202,31 +202,31 @@ def describe_request(topics: Sequence[str]) -> Any:
 
 
 def described(response: Any) -> dict[Partition, int]:
-    """Return the partitions that the answer names, with their leaders (-1: there is none now)."""
-    found: dict[Partition, int] = {}
+    """Return the partitions in a metadata response, with their leaders (-1: currently none)."""
+    leaders: dict[Partition, int] = {}
     for topic in response.topics:
         kind = errors.for_code(topic.error_code)
         if kind is errors.NoError:
-            for one in topic.partitions:
-                partition = Partition(topic.name, str(topic.topic_id), one.partition_index)
-                found[partition] = int(one.leader_id)
+            for info in topic.partitions:
+                partition = Partition(topic.name, str(topic.topic_id), info.partition_index)
+                leaders[partition] = int(info.leader_id)
         elif kind is not errors.UnknownTopicOrPartitionError:
             raise kind(topic.name)
-    return found
+    return leaders
 
 
 class _Demoted(logging.Handler):
-    """Passes kafka-python's records on as our debug records."""
+    """Passes kafka-python's log records on as debug records of our own."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log.debug("%s", record.getMessage(), extra={"action": "kafka_client"})
 
 
 def quieten() -> None:
-    """Keep kafka-python's own logging off stderr, unless the program has set it up."""
-    theirs = logging.getLogger("kafka")
-    set_up = any(not isinstance(handler, logging.NullHandler) for handler in theirs.handlers)
-    if theirs.level == logging.NOTSET and not set_up:
-        theirs.setLevel(logging.WARNING)
-        theirs.propagate = False
-        theirs.addHandler(_Demoted())
+    """Keep kafka-python's own logging off stderr, unless the program has configured it."""
+    client_log = logging.getLogger("kafka")
+    has_handler = any(not isinstance(h, logging.NullHandler) for h in client_log.handlers)
+    if client_log.level == logging.NOTSET and not has_handler:
+        client_log.setLevel(logging.WARNING)
+        client_log.propagate = False
+        client_log.addHandler(_Demoted())

@@ -30,16 +30,16 @@ from lethe.consumers.log.reset import PartitionReset
 
 log = logging.getLogger(__name__)
 
-# A worker that computes for longer without a poll loses its partitions.
+# A worker that computes for longer than this without a poll loses its partitions.
 MAX_POLL_SECONDS = 300.0
 _HINT_SECONDS = 0.5
 
 
 class _Flags(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Called on the client's own thread: it may neither block nor commit, so it only notes.
+    """Called on the client's own thread: it may neither block nor commit, so it only takes notes.
 
-    New partitions are paused before anything is fetched, at offset 0, which is never read: a
-    position must be there, or the client would look for a committed one and raise.
+    New partitions are paused before anything is fetched, at offset 0, which is never read: without
+    a position the client would look for a committed one and raise.
     """
 
     def __init__(self, silence: Callable[[Any], None], membership: Membership) -> None:
@@ -55,10 +55,10 @@ class _Flags(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python h
                 self._new.add(tp)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        gone = set(revoked)
+        lost = set(revoked)
         with self._lock:
-            self._new -= gone
-        self._membership.lose(p for p in self._membership.held() if topic_partition(p) in gone)
+            self._new -= lost
+        self._membership.lose(p for p in self._membership.held() if topic_partition(p) in lost)
 
     def put_back(self, partitions: Iterable[Any]) -> None:
         with self._lock:
@@ -71,7 +71,7 @@ class _Flags(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python h
 
 
 class KafkaGroupConsumer:
-    """A member of a consumer group, with the cooperative protocol: what stays is not disturbed."""
+    """A member of a consumer group; the cooperative protocol leaves kept partitions undisturbed."""
 
     def __init__(
         self, server: Server, group: str, topics: Sequence[str], session_seconds: float
@@ -89,23 +89,24 @@ class KafkaGroupConsumer:
         self._join()
 
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
+        """Return at most ``limit`` records; early and empty if the assignment changes."""
         if self._closed:
             raise RuntimeError("poll of a closed consumer")
         deadline = time.monotonic() + timeout
-        news = self._membership.changes
+        changes = self._membership.changes
         with self._server.reaching():
             while True:
                 self._raise_reset()
-                left = max(deadline - time.monotonic(), 0.0)
-                batches = self._fetch(min(left, SLICE_SECONDS), limit)
+                remaining = max(deadline - time.monotonic(), 0.0)
+                batches = self._fetch(min(remaining, SLICE_SECONDS), limit)
                 self._check_topics()
                 self._name_new_partitions()
                 records = self._deliver(batches)
                 self._send_hints()
                 if not records:
                     self._connection.check()
-                if records or news != self._membership.changes or time.monotonic() >= deadline:
+                changed = changes != self._membership.changes
+                if records or changed or time.monotonic() >= deadline:
                     return records
 
     def take_assigned(self) -> frozenset[Partition]:
@@ -121,26 +122,26 @@ class KafkaGroupConsumer:
         return self._membership.held()
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at ``offset``; a partition that was lost meanwhile is ignored."""
+        """Continue at ``offset``; a partition that was lost meanwhile is ignored."""
         if not self._membership.seek(partition):
             return
         self._positions[partition] = offset
-        # The listener may take the partition away between these lines.
+        # The listener may remove the partition between these lines.
         with contextlib.suppress(ValueError, KeyError):
             self._consumer.seek(topic_partition(partition), offset)
             self._consumer.resume(topic_partition(partition))
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds."""
+        """Return the partition's bounds."""
         with self._server.reaching():
             return self._offsets.bounds(partition)
 
     def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
-        """Keep the positions; the newest are committed twice a second, without waiting."""
+        """Keep the positions; the newest ones are committed twice a second, without waiting."""
         self._hints.update(positions)
 
     def release(self, partition: Partition, below_offset: int) -> None:
-        """Do nothing: the brokers remove records when their retention is over."""
+        """Do nothing: the brokers remove records when their retention expires."""
 
     def close(self) -> None:
         """Commit the last hints and leave the group, both within two seconds."""
@@ -198,7 +199,7 @@ class KafkaGroupConsumer:
         return {}
 
     def _fetch_nothing(self, timeout: float) -> Mapping[Any, Sequence[Any]]:
-        """Do what polling does for the membership; what the client has fetched stays with it."""
+        """Poll for the membership only; fetched records stay in the client."""
         paused = self._membership.sought()
         with contextlib.suppress(ValueError, KeyError):
             for partition in paused:
@@ -210,11 +211,11 @@ class KafkaGroupConsumer:
                 with contextlib.suppress(ValueError, KeyError):
                     self._consumer.resume(topic_partition(partition))
 
-    def _out_of_range(self, where: set[Any]) -> None:
-        """Note a reset of each partition in ``where``, unless its topic was made again."""
+    def _out_of_range(self, affected: set[Any]) -> None:
+        """Queue a reset of each affected partition, unless its topic was recreated."""
         for partition in self._membership.sought():
             tp = topic_partition(partition)
-            if tp not in where:
+            if tp not in affected:
                 continue
             self._silence(tp)
             self._membership.silence(partition)
@@ -227,20 +228,20 @@ class KafkaGroupConsumer:
                 return
 
     def _raise_reset(self) -> None:
-        """Raise the first reset of a partition that is still held; the others stay."""
+        """Raise a reset of a partition that is still held; the other resets stay queued."""
         while self._resets:
             reset = self._resets.pop()
             if reset.partition in self._membership.held():
                 raise reset
 
     def _check_topics(self) -> None:
-        """Rejoin when a topic was deleted and made again behind the client's back.
+        """Rejoin if a topic was deleted and recreated without the client noticing.
 
-        The client goes on with its old offsets then; only a new one has no memory of them.
+        The client would continue with its old offsets; only a new client does not have them.
         """
         for partition in self._membership.held():
-            now = self._connection.known_topic_id(partition.topic)
-            if now is not None and now != partition.topic_id:
+            topic_id = self._connection.known_topic_id(partition.topic)
+            if topic_id is not None and topic_id != partition.topic_id:
                 self._rejoin()
                 return
 
@@ -249,24 +250,24 @@ class KafkaGroupConsumer:
         self._join()
 
     def _name_new_partitions(self) -> None:
-        """Give the partitions that the listener noted the id of their topic."""
+        """Look up the topic ids of the partitions that the listener noted."""
         if not (new := self._listener.take_new()):
             return
         try:
-            found = self._connection.partitions(sorted({tp.topic for tp in new}))
+            by_topic = self._connection.partitions(sorted({tp.topic for tp in new}))
         except errors.KafkaError:
             self._listener.put_back(new)
             raise
-        named = {topic_partition(p): p for partitions in found.values() for p in partitions}
+        named = {topic_partition(p): p for partitions in by_topic.values() for p in partitions}
         self._membership.gain(named[tp] for tp in new if tp in named)
 
     def _deliver(self, batches: Mapping[Any, Sequence[Any]]) -> list[Record]:
         sought = {topic_partition(partition): partition for partition in self._membership.sought()}
         records: list[Record] = []
-        for tp, found in batches.items():
-            if tp in sought:  # else it was revoked while the answer was on its way
-                records += [to_record(sought[tp], one) for one in found]
-                self._positions[sought[tp]] = found[-1].offset + 1
+        for tp, batch in batches.items():
+            if tp in sought:  # else it was revoked while the answer was in flight
+                records += [to_record(sought[tp], fetched) for fetched in batch]
+                self._positions[sought[tp]] = batch[-1].offset + 1
         return records
 
     def _take_hints(self) -> dict[Any, OffsetAndMetadata]:

@@ -1,4 +1,4 @@
-"""What both clients of Kafka agree on: sizes, times, and how a topic is made."""
+"""What both Kafka clients share: sizes, timeouts, and the settings of new topics."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from lethe.consumers.log.base import Message, TopicSpec
 from lethe.engine.errors import InvalidData
 
 CONNECT_SECONDS = 10.0
-# A dead worker's partitions stand still for this long. The clients' heartbeats run on threads of
-# their own, so a long computation does not end a session; MAX_POLL_SECONDS is for that.
+# A dead worker's partitions wait for this long. The clients' heartbeats run on threads of their
+# own, so a long computation does not end a session; MAX_POLL_SECONDS limits that.
 SESSION_SECONDS = 10.0
 
 MAX_REQUEST_BYTES = 8 * 1_048_576 + 65_536
-"""What a producer sends at all: 8 MiB, the most that a topic of ours takes, and 64 KiB around it.
-What a topic takes is the topic's own setting; its broker refuses the rest."""
+"""Largest request of a producer: 8 MiB, the largest limit of any of our topics, and 64 KiB more.
+Each topic has a limit of its own; its broker rejects larger messages."""
 
 
 def too_large(message: Message) -> InvalidData:
-    """Return the error for a message that the producer or the topic's broker refuses."""
+    """Return the error for a message that the producer or the topic's broker rejects."""
     return InvalidData(
-        f"a message of {len(message.value or b'')} bytes for topic {message.topic}, which takes "
-        f"less (its max.message.bytes; no topic takes more than {MAX_REQUEST_BYTES} with key and "
+        f"a message of {len(message.value or b'')} bytes for topic {message.topic} is too large "
+        f"(see its max.message.bytes; no topic takes more than {MAX_REQUEST_BYTES} with key and "
         "headers)"
     )
 

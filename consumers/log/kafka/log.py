@@ -1,12 +1,11 @@
-"""Kafka as a log, on kafka-python 3.0.
+"""Kafka as a log, using kafka-python 3.0.
 
-Every setting that could lose or double a request is explicit, because the client's defaults are
-made for other uses. Reading: `consumers.log.kafka.group`
-and `consumers.log.kafka.reader`.
+Every setting that could lose or duplicate a request is explicit, because the client's defaults are
+meant for other uses. For reading see `consumers.log.kafka.group` and `consumers.log.kafka.reader`.
 
-Topics are created with ``compression.type=uncompressed``: the broker unpacks and checks what
-producers send, and consumers fetch plain batches of bounded size. Set the same on topics that exist
-already; what comes packed all the same is bounded by `consumers.log.kafka.batches`.
+Topics are created with ``compression.type=uncompressed``: the broker decompresses and checks what
+producers send, and consumers fetch plain batches of bounded size. Set the same on existing topics;
+`consumers.log.kafka.batches` bounds batches that arrive compressed all the same.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from lethe.engine.errors import LogUnavailable
 DELIVERY_SECONDS = 30.0
 _TOPIC_SECONDS = 15.0
 _BATCH_BYTES = 1 << 20
-"""Of one partition: with idempotence its batches are sent one after the other."""
+"""Per partition: with idempotence its batches are sent one after another."""
 
 
 class KafkaLog:
@@ -49,16 +48,16 @@ class KafkaLog:
     Parameters
     ----------
     bootstrap_servers : str or sequence of str
-        ``host:port``, several of them with commas or as a sequence.
+        ``host:port``; several as a comma-separated list or a sequence.
     client_id : str
-        The name under which brokers log and account for this program.
+        The name that brokers use for this program in their logs and quotas.
     extra : mapping, optional
-        Settings passed to every client: ``security_protocol``, ``sasl_*``, ``ssl_*``.
+        Settings for every client: ``security_protocol``, ``sasl_*``, ``ssl_*``.
     session_seconds : float, optional
-        How long a member that is not heard of keeps its partitions. Brokers allow 6 s to 30 min
-        unless they are told otherwise.
+        How long a silent member keeps its partitions. Brokers accept 6 s to 30 min unless
+        configured otherwise.
     connect_seconds : float, optional
-        How long to try to reach a broker before `LogUnavailable`.
+        How long to try to reach a broker before raising `LogUnavailable`.
     """
 
     name = "kafka"
@@ -79,7 +78,7 @@ class KafkaLog:
         self._session_seconds = session_seconds
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create the missing topics, and return when the brokers show them with leaders."""
+        """Create the missing topics, and return once the brokers report leaders for them."""
         names = [spec.name for spec in specs]
         created: list[str] = []
         with self._server.reaching(), self._admin() as (admin, connection):
@@ -92,7 +91,7 @@ class KafkaLog:
         return created
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records; made again, it has another topic id."""
+        """Delete a topic and its records; if recreated, it has a new topic id."""
         with self._server.reaching(), self._admin() as (admin, _):
             admin.delete_topics([name])
 
@@ -101,7 +100,7 @@ class KafkaLog:
         return KafkaGroupConsumer(self._server, group, topics, self._session_seconds)
 
     def producer(self) -> KafkaLogProducer:
-        """Return a new producer; it connects when it first publishes."""
+        """Return a new producer; it connects on its first send."""
         return KafkaLogProducer(self._server)
 
     def reader(self) -> KafkaReader:
@@ -113,19 +112,19 @@ class KafkaLog:
         with self._server.reaching(), self._admin() as (admin, connection):
             brokers = admin.describe_cluster()["brokers"]
             version = connection.broker_version
-        how = self._server.extra.get("security_protocol", "PLAINTEXT")
-        return f"Kafka {version} at {self._server}, {len(brokers)} brokers, {how}"
+        protocol = self._server.extra.get("security_protocol", "PLAINTEXT")
+        return f"Kafka {version} at {self._server}, {len(brokers)} brokers, {protocol}"
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return a topic's settings, the broker's defaults among them.
+        """Return a topic's settings, including the broker's defaults.
 
-        None at all where there is no such topic, or no right to describe it.
+        Empty if there is no such topic, or no right to describe it.
         """
-        asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         with self._server.reaching(), self._admin() as (admin, _):
-            found = admin.describe_configs([asked], config_filter="all")
-        [settings] = [of.get(topic, {}) for of in found.values()]
-        return {name: str(one["value"]) for name, one in settings.items()}
+            by_type = admin.describe_configs([resource], config_filter="all")
+        [settings] = [topics.get(topic, {}) for topics in by_type.values()]
+        return {name: str(entry["value"]) for name, entry in settings.items()}
 
     def close(self) -> None:
         """Do nothing: the log itself holds no connection."""
@@ -140,8 +139,8 @@ class KafkaLog:
             admin.close()
 
     def _create(self, admin: KafkaAdminClient, spec: TopicSpec) -> bool:
-        wanted = {"num_partitions": spec.partitions, "configs": kafka_settings(spec)}
-        answer = admin.create_topics({spec.name: wanted}, raise_errors=False)
+        new_topic = {"num_partitions": spec.partitions, "configs": kafka_settings(spec)}
+        answer = admin.create_topics({spec.name: new_topic}, raise_errors=False)
         [topic] = answer["topics"]
         kind = errors.for_code(topic["error_code"])
         if kind not in (errors.NoError, errors.TopicAlreadyExistsError):
@@ -155,8 +154,8 @@ class KafkaLog:
 class KafkaLogProducer(Producer):
     """An idempotent producer.
 
-    After a failure the client is thrown away with everything that it still holds, so that
-    nothing of the failed send can be sent behind the caller's repetition of it.
+    After a failure the client is discarded with everything still in it, so that nothing of the
+    failed send can arrive after the caller has sent it again.
     """
 
     def __init__(self, server: Server) -> None:
@@ -166,7 +165,7 @@ class KafkaLogProducer(Producer):
         self._topics: dict[str, list[Partition]] = {}
 
     def begin(self, messages: Iterable[Message]) -> KafkaFlush:
-        """Send in order; the client's own thread does the rest."""
+        """Queue in order; the client's own thread sends."""
         batch = list(messages)
         try:
             with self._server.reaching():
@@ -183,12 +182,12 @@ class KafkaLogProducer(Producer):
         """Release the connection."""
         self._abandon()
 
-    # What follows is for the flush.
+    # The method below is for the flush.
 
     def acknowledge(
         self, producer: KafkaProducer, batch: Sequence[Message], sent: Sequence[Any], timeout: float
     ) -> list[Appended]:
-        """Wait until the brokers have acknowledged all."""
+        """Wait until the brokers have acknowledged every message."""
         if producer is not self._producer:
             raise LogUnavailable(
                 f"an earlier send to Kafka at {self._server} failed: send this again as well"
@@ -196,19 +195,19 @@ class KafkaLogProducer(Producer):
         deadline = time.monotonic() + timeout
         try:
             with self._server.reaching():
-                found = [
+                reports = [
                     _acknowledged(message, future, deadline)
                     for message, future in zip(batch, sent, strict=True)
                 ]
         except BaseException:
             self._abandon()
             raise
-        # Each partition is looked at once all is there: what its leader's epoch is by then.
-        places = {place: self._place(*place) for place in {(o.topic, o.partition) for o in found}}
+        # The leader epochs are read last, once every message is acknowledged.
+        places = {place: self._place(*place) for place in {(r.topic, r.partition) for r in reports}}
         return [
-            Appended(partition, None if one.offset < 0 else one.offset, epoch)
-            for one in found
-            for partition, epoch in [places[one.topic, one.partition]]
+            Appended(partition, None if report.offset < 0 else report.offset, epoch)
+            for report in reports
+            for partition, epoch in [places[report.topic, report.partition]]
         ]
 
     def _open(self) -> KafkaProducer:
@@ -237,18 +236,18 @@ class KafkaLogProducer(Producer):
         return self._producer
 
     def _look_up(self, batch: Sequence[Message]) -> None:
-        """Refuse a topic that does not exist at once, instead of waiting for its metadata."""
+        """Reject a topic that does not exist at once, instead of waiting for its metadata."""
         unknown = {message.topic for message in batch if not self._knows(message)}
         if not unknown:
             return
-        found = self._connection.partitions(sorted(unknown))
+        existing = self._connection.partitions(sorted(unknown))
         for topic in sorted(unknown):
-            if topic not in found:
+            if topic not in existing:
                 raise LogUnavailable(
                     f"topic {topic} does not exist in Kafka at {self._server}: `lethe work` and "
-                    "`lethe register` make it"
+                    "`lethe register` create it"
                 )
-        self._topics |= found
+        self._topics |= existing
 
     def _knows(self, message: Message) -> bool:
         known = self._topics.get(message.topic)
@@ -257,14 +256,14 @@ class KafkaLogProducer(Producer):
         return self._connection.known_topic_id(message.topic) in (None, known[0].topic_id)
 
     def _index(self, message: Message) -> int | None:
-        """Return the partition that is asked for; the client finds that of a key."""
+        """Return the requested partition; None: the client derives it from the key."""
         if message.partition is None:
             return None
         return index_for(message, len(self._topics[message.topic]))
 
     def _place(self, topic: str, index: int) -> tuple[Partition, int | None]:
-        """Return a partition, and the epoch of its leader."""
-        # The client may know of more partitions by now.
+        """Return a partition and the epoch of its leader."""
+        # The client may know more partitions by now.
         partition = replace(self._topics[topic][0], index=index)
         return partition, self._connection.leader_epoch(topic, index)
 
@@ -284,7 +283,7 @@ class KafkaFlush:
     _sent: Sequence[Any]
 
     def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
-        """Return where each message lies once the brokers have acknowledged all."""
+        """Return where each message is, once the brokers have acknowledged all of them."""
         return self._owner.acknowledge(self._client, self._batch, self._sent, timeout)
 
 
@@ -294,12 +293,12 @@ def _send(producer: KafkaProducer, message: Message, index: int | None) -> Any:
         return producer.send(message.topic, message.value, message.key, headers, index)
     except errors.MessageSizeTooLargeError as error:
         raise too_large(message) from error
-    except ValueError as error:  # the client does not know of this partition yet
+    except ValueError as error:  # the client does not know this partition yet
         raise LogUnavailable(f"topic {message.topic} cannot be sent to: {error}") from error
 
 
 def _acknowledged(message: Message, future: Any, deadline: float) -> Any:
-    """Return what the brokers say of a message; too large for its topic, it is `InvalidData`."""
+    """Return the brokers' report on a message; `InvalidData` if it is too large for its topic."""
     try:
         return future.get(max(deadline - time.monotonic(), 0))
     except errors.MessageSizeTooLargeError as error:
@@ -307,12 +306,12 @@ def _acknowledged(message: Message, future: Any, deadline: float) -> Any:
 
 
 class _Partitioner(Partitioner):  # type: ignore[misc]  # kafka-python has no types
-    """The client's own partitioner, but for that it hashes a key once and not for each message."""
+    """Like the client's own partitioner, but hashes each distinct key only once."""
 
     def partition(
         self, topic: str, _key: object, key: bytes, _value: object, _bytes: object, cluster: Any
     ) -> int:
-        every = cluster.partitions_for_topic(topic)
-        if not every:
-            raise ValueError(f"the client knows of no partition of topic {topic}")
-        return partition_index(key, len(every))  # they are numbered from 0 on
+        indices = cluster.partitions_for_topic(topic)
+        if not indices:
+            raise ValueError(f"the client knows no partition of topic {topic}")
+        return partition_index(key, len(indices))  # numbered from 0

@@ -1,9 +1,9 @@
 """First and last offsets of many partitions, in one round trip.
 
-kafka-python asks for the beginnings and then for the ends, and neither says whether the topic is
-still the one that was meant. Here all of it is asked at once: the description of the topics, and
-each leader that is known from the last one for its partitions' offsets. Only where a leader is not
-known, or is another by now, there is a second round.
+kafka-python requests the beginnings and then the ends, and neither answer says whether the topic
+was recreated. This module sends all requests at once: one for the description of the topics, and
+one to each leader known from the previous description for the offsets of its partitions. A second
+round is needed only for partitions whose leader is unknown or has changed.
 """
 
 from __future__ import annotations
@@ -26,113 +26,116 @@ from lethe.consumers.log.reset import PartitionReset
 
 _RETRY_SECONDS = 0.05
 
-# What is asked for: which offset, and which records count.
-_Place = tuple[int, int]
-_FIRST: _Place = (OffsetSpec.EARLIEST, IsolationLevel.READ_COMMITTED)
-_LAST_VISIBLE: _Place = (OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
-_LAST: _Place = (OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
+# Which offset is requested, and at which isolation level.
+_Spec = tuple[int, int]
+_FIRST: _Spec = (OffsetSpec.EARLIEST, IsolationLevel.READ_COMMITTED)
+_LAST_VISIBLE: _Spec = (OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+_LAST: _Spec = (OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
 
-_Found = dict[tuple[Partition, _Place], int]
+_OffsetTable = dict[tuple[Partition, _Spec], int]
 
 
 class Offsets:
-    """Asks for offsets on one connection, and remembers who leads which partition."""
+    """Queries offsets on one connection, and remembers each partition's leader."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._leaders: dict[Partition, int] = {}
 
     def bounds(self, partition: Partition, position: int = 0) -> Bounds:
-        """Return what the partition holds for a reader of committed records.
+        """Return the partition's bounds for a reader of committed records.
 
         Raises
         ------
         PartitionReset
-            Its topic is gone; ``position`` is named in it.
+            Its topic is gone; the error names ``position``.
         """
-        found = self._ask([partition], (_FIRST, _LAST_VISIBLE), position)
-        return Bounds(found[partition, _FIRST], found[partition, _LAST_VISIBLE])
+        offsets = self._ask([partition], (_FIRST, _LAST_VISIBLE), position)
+        return Bounds(offsets[partition, _FIRST], offsets[partition, _LAST_VISIBLE])
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Return the end of each partition, of committed and other records."""
-        asked = list(partitions)
-        found = self._ask(asked, (_LAST,), 0) if asked else {}
-        return {partition: found[partition, _LAST] for partition in asked}
+        """Return the end of each partition, including uncommitted records."""
+        requested = list(partitions)
+        offsets = self._ask(requested, (_LAST,), 0) if requested else {}
+        return {partition: offsets[partition, _LAST] for partition in requested}
 
-    def _ask(self, asked: Sequence[Partition], places: Sequence[_Place], position: int) -> _Found:
+    def _ask(
+        self, partitions: Sequence[Partition], specs: Sequence[_Spec], position: int
+    ) -> _OffsetTable:
         deadline = time.monotonic() + REQUEST_SECONDS
         present: set[Partition]
-        found: _Found
+        offsets: _OffsetTable
         while True:
             try:
-                present, found = self._connection.ask(self._look, asked, places)
+                present, offsets = self._connection.ask(self._look_up, partitions, specs)
             except errors.KafkaError as error:
                 if not isinstance(error, errors.RetriableError) or time.monotonic() > deadline:
                     raise
             else:
-                for partition in asked:
+                for partition in partitions:
                     if partition not in present:
                         raise PartitionReset(partition, position, None)
-                if len(found) == len(set(asked)) * len(places):
-                    return found
+                if len(offsets) == len(set(partitions)) * len(specs):
+                    return offsets
                 if time.monotonic() > deadline:
                     raise errors.KafkaTimeoutError(
-                        f"no offsets of {asked[0].topic} within {REQUEST_SECONDS:.0f} s"
+                        f"no offsets of {partitions[0].topic} within {REQUEST_SECONDS:.0f} s"
                     )
             time.sleep(_RETRY_SECONDS)
 
-    async def _look(
-        self, manager: Any, asked: Sequence[Partition], places: Sequence[_Place]
-    ) -> tuple[set[Partition], _Found]:
-        """Return which partitions there are, and the offsets that the leaders told."""
-        topics = sorted({partition.topic for partition in asked})
+    async def _look_up(
+        self, manager: Any, partitions: Sequence[Partition], specs: Sequence[_Spec]
+    ) -> tuple[set[Partition], _OffsetTable]:
+        """Return the existing partitions of the topics, and the offsets from their leaders."""
+        topics = sorted({partition.topic for partition in partitions})
         answer = manager.send(describe_request(topics))
-        first = self._send(manager, [p for p in asked if p in self._leaders], places)
+        first = self._send(manager, [p for p in partitions if p in self._leaders], specs)
         leaders = described(await answer)
-        found: _Found = {}
-        moved = [p for p in asked if leaders.get(p, -1) != self._leaders.get(p)]
-        for partition in asked:
+        offsets: _OffsetTable = {}
+        moved = [p for p in partitions if leaders.get(p, -1) != self._leaders.get(p)]
+        for partition in partitions:
             self._leaders[partition] = leaders.get(partition, -1)
-        await self._collect(first, set(asked) - set(moved), found)
-        known = [p for p in moved if self._leaders[p] >= 0]
-        await self._collect(self._send(manager, known, places), set(known), found)
-        for partition in asked:
-            if self._leaders[partition] < 0 or (partition, places[0]) not in found:
+        await self._collect(first, set(partitions) - set(moved), offsets)
+        led = [p for p in moved if self._leaders[p] >= 0]
+        await self._collect(self._send(manager, led, specs), set(led), offsets)
+        for partition in partitions:
+            if self._leaders[partition] < 0 or (partition, specs[0]) not in offsets:
                 del self._leaders[partition]
-        return set(leaders), found
+        return set(leaders), offsets
 
     def _send(
-        self, manager: Any, asked: Sequence[Partition], places: Sequence[_Place]
-    ) -> list[tuple[_Place, Any]]:
-        """Send each leader one request for each place, without waiting."""
+        self, manager: Any, partitions: Sequence[Partition], specs: Sequence[_Spec]
+    ) -> list[tuple[_Spec, Any]]:
+        """Send each leader one request for each spec, without waiting."""
         by_leader: dict[int, dict[str, list[int]]] = {}
-        for partition in asked:
+        for partition in partitions:
             topics = by_leader.setdefault(self._leaders[partition], {})
             topics.setdefault(partition.topic, []).append(partition.index)
         return [
-            (place, manager.send(_request(topics, place), node_id=leader))
+            (spec, manager.send(_request(topics, spec), node_id=leader))
             for leader, topics in by_leader.items()
-            for place in places
+            for spec in specs
         ]
 
     @staticmethod
     async def _collect(
-        sent: Sequence[tuple[_Place, Any]], wanted: set[Partition], found: _Found
+        requests: Sequence[tuple[_Spec, Any]], partitions: set[Partition], offsets: _OffsetTable
     ) -> None:
-        names = {(partition.topic, partition.index): partition for partition in wanted}
-        for place, future in sent:
+        """Add the answers about ``partitions`` to ``offsets``."""
+        by_name = {(partition.topic, partition.index): partition for partition in partitions}
+        for spec, future in requests:
             for topic in (await future).topics:
-                for one in topic.partitions:
-                    kind = errors.for_code(one.error_code)
-                    partition = names.get((topic.name, one.partition_index))
+                for answer in topic.partitions:
+                    kind = errors.for_code(answer.error_code)
+                    partition = by_name.get((topic.name, answer.partition_index))
                     if kind is errors.NoError and partition is not None:
-                        found[partition, place] = int(one.offset)
+                        offsets[partition, spec] = int(answer.offset)
                     elif kind is not errors.NoError and not issubclass(kind, errors.RetriableError):
                         raise kind(topic.name)
 
 
-def _request(topics: Mapping[str, Sequence[int]], place: _Place) -> Any:
-    spec, isolation = place
+def _request(topics: Mapping[str, Sequence[int]], spec: _Spec) -> Any:
+    timestamp, isolation = spec
     entry = ListOffsetsRequest.ListOffsetsTopic
     return ListOffsetsRequest(
         isolation_level=isolation,
@@ -141,12 +144,12 @@ def _request(topics: Mapping[str, Sequence[int]], place: _Place) -> Any:
                 name=name,
                 partitions=[
                     entry.ListOffsetsPartition(
-                        partition_index=index, current_leader_epoch=-1, timestamp=spec
+                        partition_index=index, current_leader_epoch=-1, timestamp=timestamp
                     )
                     for index in indices
                 ],
             )
             for name, indices in topics.items()
         ],
-        min_version=2,  # the first that knows of isolation
+        min_version=2,  # the first version with isolation levels
     )

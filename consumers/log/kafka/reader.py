@@ -38,7 +38,7 @@ class KafkaReader:
         self._reading: tuple[Partition, int] | None = None
 
     def partitions(self, topic: str) -> Sequence[Partition]:
-        """Return the topic's partitions, in order; empty when the topic does not exist."""
+        """Return the topic's partitions, in order; empty if the topic does not exist."""
         with self._server.reaching():
             return self._connection.partitions([topic]).get(topic, [])
 
@@ -50,25 +50,25 @@ class KafkaReader:
         return partitions[partition_index(key, len(partitions))]
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds now."""
+        """Return the partition's current bounds."""
         with self._server.reaching():
             return self._offsets.bounds(partition)
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Return the end of each partition, one request for each leader."""
+        """Return the end of each partition, with one request per leader."""
         with self._server.reaching():
             return self._offsets.ends(partitions)
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int
     ) -> tuple[Sequence[Record], int]:
-        """Return records from ``offset`` on, and the offset to go on from."""
+        """Return records from ``offset`` on, and the offset to continue from."""
         tp = topic_partition(partition)
         deadline = time.monotonic() + timeout
         with self._server.reaching():
             if self._reading != (partition, offset):
-                # A new place: what is there is known first, so that a short timeout still
-                # reads what lies there, and a wrong offset is found at once.
+                # A new position: query the bounds first, so that a short timeout still reads
+                # what is there, and a wrong offset is detected at once.
                 bounds = self._offsets.bounds(partition, offset)
                 if not bounds.begin <= offset <= bounds.end:
                     raise PartitionReset(partition, offset, bounds)
@@ -96,16 +96,16 @@ class KafkaReader:
     ) -> tuple[Sequence[Record], int]:
         tp = topic_partition(partition)
         while True:
-            left = max(deadline - time.monotonic(), 0.0)
+            remaining = max(deadline - time.monotonic(), 0.0)
             batches = self._consumer.poll(
-                timeout_ms=min(left, SLICE_SECONDS) * 1000, max_records=limit
+                timeout_ms=min(remaining, SLICE_SECONDS) * 1000, max_records=limit
             )
             if not batches:
                 self._connection.check()
-            now = self._connection.known_topic_id(partition.topic)
-            if now is not None and now != partition.topic_id:
+            topic_id = self._connection.known_topic_id(partition.topic)
+            if topic_id is not None and topic_id != partition.topic_id:
                 raise PartitionReset(partition, offset, None)
             after: int = self._consumer.position(tp, timeout_ms=REQUEST_SECONDS * 1000)
             # Transaction markers and compacted records move the position and yield nothing.
             if batches or after != offset or time.monotonic() >= deadline:
-                return [to_record(partition, found) for found in batches.get(tp, ())], after
+                return [to_record(partition, fetched) for fetched in batches.get(tp, ())], after

@@ -1,8 +1,7 @@
-"""Why a broker turned us away: a password, a certificate, the wrong protocol, a missing right.
+"""Why a broker refused us: a password, a certificate, the wrong protocol, a missing right.
 
-kafka-python tries such a connection again until its time is up and then says "unable to
-bootstrap". Here every failure is remembered, and the first one that no repetition mends ends the
-wait.
+kafka-python retries such a connection until its timeout and then reports "unable to bootstrap".
+Here every failure is recorded, and the first one that no retry can repair ends the wait.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from kafka import errors
 from lethe.consumers.log.kafka.advice import SigningOn
 from lethe.engine.store.tls import advice
 
-_NO_FRAME = "Invalid frame length"  # the answer is no Kafka: that of a TLS port to plain words
+_NO_FRAME = "Invalid frame length"  # not Kafka: how a TLS port answers plain text
 _SIGNING_ON = (
     errors.SaslAuthenticationFailedError,
     errors.UnsupportedSaslMechanismError,
-    errors.IllegalSaslStateError,  # the listener signs nobody on
+    errors.IllegalSaslStateError,  # the listener does not authenticate clients
 )
 
 
 class Refusals:
-    """The failures of one client's connections, as they come."""
+    """Records the failures of one client's connections."""
 
     def __init__(self) -> None:
         self.last: Exception | None = None
         self.lasting: Exception | None = None
-        """The newest one, if trying again cannot mend it."""
+        """The newest failure, if no retry can repair it."""
         self._refused: dict[object, Exception] = {}
 
     def watch(self, client: Any) -> None:
-        """Note why connections of ``client`` fail, from now on."""
+        """From now on, record why connections of ``client`` fail."""
         manager = client._manager
         connect = manager._connect
 
@@ -59,23 +58,23 @@ class Refusals:
         self._refused[node.node_id] = error
         bootstrap = {broker.node_id for broker in manager.cluster.bootstrap_brokers()}
         if bootstrap <= self._refused.keys():
-            # The next try of the client finds these, raises, and so ends its wait.
+            # The client's next attempt finds these and raises, which ends its wait.
             manager._auth_failures.update(self._refused)
 
 
 def _lasting(error: Exception, *, connected_before: bool) -> bool:
-    """Return whether trying again cannot help."""
+    """Return whether no retry can repair the failure."""
     if isinstance(error, _SIGNING_ON):
         return True
-    found = advice(str(error), "")
-    if connected_before:  # then a connection that is cut says nothing of protocols
-        return found is not None and "speak" not in found
-    return found is not None or _NO_FRAME in str(error)
+    tls_advice = advice(str(error), "")
+    if connected_before:  # then a dropped connection says nothing about the protocol
+        return tls_advice is not None and "speak" not in tls_advice
+    return tls_advice is not None or _NO_FRAME in str(error)
 
 
 def explain(error: Exception, access: Mapping[str, Any]) -> str | None:
-    """Return what happened and what to do, for failures of TLS and of signing on."""
-    said = " ".join(str(error).split())
+    """Return what happened and what to do, for failures of TLS and of authentication."""
+    reason = " ".join(str(error).split())
     how = signing_on(access)
     if isinstance(error, errors.UnsupportedSaslMechanismError):
         return how.other_mechanism()
@@ -83,18 +82,18 @@ def explain(error: Exception, access: Mapping[str, Any]) -> str | None:
         return how.nobody()
     if isinstance(error, errors.SaslAuthenticationFailedError):
         return how.wrong_password()
-    if (found := how.tls(said)) is not None:
-        return found
-    return how.other_protocol() if _NO_FRAME in said else how.closed(said)
+    if (tls_advice := how.tls(reason)) is not None:
+        return tls_advice
+    return how.other_protocol() if _NO_FRAME in reason else how.closed(reason)
 
 
 def forbidden(error: Exception, access: Mapping[str, Any]) -> str:
-    """Return what to do about a right that is missing."""
+    """Return advice on a missing right."""
     return signing_on(access).forbidden(str(error) or type(error).__name__)
 
 
 def signing_on(access: Mapping[str, Any]) -> SigningOn:
-    """Return how kafka-python's settings sign on."""
+    """Return how a client with these settings of kafka-python authenticates."""
     return SigningOn(
         access.get("security_protocol", "PLAINTEXT"),
         access.get("sasl_plain_username"),

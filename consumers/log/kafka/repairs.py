@@ -1,7 +1,7 @@
-"""What kafka-python 3.0.12 gets wrong, put right from outside.
+"""Repairs of defects in kafka-python 3.0.12, applied from outside.
 
-Each repair names what happens without it and the test that fails then. They reach into private
-parts of the client, which is why its version is pinned to ``>=3.0.9,<3.1``.
+Each repair says what happens without it and names the test that would then fail. The repairs use
+private parts of the client, which is why its version is pinned to ``>=3.0.9,<3.1``.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import decode_varint
 
-# From this version on a fetch names its topics by id.
+# From this version on, a fetch names its topics by id.
 _FETCH_BY_ID = 13
 _ABANDON_SECONDS = 2.0
 
 
-# Given as ``proxy_url``, which is how the client chooses a kind of socket; there is no proxy.
+# Passed as ``proxy_url``, by which the client chooses a kind of socket; there is no proxy.
 DIRECT = "lethe-direct://"
 
 
 class _ClosedOnFailure(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
-    """A socket that is closed when it cannot connect.
+    """A socket that is closed if it cannot connect.
 
-    The client leaves it to the garbage collector, one for every attempt to reach a broker that
-    is down. (`test_a_log_that_is_not_there_is_one_clear_line_in_bounded_time`)
+    The client leaves such sockets to the garbage collector, one for every attempt to reach a
+    broker that is down. (`test_a_log_that_is_not_there_is_one_clear_line_in_bounded_time`)
     """
 
     SCHEMES = ("lethe-direct",)
@@ -45,23 +45,23 @@ class _ClosedOnFailure(KafkaNetSocket):  # type: ignore[misc]  # kafka-python ha
 
 
 class SleepingClient(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
-    """A client whose thread can be left asleep while messages are handed over.
+    """A client whose thread can be kept asleep while messages are queued.
 
-    A producer wakes it for every message that begins a batch. It takes the interpreter from who is
-    still handing over the others, and sends more batches than it has to.
+    A producer wakes the thread for every message that begins a batch. The thread then takes the
+    interpreter from the caller that is still queueing, and sends more batches than necessary.
     (`test_a_flush_wakes_the_client_once`)
     """
 
     _asleep = False
 
     def wakeup(self) -> None:
-        """Wake the thread, unless it is to sleep on."""
+        """Wake the thread, unless it is being kept asleep."""
         if not self._asleep:
             super().wakeup()
 
     @contextmanager
     def asleep(self) -> Iterator[None]:
-        """Let the thread sleep, and wake it at the end."""
+        """Keep the thread asleep, and wake it at the end."""
         self._asleep = True
         try:
             yield
@@ -73,17 +73,17 @@ class SleepingClient(KafkaNetClient):  # type: ignore[misc]  # kafka-python has 
 def refuse_new_topics(client: Any) -> None:
     """Make ``allow_auto_create_topics=False`` reach the metadata requests.
 
-    The client makes its `ClusterMetadata` without that setting, so a misspelt topic comes into
-    being on brokers that create topics. (`test_no_metadata_request_creates_topics`)
+    The client creates its `ClusterMetadata` without that setting, so a misspelt topic is created
+    on brokers that create topics automatically. (`test_no_metadata_request_creates_topics`)
     """
     client.cluster.config["allow_auto_create_topics"] = False
 
 
 def hear_last_words(client: Any) -> None:
-    """Deliver what a broker sent before it hung up.
+    """Deliver the bytes that a broker sent before it closed the connection.
 
-    When both arrive together, the client drops the bytes: a broker says that a password is wrong
-    and closes, and all that is known is that it closed. (`test_each_refusal_of_kafka_is_one_line`)
+    If both arrive together, the client drops the bytes: a broker reports a wrong password and
+    closes, and the client reports only that it closed. (`test_each_refusal_of_kafka_is_one_line`)
     """
     manager = client._manager
     build: Callable[..., Any] = manager._build_transport
@@ -111,9 +111,9 @@ def hear_last_words(client: Any) -> None:
 def fetch_by_topic_id(client: Any) -> None:
     """Send fetches in the version that names topics by id.
 
-    The client fetches by name. When a topic is deleted and made again, it goes on at the old
-    offset in the new topic until its metadata are refreshed, and records are missed. With the id
-    the broker refuses such a fetch. (`test_a_topic_made_again_is_another_topic`)
+    The client fetches by name. If a topic is deleted and recreated, it continues at the old offset
+    in the new topic until its metadata are refreshed, and misses records. With the id, the broker
+    rejects such a fetch. (`test_a_topic_made_again_is_another_topic`)
     """
     manager = client._manager
     send: Callable[..., Any] = manager.send
@@ -135,43 +135,43 @@ def fetch_by_topic_id(client: Any) -> None:
             topic.topic_id = topic_id
             names[topic_id] = topic.topic
         request._max_version = _FETCH_BY_ID
-        # The first callback runs first: the client finds the names that it expects.
+        # Callbacks run in order of addition: the client finds the names that it expects.
         return send(request, *args, **kwargs).add_callback(restore_names)
 
     manager.send = send_by_id
 
 
 def read_odd_header_names() -> None:
-    """Read records whose header names are no UTF-8, with the odd bytes as question marks.
+    """Read records whose header names are not UTF-8, with question marks for the invalid bytes.
 
-    Brokers take any bytes for a name. The client decodes them strictly and raises, again with
-    every poll: one such record stops its partition for ever.
+    Brokers accept any bytes as a name. The client decodes them strictly and raises, again at every
+    poll: one such record blocks its partition for ever.
     (`test_a_header_name_that_is_no_text_harms_nobody`)
     """
-    if getattr(DefaultRecordBatch.__next__, "mends", False):
+    if getattr(DefaultRecordBatch.__next__, "repairs", False):
         return
     read: Callable[[Any], Any] = DefaultRecordBatch.__next__
 
-    def mend_and_read(batch: Any) -> Any:
+    def repair_and_read(batch: Any) -> Any:
         try:
             return read(batch)
         except errors.CorruptRecordError as error:
             if not isinstance(error.__context__, UnicodeDecodeError):
                 raise
             try:
-                _mend_names(batch)  # the batch has not moved on
+                _repair_names(batch)  # the batch has not moved on
             except (ValueError, IndexError):
-                raise error from None  # what follows the name is damaged as well
-        except (TypeError, struct.error) as error:  # a damaged marker of a transaction
+                raise error from None  # the bytes after the name are damaged as well
+        except (TypeError, struct.error) as error:  # a damaged transaction marker
             raise errors.CorruptRecordError(f"a record does not parse: {error}") from error
         return read(batch)
 
-    mend_and_read.mends = True  # type: ignore[attr-defined]
-    DefaultRecordBatch.__next__ = DefaultRecordBatch.next = mend_and_read
+    repair_and_read.repairs = True  # type: ignore[attr-defined]
+    DefaultRecordBatch.__next__ = DefaultRecordBatch.next = repair_and_read
 
 
-def _mend_names(batch: Any) -> None:
-    """Replace, in the batch's next record, what is no ASCII in names that do not decode."""
+def _repair_names(batch: Any) -> None:
+    """In the next record's undecodable header names, replace bytes that are not ASCII."""
     buffer, at = batch._buffer, batch._pos
     for _ in range(4):  # length, attributes, time, offset
         _, at = decode_varint(buffer, at)
@@ -190,17 +190,17 @@ def _mend_names(batch: Any) -> None:
 
 
 def _past(buffer: bytearray, at: int) -> int:
-    """Return where the bytes end whose length stands here; -1 is the length of none."""
+    """Return the end of a length-prefixed field at ``at``; a length of -1 means no bytes."""
     length, start = decode_varint(buffer, at)
     return int(start) + max(int(length), 0)
 
 
 def finish_joins(consumer: Any) -> None:
-    """See every join of the group through, also one whose answer arrives between two polls.
+    """Complete every join of the group, even one whose answer arrives between two polls.
 
-    The client loses such an answer in two ways. It throws it away and joins again, which makes
-    the whole group rebalance: with short polls two members do that to each other for ever. Or,
-    when the join was for new partitions, it forgets that it was joining: the member then has no
+    The client loses such an answer in two ways. It discards the answer and joins again, which makes
+    the whole group rebalance: with short polls two members do that to each other for ever. Or, if
+    the join was for new partitions, it forgets that it was joining: the member then has no
     partitions and sends no heartbeats, for ever.
     (`test_two_members_split_the_partitions_and_one_that_leaves_hands_over`,
     `test_a_join_that_finishes_between_two_polls_is_completed`)
@@ -220,7 +220,7 @@ def finish_joins(consumer: Any) -> None:
 
 
 class _Finished:
-    """A finished future that does not say so: whoever waits for it gets its result."""
+    """A finished future that reports being unfinished, so that its result is still delivered."""
 
     is_done = False
 
@@ -232,8 +232,8 @@ class _Finished:
 def abandon(producer: Any) -> None:
     """Stop a producer and drop what it has not sent.
 
-    Its own ``close`` raises when a flush does not succeed in time and leaves the sending thread
-    running, which then sends old messages behind their repetition.
+    The producer's own ``close`` raises if a flush does not succeed in time and leaves the sending
+    thread running, which then sends old messages after their retry.
     (`test_kafka_clients_survive_their_broker`)
     """
     producer._unregister_cleanup()

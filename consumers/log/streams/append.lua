@@ -1,14 +1,14 @@
--- Appends messages with dense offsets: all of them, or none when the topic is another by now.
+-- Appends messages with dense offsets: all of them, or none if the topic has changed.
 --
 -- KEYS[1]              topic record
 -- KEYS[2], KEYS[3]     stream and latest-value hash of the first partition used, then of the next
--- ARGV[1], ARGV[2]     topic id and number of partitions that the sender believes in
+-- ARGV[1], ARGV[2]     topic id and number of partitions that the sender expects
 -- ARGV[3]              number u of partitions used, then their u indices
 -- then per message     which of the partitions used (1..u), value present (1 or 0), key, value,
 --                      headers
 --
--- Returns the offset of the first message of each partition used, or 0 when the topic was deleted,
--- made again or repartitioned (nothing was written).
+-- Returns the offset of the first message of each partition used, or 0 if the topic was deleted,
+-- recreated or repartitioned (nothing was written).
 -- An entry's id is offset + 1, because Redis has no entry 0-0.
 local topic = redis.call('HMGET', KEYS[1], 'id', 'partitions', 'compacted')
 if topic[1] ~= ARGV[1] or topic[2] ~= ARGV[2] then

@@ -1,7 +1,7 @@
 -- Creates a topic unless it exists.
 -- KEYS[1] topic record. ARGV: topic id, partitions, compacted (0 or 1), largest message in bytes,
--- milliseconds that records are kept (-1: for ever).
--- Returns 1 when it was created, 0 when it was there.
+-- retention in milliseconds (-1: for ever).
+-- Returns 1 if it was created, 0 if it existed.
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end

@@ -1,8 +1,8 @@
--- Removes the records of a partition that are older than the topic keeps them.
+-- Removes the records of a partition that are older than the topic's retention.
 -- KEYS[1] topic record   KEYS[2] stream   ARGV: topic id, partition.
--- Returns the first offset now, or -1 when the topic is another by now.
+-- Returns the new first offset, or -1 if the topic was deleted or recreated.
 --
--- Offsets are dense and times ascend, so the first record that stays is found by halving.
+-- Offsets are dense and times ascend, so a binary search finds the first record that stays.
 local topic = redis.call('HMGET', KEYS[1], 'id', 'retention_ms', 'begin:' .. ARGV[2],
   'next:' .. ARGV[2])
 if topic[1] ~= ARGV[1] then
@@ -21,8 +21,7 @@ while low < high do
   local middle = math.floor((low + high) / 2)
   local id = string.format('%.0f-0', middle + 1)
   local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
-  -- The time is the first field. A record that is gone, somebody trimmed by hand: so did he
-  -- those before it.
+  -- The time is the first field. A missing record was trimmed by hand, and so were those before it.
   if entry == nil or tonumber(entry[2][2]) < oldest then
     low = middle + 1
   else

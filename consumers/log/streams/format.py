@@ -1,4 +1,4 @@
-"""How a log lies in Redis: key names, entry ids, the layout of an entry, the connection.
+"""How a log is stored in Redis: key names, entry ids, the layout of an entry, the connection.
 
 ==================================  ===========================================================
 ``lethe:log:{T}:topic``             hash: id, partitions, compacted, max_message_bytes,
@@ -8,11 +8,11 @@
 ``lethe:log:{T}:ID:P:latest``       hash, compacted topics only: key -> id of its newest entry
 ``lethe:log:{T}:members:G``         sorted set: the live members of group G
 ``lethe:log:{T}:leases:G``          hash: owner, expiry and tenure per partition
-``lethe:log:{T}:hints:G``           hash: where group G goes on, for people to look at
+``lethe:log:{T}:hints:G``           hash: where group G resumes, for people to look at
 ==================================  ===========================================================
 
-The braces are Redis's hash tag: all keys of a topic lie in one slot, so the scripts run on a
-cluster. The id of a topic is part of its streams' names, so that a topic made again can never be
+The braces are Redis's hash tag: all keys of a topic are in one slot, so the scripts run on a
+cluster. The id of a topic is part of its streams' names, so that a recreated topic can never be
 read with the offsets of the old one.
 """
 
@@ -35,12 +35,12 @@ from lethe.engine.errors import CorruptState, InvalidData, LogUnavailable
 from lethe.engine.store.connection import is_wrong_type, refusal
 from lethe.engine.store.reading import integer, parse_text
 
-# A reply that takes longer than this is a server that is not there. Blocking reads ask for less.
+# A server that takes longer than this to reply counts as unreachable. Blocking reads wait less.
 REPLY_TIMEOUT = 10.0
 MAX_BLOCK = 2.0
 
-# Limits, each with its reason. A script holds up every other client while it runs, so one call
-# appends at most this much; a larger publish is several calls, in order.
+# Limits, each with its reason. A running script blocks every other client, so one call appends at
+# most this much; a larger publish takes several calls, in order.
 MAX_MESSAGES_PER_CALL = 256
 MAX_BYTES_PER_CALL = 8 * 1_048_576
 # Redis has no limit on the bytes of one XREAD answer: this times 1 MiB must fit in memory.
@@ -54,7 +54,7 @@ _LENGTHS = struct.Struct("<II")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What the topic's record says."""
+    """The topic's record."""
 
     name: str
     topic_id: str
@@ -89,13 +89,13 @@ def group_key(topic: str, kind: str, group: str) -> str:
 
 
 def read_topic(client: redis.Redis, name: str) -> Topic | None:
-    """Return the topic's record; None when there is no such topic."""
+    """Return the topic's record; None if there is no such topic."""
     fields = ("id", "partitions", "compacted", "max_message_bytes", "retention_ms")
-    found: Any = client.hmget(topic_key(name), fields)
-    *found, retention = found
-    if None in found:
+    values: Any = client.hmget(topic_key(name), fields)
+    *required, retention = values
+    if None in required:
         return None
-    topic_id, partitions, compacted, largest = found
+    topic_id, partitions, compacted, largest = required
     what = f"the log's topic {name}"
     topic = Topic(
         name,
@@ -105,22 +105,22 @@ def read_topic(client: redis.Redis, name: str) -> Topic | None:
         integer(largest, f"{what}, its largest message"),
         -1 if retention is None else integer(retention, f"{what}, its retention"),
     )
-    # Whoever reads the topic makes a list of its partitions.
+    # Every reader of the topic builds a list of its partitions.
     if not 1 <= topic.partitions <= MAX_PARTITIONS:
         raise CorruptState(
-            f"{what} has {topic.partitions} partitions; 1 to {MAX_PARTITIONS} are possible: "
+            f"{what} has {topic.partitions} partitions, but 1 to {MAX_PARTITIONS} are possible: "
             "restore its record"
         )
     return topic
 
 
 def after(offset: int) -> str:
-    """Return the id that XREAD is given to answer from ``offset`` on (it excludes its id)."""
+    """Return the id to pass to XREAD to read from ``offset`` on (XREAD excludes the id itself)."""
     return f"{offset}-0"
 
 
 def offset_of(entry_id: bytes) -> int:
-    """Return the offset of an entry: its id less one, because Redis has no entry 0-0."""
+    """Return the offset of an entry: its id minus one, because Redis has no entry 0-0."""
     number, _, sequence = entry_id.partition(b"-")
     if sequence != b"0" or not number.isdigit():
         raise CorruptState(f"stream entry {entry_id[:40]!r} was not written by Lethe")
@@ -133,8 +133,8 @@ def decode_entry(partition: Partition, entry_id: bytes, fields: Mapping[bytes, b
     Raises
     ------
     CorruptState
-        Lethe's script did not write it: records are given out by `consumers.log` alone, because
-        it also counts them.
+        Lethe's script did not write the entry: only `consumers.log` may append, because it also
+        counts the records.
     """
     offset = offset_of(entry_id)
     if b"h" not in fields or b"t" not in fields:
@@ -164,7 +164,7 @@ def decode_headers(data: bytes) -> Headers:
     Raises
     ------
     CorruptState
-        The lengths do not add up, or a name is no text.
+        The lengths do not add up, or a name is not text.
     """
     headers: list[tuple[str, bytes]] = []
     at = 0
@@ -183,15 +183,15 @@ def decode_headers(data: bytes) -> Headers:
 
 
 def script(name: str) -> str:
-    """Return the text of one of the Lua scripts that lie beside this module."""
+    """Return the text of one of the Lua scripts next to this module."""
     return Path(__file__).with_name(f"{name}.lua").read_text(encoding="utf-8")
 
 
 def own_client(client: redis.Redis) -> redis.Redis:
-    """Return a client to the same server with one connection's worth of settings of our own.
+    """Return a client to the same server, with connection settings of our own.
 
-    It does not retry: a write whose answer was lost is the caller's to repeat, and a server that
-    is gone must be noticed. It answers bytes, in the older protocol's shapes.
+    It does not retry: if the answer to a write is lost, the caller decides whether to repeat it,
+    and a server that is gone must be noticed. It returns bytes, in RESP2's types.
     """
     pool = client.connection_pool
     if isinstance(pool, SentinelConnectionPool):
@@ -217,7 +217,7 @@ def own_client(client: redis.Redis) -> redis.Redis:
 
 
 def address(client: redis.Redis) -> str:
-    """Return where the client connects to, without its password."""
+    """Return the address that the client connects to, without its password."""
     settings = client.connection_pool.connection_kwargs
     if "path" in settings:
         return str(settings["path"])
@@ -226,9 +226,9 @@ def address(client: redis.Redis) -> str:
 
 @contextmanager
 def reaching(client: redis.Redis) -> Iterator[None]:
-    """Turn redis-py's errors about the server into `LogUnavailable`.
+    """Convert redis-py's errors about the server to `LogUnavailable`.
 
-    A key of another type than the log's becomes `CorruptState`.
+    A key of an unexpected type becomes `CorruptState`.
     """
     try:
         yield

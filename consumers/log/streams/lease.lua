@@ -1,14 +1,15 @@
--- A member's heartbeat: renews its leases, takes those of its share that are free, and gives up
--- those that are not (or no longer) its share.
+-- A member's heartbeat: renews its leases, takes the free partitions of its share, and gives up
+-- those outside its share.
 --
 -- KEYS[1] topic record   KEYS[2] members (sorted set: token -> expiry)   KEYS[3] leases (hash)
--- ARGV[1] token   ARGV[2] milliseconds that a lease and a membership last; 0 leaves the group
+-- ARGV[1] token   ARGV[2] duration of a lease and a membership in milliseconds; 0 leaves the group
 --
--- Partition p belongs to the member at place p modulo n among the n live members, in the order of
--- their tokens. A lease that ran out and is taken again, also by the same member, has a new
--- tenure number: whoever held it must drop what is in flight.
+-- Partition p belongs to member number p modulo n of the n live members, sorted by token. A lease
+-- that expired and is taken again, even by the same member, has a new tenure number: the former
+-- owner must drop its work in flight.
 --
--- Returns the topic id, 1 if it is compacted and, for each lease held: partition, tenure, first offset, next offset.
+-- Returns the topic id, 1 if it is compacted and, for each lease held: partition, tenure, first
+-- offset, next offset.
 local token, lasts = ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

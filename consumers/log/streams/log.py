@@ -1,15 +1,14 @@
 """The log of single-node mode: Redis Streams.
 
-A partition is a stream whose entries have dense offsets, given out by a script. Consumer groups
-of Redis are not used: they would spread one model's requests over several readers. Instead each
-partition is leased to one member of a group at a time. How it lies in Redis:
-`consumers.log.streams.format`; appending: `consumers.log.streams.producer`; reading and leases:
-`consumers.log.streams.read`.
+A partition is a stream whose entries have dense offsets, assigned by a script. Redis's own consumer
+groups are not used: they would spread one model's requests over several readers. Instead each
+partition is leased to one member of a group at a time. `consumers.log.streams.format` describes the
+keys, `consumers.log.streams.producer` appends, and `consumers.log.streams.read` reads and leases.
 
-Records leave in three ways. A topic that a group reads may keep them until the group releases
+Records are removed in three ways. A topic that a group reads may keep them until the group releases
 them (`TopicSpec.until_released`). From other topics a producer removes, at most once a minute,
-what is older than ``retention_ms``. In a compacted topic an append removes the key's former entry
-in the same script. Durability is the server's (``appendfsync always``).
+records older than ``retention_ms``. In a compacted topic an append removes the key's former entry
+in the same script. The server is responsible for durability (``appendfsync always``).
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ from lethe.engine.store.connection import Barrier
 
 
 class StreamsLog:
-    """The log in the Redis that ``client`` talks to; its parts make connections of their own.
+    """The log in the Redis that ``client`` names; its parts open connections of their own.
 
     Parameters
     ----------
     client : redis.Redis
-        Says where the server is and how to sign on; it is not used itself and not closed.
+        Provides the server's address and credentials; it is neither used itself nor closed.
     lease_seconds : float, optional
-        How long a partition stays with a member that is not heard of. A member is heard of
-        about four times in that period, within its polls.
+        How long a silent member keeps its partitions. A member sends about four heartbeats in
+        that period, within its polls.
     barrier : callable, optional
-        Makes what a producer waits at before it acknowledges; by default it waits for nothing.
+        Creates the barrier that a producer passes before it acknowledges; by default there is none.
     """
 
     name = "streams"
@@ -66,15 +65,15 @@ class StreamsLog:
         self._barrier = barrier
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create the missing topics; ``extra`` is Kafka's and ignored."""
+        """Create the missing topics; ``extra`` is for Kafka, and ignored."""
         created: list[str] = []
         with reaching(self._client):
             create = self._client.register_script(script("create"))
             for spec in specs:
                 if not 1 <= spec.partitions <= MAX_PARTITIONS:
                     raise InvalidData(
-                        f"topic {spec.name}: {spec.partitions} partitions; 1 to {MAX_PARTITIONS} "
-                        "are possible with Redis Streams"
+                        f"topic {spec.name}: {spec.partitions} partitions, but 1 to "
+                        f"{MAX_PARTITIONS} are possible with Redis Streams"
                     )
                 settings = (
                     str(uuid.uuid4()),
@@ -88,12 +87,12 @@ class StreamsLog:
         return created
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and its records; made again, it has another topic id."""
+        """Remove a topic and its records; if recreated, it has a new topic id."""
         with reaching(self._client):
             topic = read_topic(self._client, name)
             if topic is None:
                 return
-            # The record first: from then on nobody can append to the streams.
+            # The topic's record goes first: from then on nobody can append to the streams.
             self._client.delete(topic_key(name))
             for index in range(topic.partitions):
                 partition = topic.partition(index)
@@ -120,15 +119,15 @@ class StreamsLog:
         barrier = None if self._barrier is None else self._barrier(client)
         if barrier is None or not barrier.waits:
             return StreamsProducer(client)
-        # What waits must be the connection that wrote.
-        return StreamsProducer(client.client(), barrier)  # type: ignore[no-untyped-call]  # its gap
+        # The connection that wrote must also wait.
+        return StreamsProducer(client.client(), barrier)  # type: ignore[no-untyped-call]  # untyped
 
     def reader(self) -> StreamsReader:
         """Return a new reader."""
         return StreamsReader(own_client(self._origin))
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return nothing: there is nothing to choose."""
+        """Return nothing: topics of Redis Streams have no such settings."""
         del topic
         return {}
 

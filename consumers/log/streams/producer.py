@@ -31,24 +31,24 @@ from lethe.engine.errors import InvalidData, LogUnavailable
 from lethe.engine.store.connection import Barrier
 
 EXPIRY_SECONDS = 60.0
-"""A producer looks this often for records that are older than their topic keeps them."""
+"""How often a producer looks for records older than their topic's retention."""
 
 _APPEND = script("append")
-# Redis names scripts so. A call by name is one round trip; redis-py's own pipelines ask first.
+# Redis's name of the script. A call by name is one round trip; redis-py's pipelines need two.
 _APPEND_NAME = hashlib.sha1(_APPEND.encode(), usedforsecurity=False).hexdigest()
 
-# A call is repeated when the topic was made again since its record was read, and when the server
-# has restarted and does not know the script.
+# A call is repeated if the topic was recreated since its record was read, or if the server has
+# restarted and does not know the script.
 _TRIES = 3
 
 
 class StreamsProducer(Producer):
     """Appends to Redis Streams, in one round trip for up to 256 messages or 8 MiB of a topic.
 
-    More messages of a topic go in several calls, each after the answer to the one before: what is
-    behind a call that failed must not be in the log. Different topics have no order among them,
-    and their calls share a round trip. For the same reason `begin` first completes what was begun
-    before: one send is on its way at a time.
+    More messages of a topic take several calls, each sent after the answer to the previous one:
+    messages after a failed call must not be in the log. Topics are not ordered among each other,
+    so their calls share a round trip. For the same reason `begin` first completes the previous
+    send: only one is in flight at a time.
     """
 
     def __init__(self, client: redis.Redis, barrier: Barrier | None = None) -> None:
@@ -56,11 +56,11 @@ class StreamsProducer(Producer):
         self._barrier = barrier
         self._expire = client.register_script(script("expire"))
         self._topics: dict[str, Topic] = {}
-        self._looked: dict[str, float] = {}
+        self._expired_at: dict[str, float] = {}
         self._flush: StreamsFlush | None = None
 
     def begin(self, messages: Iterable[Message]) -> StreamsFlush:
-        """Send the first calls without reading the answers."""
+        """Send the first calls without waiting for the answers."""
         if self._flush is not None:
             self._flush.complete()
         with reaching(self._client):
@@ -74,7 +74,7 @@ class StreamsProducer(Producer):
     def close(self) -> None:
         """Close the connection.
 
-        A client that keeps one connection only gives it back to its pool, which is ours alone.
+        Closing a single-connection client only returns the connection to its pool, which is ours.
         """
         if self._flush is not None:
             self._flush.abandon()
@@ -85,13 +85,14 @@ class StreamsProducer(Producer):
         topic = self._topics.get(name) or read_topic(self._client, name)
         if topic is None:
             raise LogUnavailable(
-                f"topic {name} does not exist in the log: `lethe work` and `lethe register` make it"
+                f"topic {name} does not exist in the log: `lethe work` and `lethe register` "
+                "create it"
             )
         self._topics[name] = topic
         return topic
 
     def _arguments(self, call: _Call) -> Sequence[str | bytes | int]:
-        """Return the script's arguments, and note in ``call`` what they rest on."""
+        """Return the script's arguments, and note in ``call`` the topic and partitions used."""
         topic = self._topic(call.topic)
         used: dict[int, int] = {}
         records: list[str | bytes | int] = []
@@ -112,12 +113,13 @@ class StreamsProducer(Producer):
         return [len(keys), *keys, topic.topic_id, topic.partitions, len(used), *used, *records]
 
     def _remove_old(self, name: str) -> None:
-        """Remove what is older than the topic keeps it, if it is time to look."""
+        """Remove records older than the topic's retention, if a check is due."""
         now = time.monotonic()
         topic = self._topics[name]
-        if topic.retention_ms < 0 or now < self._looked.get(name, -math.inf) + EXPIRY_SECONDS:
+        last = self._expired_at.get(name, -math.inf)
+        if topic.retention_ms < 0 or now < last + EXPIRY_SECONDS:
             return
-        self._looked[name] = now
+        self._expired_at[name] = now
         for index in range(topic.partitions):
             stream = stream_key(topic.partition(index))
             self._expire(keys=[topic_key(name), stream], args=[topic.topic_id, index])
@@ -125,7 +127,7 @@ class StreamsProducer(Producer):
 
 @dataclass(slots=True)
 class _Call:
-    """Messages of one topic for one call of the script, with their places in the send."""
+    """Messages of one topic for one call of the script, with their positions in the send."""
 
     topic: str
     places: list[int] = field(default_factory=list)
@@ -136,48 +138,47 @@ class _Call:
     used: tuple[int, ...] = ()
 
     def takes(self, size: int) -> bool:
-        """Tell whether a message of so many bytes still fits."""
+        """Return whether a message of ``size`` bytes still fits."""
         return not self.messages or (
             len(self.messages) < MAX_MESSAGES_PER_CALL and self.size + size <= MAX_BYTES_PER_CALL
         )
 
     def placed(self, firsts: Sequence[int]) -> dict[int, Appended]:
-        """Return where each message lies, by its place in the send."""
+        """Return where each message is in the log, by its position in the send."""
         assert self.sent_to is not None  # noqa: S101 (mypy: it was sent)
         nexts = dict(zip(self.used, firsts, strict=True))
-        found: dict[int, Appended] = {}
+        appended: dict[int, Appended] = {}
         for place, message in zip(self.places, self.messages, strict=True):
             index = index_for(message, self.sent_to.partitions)
-            found[place] = Appended(self.sent_to.partition(index), nexts[index])
+            appended[place] = Appended(self.sent_to.partition(index), nexts[index])
             nexts[index] += 1
-        return found
+        return appended
 
 
 class StreamsFlush:
-    """One send: rounds that follow one another, each with one call of every topic."""
+    """One send: successive rounds, each with one call per topic."""
 
     def __init__(self, producer: StreamsProducer, messages: Iterable[Message]) -> None:
         self._producer = producer
         self._client = producer._client
         self._rounds = _rounds(messages)
         self._names = sorted({call.topic for calls in self._rounds for call in calls})
-        self._placed: dict[int, Appended] = {}
+        self._appended: dict[int, Appended] = {}
         self._connection: Any = None
         self._sent: Sequence[_Call] = ()
         self._failure: BaseException | None = None
         self._done = False
 
     def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
-        """Return where each message lies once the server has answered for all.
+        """Return where each message is, once the server has acknowledged all of them.
 
-        ``timeout`` bounds the sum of the calls; each single call is bounded by the connection's
-        own reply timeout as well.
+        ``timeout`` bounds all calls together; the connection's own reply timeout bounds each call.
         """
         self.complete(timeout)
-        return [self._placed[place] for place in sorted(self._placed)]
+        return [self._appended[place] for place in sorted(self._appended)]
 
     def complete(self, timeout: float = math.inf) -> None:
-        """Do what is left to do; the outcome is kept for whoever waits."""
+        """Do the remaining work; the outcome is kept for `wait`."""
         if self._failure is not None:
             raise self._failure
         if self._done:
@@ -192,7 +193,7 @@ class StreamsFlush:
                     self._receive()
                 for name in self._names:
                     self._producer._remove_old(name)
-                if self._producer._barrier is not None:  # what is acknowledged is on disk
+                if self._producer._barrier is not None:  # acknowledge only what is on disk
                     self._producer._barrier.wait(self._client)
         except BaseException as error:
             self.abandon(error)
@@ -215,9 +216,9 @@ class StreamsFlush:
             raise
 
     def abandon(self, error: BaseException | None = None) -> None:
-        """Fail, and never read the answers that are still on their way."""
+        """Fail, and never read the answers that are still in flight."""
         if not self._done and self._failure is None:
-            self._failure = error or LogUnavailable("the producer was closed before it was waited")
+            self._failure = error or LogUnavailable("the producer was closed during the send")
         if self._producer._flush is self:
             self._producer._flush = None
         if self._connection is not None:
@@ -225,36 +226,36 @@ class StreamsFlush:
             self._give_back()
 
     def _receive(self) -> None:
-        """Read the answers of a round; what must be called again is put before the next one."""
+        """Read the answers of a round; calls to repeat become the next round."""
         if self._connection is None:
             return
-        again: list[_Call] = []
+        repeats: list[_Call] = []
         failure: redis.ResponseError | None = None
         for call in self._sent:
             try:
                 firsts = self._connection.read_response()
             except redis.exceptions.NoScriptError:
-                self._repeat(call, again)
-            except redis.ResponseError as error:  # the answers behind it are read all the same
+                self._repeat(call, repeats)
+            except redis.ResponseError as error:  # still read the answers after it
                 failure = failure or error
             else:
                 if isinstance(firsts, list):
-                    self._placed |= call.placed(firsts)
+                    self._appended |= call.placed(firsts)
                 else:
                     self._producer._topics.pop(call.topic, None)
-                    self._repeat(call, again)
+                    self._repeat(call, repeats)
         self._give_back()
         if failure is not None:
             raise failure
-        if again:
+        if repeats:
             self._client.script_load(_APPEND)
-            self._rounds.insert(0, again)
+            self._rounds.insert(0, repeats)
 
-    def _repeat(self, call: _Call, again: list[_Call]) -> None:
+    def _repeat(self, call: _Call, repeats: list[_Call]) -> None:
         call.tries += 1
         if call.tries == _TRIES:
-            raise LogUnavailable(f"topic {call.topic} is being deleted or made again")
-        again.append(call)
+            raise LogUnavailable(f"topic {call.topic} is being deleted or recreated")
+        repeats.append(call)
 
     def _give_back(self) -> None:
         connection, self._connection, self._sent = self._connection, None, ()
@@ -263,7 +264,7 @@ class StreamsFlush:
 
 
 def _rounds(messages: Iterable[Message]) -> list[list[_Call]]:
-    """Cut the messages of each topic, in order, into calls; return first, second, ... calls."""
+    """Split each topic's messages, in order, into calls; return the first calls, the second, ..."""
     topics: dict[str, list[_Call]] = {}
     for place, message in enumerate(messages):
         calls = topics.setdefault(message.topic, [_Call(message.topic)])
@@ -278,14 +279,14 @@ def _rounds(messages: Iterable[Message]) -> list[list[_Call]]:
 
 def _check_time(deadline: float, timeout: float) -> None:
     if time.monotonic() > deadline:
-        raise LogUnavailable(f"the log took more than {timeout:g} s to acknowledge; send all again")
+        raise LogUnavailable(f"the log did not acknowledge within {timeout:g} s; send all again")
 
 
 def _check_size(message: Message, topic: Topic) -> None:
     size = len(message.key) + len(message.value or b"")
     if size > topic.max_message_bytes:
         raise InvalidData(
-            f"a message of {size} bytes for topic {topic.name}, which takes at most "
+            f"a message of {size} bytes for topic {topic.name} is too large: it takes at most "
             f"{topic.max_message_bytes}"
         )
     if sum(len(name) + len(value) for name, value in message.headers) > MAX_HEADER_BYTES:

@@ -29,19 +29,19 @@ from lethe.consumers.log.streams.format import (
 from lethe.engine.errors import LogUnavailable
 from lethe.engine.store.reading import integer, parse_text
 
-# A dead worker's partitions stand still for this long. Shorter would take them from a worker
+# A dead worker's partitions wait for this long. A shorter lease would take partitions from a worker
 # that is merely slow: its longest step between two polls is a few hundred milliseconds.
 LEASE_SECONDS = 6.0
 _HEARTBEATS_PER_LEASE = 4
 TRIM_SECONDS = 60.0
-"""Released records are removed this often, each time all at once."""
+"""How often released records are removed, all at once."""
 
 
 class StreamsConsumer:
     """A member of a group: reads the partitions that it holds a lease on.
 
-    The heartbeat runs within `poll`, a quarter of a lease apart. Records are delivered only while
-    the lease certainly runs, by this machine's clock counted from before the heartbeat was sent.
+    The heartbeat runs within `poll`, four times per lease. Records are delivered only while the
+    lease is certainly valid, by this machine's clock counted from before the heartbeat was sent.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class StreamsConsumer:
         self._group = group
         self._topics = tuple(topics)
         self._lease_seconds = lease_seconds
-        # Tokens sort by age, so a member that joins leaves most shares where they are.
+        # Tokens sort by age, so a new member leaves most shares unchanged.
         self._token = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
         self._lease = client.register_script(script("lease"))
         self._membership = Membership()
@@ -71,11 +71,11 @@ class StreamsConsumer:
             self._heartbeat()
 
     def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records; sooner and empty when the assignment changes."""
+        """Return at most ``limit`` records; early and empty if the assignment changes."""
         if self._closed:
             raise RuntimeError("poll of a closed consumer")
         deadline = time.monotonic() + timeout
-        news = self._membership.changes
+        changes = self._membership.changes
         try:
             with reaching(self._client):
                 while True:
@@ -83,14 +83,14 @@ class StreamsConsumer:
                         self._heartbeat()
                     for reset in self._take_resets():
                         raise reset
-                    if news != self._membership.changes:
+                    if changes != self._membership.changes:
                         return []
                     wait = min(deadline, self._next_heartbeat) - time.monotonic()
                     records = self._deliver(self._read(max(wait, 0.0), limit))
                     if records or time.monotonic() >= deadline:
                         return records
         except LogUnavailable:
-            self._released.clear()  # the server may come back with an older state
+            self._released.clear()  # the server may restart with an older state
             raise
 
     def take_assigned(self) -> frozenset[Partition]:
@@ -103,18 +103,18 @@ class StreamsConsumer:
         return self._membership.take_lost()
 
     def assignment(self) -> frozenset[Partition]:
-        """Return the partitions that this member holds a running lease on."""
+        """Return the partitions on which this member has a valid lease."""
         self._notice_expiry()
         return self._membership.held()
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at ``offset``; a partition that was lost meanwhile is ignored."""
+        """Continue at ``offset``; a partition that was lost meanwhile is ignored."""
         if self._membership.seek(partition):
             self._positions[partition] = offset
             self._next_heartbeat = 0.0  # which checks the position against the log's bounds
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds."""
+        """Return the partition's bounds."""
         return read_bounds(self._client, partition, 0)
 
     def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
@@ -122,14 +122,14 @@ class StreamsConsumer:
         self._hints.update(positions)
 
     def release(self, partition: Partition, below_offset: int) -> None:
-        """Remove the records below at a later heartbeat, at most once a minute, or on closing.
+        """Remove the records below the offset at a later heartbeat (once a minute) or on close.
 
-        A partition of a topic that the group does not read may be anybody's to release.
+        A partition of a topic that the group does not read may be released by any member.
         """
         self._released[partition] = below_offset
 
     def close(self) -> None:
-        """Give up the leases, so that others take them at their next heartbeat."""
+        """Give up the leases, so that other members take them at their next heartbeat."""
         if self._closed:
             return
         self._closed = True
@@ -140,7 +140,7 @@ class StreamsConsumer:
             for topic in self._topics:
                 self._lease(keys=self._lease_keys(topic), args=[self._token, 0])
         except redis.RedisError:
-            pass  # the leases run out by themselves
+            pass  # the leases expire by themselves
         finally:
             self._membership.lose(self._membership.held())
             self._client.close()
@@ -153,11 +153,11 @@ class StreamsConsumer:
         ]
 
     def _heartbeat(self) -> None:
-        """Renew, take and give up leases, and check positions against what the log holds."""
+        """Renew, take and give up leases, and check positions against the log's bounds."""
         sent = time.monotonic()
         self._notice_expiry()
         self._store_hints()
-        held: dict[Partition, int] = {}
+        tenures: dict[Partition, int] = {}
         bounds: dict[Partition, Bounds] = {}
         for topic in self._topics:
             topic_id, compacted, *leases = self._lease(
@@ -166,14 +166,14 @@ class StreamsConsumer:
             for at in range(0, len(leases), 4):
                 index, tenure, begin, end = leases[at : at + 4]
                 partition = Partition(topic, parse_text(topic_id, f"topic {topic}, its id"), index)
-                held[partition] = tenure
+                tenures[partition] = tenure
                 self._holes_allowed[partition] = bool(compacted)
                 bounds[partition] = Bounds(begin, end)
         before = self._membership.held()
-        kept = {p for p in before if held.get(p) == self._tenures.get(p)}
+        kept = {p for p in before if tenures.get(p) == self._tenures.get(p)}
         self._membership.lose(before - kept)
-        self._membership.gain(held.keys() - kept)
-        self._tenures = held
+        self._membership.gain(tenures.keys() - kept)
+        self._tenures = tenures
         self._lease_ends = sent + self._lease_seconds
         self._next_heartbeat = sent + self._lease_seconds / _HEARTBEATS_PER_LEASE
         for partition in self._membership.sought():
@@ -186,11 +186,11 @@ class StreamsConsumer:
             self._remove_released()
 
     def _remove_released(self) -> None:
-        """Remove what was released, but of partitions that were lost since."""
+        """Remove released records, except in partitions that were lost since."""
         released, self._released = self._released, {}
-        held = self._membership.sought()
+        sought = self._membership.sought()
         for partition in released:
-            if partition.topic in self._topics and partition not in held:
+            if partition.topic in self._topics and partition not in sought:
                 continue
             self._trim(
                 keys=[topic_key(partition.topic), stream_key(partition)],
@@ -206,7 +206,7 @@ class StreamsConsumer:
         self._resets.append(PartitionReset(partition, self._positions[partition], bounds))
 
     def _take_resets(self) -> list[PartitionReset]:
-        """Return the first reset of a partition that is still held; the others stay."""
+        """Return one reset of a partition that is still held; the other resets stay queued."""
         while self._resets:
             reset = self._resets.pop()
             if reset.partition in self._membership.held():
@@ -214,13 +214,13 @@ class StreamsConsumer:
         return []
 
     def _read(self, wait: float, limit: int) -> list[Record]:
-        """Read from the sought partitions; wait up to ``wait`` seconds when there is nothing."""
+        """Read from the sought partitions; wait up to ``wait`` seconds if there is nothing."""
         sought = sorted(self._membership.sought())
         if not sought or limit == 0:
             time.sleep(min(wait, MAX_BLOCK))
             return []
         self._turn = (self._turn + 1) % len(sought)
-        sought = sought[self._turn :] + sought[: self._turn]  # nobody is always last
+        sought = sought[self._turn :] + sought[: self._turn]  # no partition is always last
         limit = min(limit, MAX_RECORDS_PER_READ)
         each = -(-limit // len(sought))
         streams = {stream_key(partition): partition for partition in sought}
@@ -237,15 +237,15 @@ class StreamsConsumer:
         return records[:limit]
 
     def _deliver(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Move the positions past ``records``, unless their lease may have ended meanwhile."""
+        """Move the positions past ``records``, unless their lease may have expired meanwhile."""
         self._notice_expiry()
         sought = self._membership.sought()
         delivered = [record for record in records if record.partition in sought]
         for at, record in enumerate(delivered):
             partition = record.partition
             if record.offset != self._positions[partition] and not self._holes_allowed[partition]:
-                # Somebody trimmed the stream by hand: what lies before the hole is delivered,
-                # what lies behind it never.
+                # The stream was trimmed by hand: records before the hole are delivered, records
+                # after it never.
                 self._reset(partition, self.bounds(partition))
                 return delivered[:at]
             self._positions[partition] = record.offset + 1
@@ -265,10 +265,10 @@ class StreamsReader:
         self._client = client
 
     def partitions(self, topic: str) -> Sequence[Partition]:
-        """Return the topic's partitions, in order; empty when the topic does not exist."""
+        """Return the topic's partitions, in order; empty if the topic does not exist."""
         with reaching(self._client):
-            found = read_topic(self._client, topic)
-        return [] if found is None else [found.partition(i) for i in range(found.partitions)]
+            record = read_topic(self._client, topic)
+        return [] if record is None else [record.partition(i) for i in range(record.partitions)]
 
     def partition_for(self, topic: str, key: bytes) -> Partition:
         """Return the partition that the producer would send ``key`` to."""
@@ -278,31 +278,31 @@ class StreamsReader:
         return partitions[partition_index(key, len(partitions))]
 
     def bounds(self, partition: Partition) -> Bounds:
-        """Return what the partition holds now."""
+        """Return the partition's current bounds."""
         return read_bounds(self._client, partition, 0)
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
         """Return the end of each partition, in one round trip."""
-        asked = list(partitions)
+        requested = list(partitions)
         topics: dict[str, list[Partition]] = {}
-        for partition in asked:
+        for partition in requested:
             topics.setdefault(partition.topic, []).append(partition)
-        with reaching(self._client), self._client.pipeline(transaction=False) as all_:
-            for topic, wanted in topics.items():
-                all_.hmget(topic_key(topic), "id", *(f"next:{one.index}" for one in wanted))
-            answers: Any = all_.execute()
-        found: dict[Partition, int] = {}
-        for wanted, (topic_id, *ends) in zip(topics.values(), answers, strict=True):
-            for partition, end in zip(wanted, ends, strict=True):
+        with reaching(self._client), self._client.pipeline(transaction=False) as pipeline:
+            for topic, members in topics.items():
+                pipeline.hmget(topic_key(topic), "id", *(f"next:{p.index}" for p in members))
+            answers: Any = pipeline.execute()
+        ends: dict[Partition, int] = {}
+        for members, (topic_id, *values) in zip(topics.values(), answers, strict=True):
+            for partition, end in zip(members, values, strict=True):
                 if topic_id is None or topic_id != partition.topic_id.encode():
                     raise PartitionReset(partition, 0, None)
-                found[partition] = integer(end or b"0", f"{partition}, its end")
-        return {partition: found[partition] for partition in asked}
+                ends[partition] = integer(end or b"0", f"{partition}, its end")
+        return {partition: ends[partition] for partition in requested}
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int
     ) -> tuple[Sequence[Record], int]:
-        """Return records from ``offset`` on, and the offset to go on from."""
+        """Return records from ``offset`` on, and the offset to continue from."""
         bounds = read_bounds(self._client, partition, offset)
         if not bounds.begin <= offset <= bounds.end:
             raise PartitionReset(partition, offset, bounds)
@@ -311,8 +311,8 @@ class StreamsReader:
         limit = min(limit, MAX_RECORDS_PER_READ)
         with reaching(self._client):
             while True:
-                # What is there already is read at once. A hole up to `end` (compaction) is
-                # passed only when this read, begun after `end` was known, finds nothing.
+                # Existing records are read at once. A hole up to `end` (compaction) is skipped
+                # only if this read, begun after `end` was known, finds nothing.
                 wait = deadline - time.monotonic() if offset >= bounds.end else 0.0
                 for _, entries in xread(self._client, {key: offset}, limit, max(wait, 0.0)):
                     records = [decode_entry(partition, *entry) for entry in entries]
@@ -343,17 +343,18 @@ def xread(
 
 
 def read_bounds(client: redis.Redis, partition: Partition, position: int) -> Bounds:
-    """Return what the partition holds; `PartitionReset` when its topic is gone."""
+    """Return the partition's bounds; raise `PartitionReset` if its topic is gone."""
     index = partition.index
-    with reaching(client), client.pipeline(transaction=True) as both:
-        both.hmget(topic_key(partition.topic), "id", "compacted", f"begin:{index}", f"next:{index}")
-        both.xrange(stream_key(partition), count=1)
-        (topic_id, compacted, begin, end), first = both.execute()
+    with reaching(client), client.pipeline(transaction=True) as pipeline:
+        names = ("id", "compacted", f"begin:{index}", f"next:{index}")
+        pipeline.hmget(topic_key(partition.topic), *names)
+        pipeline.xrange(stream_key(partition), count=1)
+        (topic_id, compacted, begin, end), first = pipeline.execute()
     if topic_id is None or topic_id != partition.topic_id.encode():
         raise PartitionReset(partition, position, None)
     what = f"{partition}, its bounds"
     bounds = Bounds(integer(begin or b"0", what), integer(end or b"0", what))
     if compacted == b"1":
-        return bounds  # what compaction removed leaves holes, which move no bound
-    # The stream itself says more than the record when somebody trimmed it by hand.
+        return bounds  # compaction leaves holes, which do not move the bounds
+    # If the stream was trimmed by hand, its first entry is right and the topic's record is not.
     return Bounds(max(bounds.begin, offset_of(first[0][0]) if first else bounds.end), bounds.end)

@@ -1,6 +1,6 @@
--- Removes the entries of a partition below an offset, and remembers where it now begins.
+-- Removes the entries of a partition below an offset, and records its new first offset.
 -- KEYS[1] topic record   KEYS[2] stream   ARGV: topic id, partition, offset.
--- Returns the first offset now, or -1 when the topic is another by now.
+-- Returns the new first offset, or -1 if the topic was deleted or recreated.
 if redis.call('HGET', KEYS[1], 'id') ~= ARGV[1] then
   return -1
 end

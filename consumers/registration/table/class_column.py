@@ -21,7 +21,7 @@ from lethe.engine.fit.objective import Array
 
 
 def class_column(file: TableFile, name: str) -> tuple[tuple[str, ...], Array]:
-    """Return the names of the classes and the targets, as `engine.fit.classes.encoded` has them.
+    """Return the names of the classes and the targets, as `engine.fit.classes.encoded` does.
 
     Raises
     ------
@@ -53,9 +53,9 @@ def _holds_numbers(file: TableFile, name: str) -> bool:
 
 def _numbers_of(file: TableFile, name: str) -> Array:
     y = numbers(file, name)
-    odd = y != np.floor(y)
-    if odd.any():
-        row = int(np.flatnonzero(odd)[0])
+    fractional = y != np.floor(y)
+    if fractional.any():
+        row = int(np.flatnonzero(fractional)[0])
         raise InvalidData(
             f"{file.path}, {file.place(row)}, column {name!r}: the target of a logistic model "
             f"must be 0 or 1, or classes (whole numbers or text), not {y[row]:g}; is it a "
@@ -65,12 +65,12 @@ def _numbers_of(file: TableFile, name: str) -> Array:
 
 
 def _names_of(file: TableFile, name: str) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     column = file.table.column(name)
     if pa.types.is_null(column.type):
         raise not_a_number(file, name, 0, "missing")
     for row, value in enumerate(names_in(file, name, "classes")):
         if value is None:
             raise not_a_number(file, name, row, "missing")
-        found.append(value.strip())
-    return found
+        names.append(value.strip())
+    return names

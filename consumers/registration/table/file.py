@@ -1,4 +1,4 @@
-"""Opening a Parquet or CSV file, and naming a place in it as a person finds it."""
+"""Opens a Parquet or CSV file, and names places in it so that a person finds them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 from lethe.engine.errors import InvalidData
 
 MAX_CSV_BYTES = 8 << 30
-"""Larger files belong into Parquet, which is read by column."""
+"""Larger files must be Parquet, which is read by column."""
 
 MAX_VALUES = 1_000_000_000
 """Rows times columns that a Parquet file may claim: four times the numbers of the largest model
-(`consumers.registration.table.reader.MAX_NUMBERS`), for columns that are no features."""
+(`consumers.registration.table.reader.MAX_NUMBERS`), to allow for columns that are not features."""
 
 MAX_TABLE_BYTES = 16 << 30
 """What a Parquet file may unpack to: that many values, of 8 bytes and twice that for text."""
 
 MAX_FOOTER_BYTES = 64 << 20
-"""Of one text or list in a Parquet footer: 8,000 columns in 10,000 row groups take less."""
+"""Size of one text or list in a Parquet footer: 8,000 columns in 10,000 row groups take less."""
 
 _BATCH_ROWS = 65_536
 _BATCH_VALUES = 4_000_000
@@ -39,19 +39,19 @@ class TableFile:
     is_csv: bool
 
     def place(self, row: int) -> str:
-        """Return where data row ``row`` (from 0) is, as a person finds it."""
+        """Return where data row ``row`` (from 0) is, in words for a person."""
         if not self.is_csv:
             return f"row {row + 1}"
         return f"line {_line_of(self.path, row)}"
 
 
 def check_readable(path: Path) -> None:
-    """Refuse a file that is not there, or is no table by its name, before anything else is done.
+    """Refuse a file that does not exist, or whose name is not a table's, before other work is done.
 
     Raises
     ------
     InvalidData
-        It says why.
+        The message says why.
     """
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidData(f"{path}: the name must end in .parquet or .csv")
@@ -67,7 +67,7 @@ def _unreadable(path: Path, error: OSError) -> InvalidData:
 
 
 def open_file(path: Path, texts: Collection[str] = ()) -> TableFile:
-    """Read a file. A CSV column is numbers or text as a whole; ``texts`` are text in any case.
+    """Read a file. A CSV column is all numbers or all text; columns in ``texts`` are read as text.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def open_file(path: Path, texts: Collection[str] = ()) -> TableFile:
             return TableFile(path, _read_parquet(path), is_csv=False)
         return TableFile(path, _read_csv(path, texts), is_csv=True)
     except UnicodeDecodeError:
-        raise InvalidData(f"{path}: the name of a column is no UTF-8 text; rename it") from None
+        raise InvalidData(f"{path}: the name of a column is not UTF-8 text; rename it") from None
     except OSError as error:
         raise _unreadable(path, error) from error
     except pa.ArrowException as error:
@@ -92,34 +92,36 @@ def open_file(path: Path, texts: Collection[str] = ()) -> TableFile:
 
 
 def _read_parquet(path: Path) -> pa.Table:
-    """Read a Parquet file as far as its own claims and its content stay within the limits.
+    """Read a Parquet file if both its metadata and its content stay within the limits.
 
     A page that repeats one value a billion times is a few bytes long: the size of the file says
-    nothing about the size of the table. Batches are short, so that it is found out early.
+    nothing about the size of the table. Batches are short, so that too much data is noticed early.
     """
     with pq.ParquetFile(
         path,
         thrift_string_size_limit=MAX_FOOTER_BYTES,
         thrift_container_size_limit=MAX_FOOTER_BYTES,
     ) as file:
-        about = file.metadata
-        _ = file.schema_arrow.names  # names that are no text are refused before anything is read
-        if about.num_rows < 0 or about.num_columns < 1:
+        metadata = file.metadata
+        _ = (
+            file.schema_arrow.names
+        )  # raises an error for names that are not text, before anything is read
+        if metadata.num_rows < 0 or metadata.num_columns < 1:
             raise InvalidData(f"{path}: has no columns; is it damaged?")
-        if about.num_rows * about.num_columns > MAX_VALUES:
+        if metadata.num_rows * metadata.num_columns > MAX_VALUES:
             raise InvalidData(
-                f"{path}: says that it has {about.num_rows} rows of {about.num_columns} columns, "
+                f"{path}: claims {metadata.num_rows} rows of {metadata.num_columns} columns, "
                 f"more than {MAX_VALUES} values; register fewer rows"
             )
         batches: list[pa.RecordBatch] = []
         size = 0
-        rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // about.num_columns))
+        rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // metadata.num_columns))
         for batch in file.iter_batches(batch_size=rows):
             size += batch.nbytes
             if size > MAX_TABLE_BYTES:
                 raise InvalidData(
-                    f"{path}: unpacks to more than {MAX_TABLE_BYTES} bytes; leave out what is no "
-                    "feature, or register fewer rows"
+                    f"{path}: unpacks to more than {MAX_TABLE_BYTES} bytes; leave out columns "
+                    "that are not features, or register fewer rows"
                 )
             batches.append(batch)
         table = pa.Table.from_batches(batches, schema=file.schema_arrow)
@@ -128,7 +130,7 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _read_csv(path: Path, texts: Collection[str]) -> pa.Table:
-    """Read columns of numbers as such where they all are; else all as text, to say which is not."""
+    """Read numeric columns as numbers; if a value is not one, read all as text, to say which."""
     size = path.stat().st_size
     if size > MAX_CSV_BYTES:
         raise InvalidData(f"{path}: {size} bytes of CSV; more than {MAX_CSV_BYTES} need Parquet")
@@ -142,7 +144,7 @@ def _read_csv(path: Path, texts: Collection[str]) -> pa.Table:
 
 
 def _read_numbers(path: Path, header: list[str], texts: Collection[str]) -> pa.Table:
-    """Read as float64 what is numbers in the first block; an error if a later one has others."""
+    """Read columns whose first block is numbers as float64; raise if a later block is not."""
     plain = pacsv.ConvertOptions(null_values=[], strings_can_be_null=False)
     with pacsv.open_csv(path, convert_options=plain) as first:
         kinds = {field.name: field.type for field in first.schema}
@@ -153,7 +155,7 @@ def _read_numbers(path: Path, header: list[str], texts: Collection[str]) -> pa.T
         for name, kind in kinds.items()
     }
     if list(kinds) != header:
-        raise pa.ArrowInvalid("names in the header that are not distinct")
+        raise pa.ArrowInvalid("the names in the header are not distinct")
     plain.column_types = types
     return pacsv.read_csv(path, convert_options=plain)
 
@@ -165,8 +167,8 @@ def _read_text(path: Path, header: list[str]) -> pa.Table:
         bad.append(row)
         return "error"
 
-    # Lines are counted only on one thread. Everything is read as text: what a column is gets
-    # decided over all of its values, not over the first block.
+    # Lines are counted only on one thread. Everything is read as text: the type of a column is
+    # decided from all of its values, not from the first block.
     try:
         return pacsv.read_csv(
             path,

@@ -1,8 +1,8 @@
 """Training rows from a Parquet or CSV file.
 
-Every number is checked before anything is fitted, and an error names the file's own line or row:
-one bad line among a hundred thousand can be found. A column of a CSV file that holds both numbers
-and text is an error, not a guess: left out in silence, one bad line would cost a feature.
+Every number is checked before anything is fitted, and an error names the file's own line or row, so
+that one bad line among a hundred thousand can be found. A CSV column that holds both numbers and
+text is an error: if it were left out silently, one bad line would cost a feature.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAMES_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column is what.
+    """The roles of the columns.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Columns:
         One column, or several for a linear model with several outputs. Of a logistic model, one
         that holds 0 and 1, or classes.
     features
-        None: every numeric column that is nothing else.
+        None: every numeric column that has no other role.
     subject
-        Whose row it is; rows without a subject are legal.
+        Whose row it is; a row may have no subject.
     """
 
     id: str
@@ -63,7 +63,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """The rows, and the columns that were left out, with what they hold instead of numbers."""
+    """The rows, and what each column that was left out holds instead of numbers."""
 
     data: TrainingData
     left_out: Mapping[str, str]
@@ -77,8 +77,8 @@ def read_table(
     Raises
     ------
     InvalidData
-        The file, a column or a value cannot be used; the message says which and where. Of
-        features, it says so of all that cannot be used.
+        The file, a column or a value cannot be used; the message says which and where. It names
+        all features that cannot be used.
 
     Notes
     -----
@@ -122,9 +122,9 @@ def read_table(
 
 def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
     present = file.table.column_names
-    doubled = next((name for name in present if present.count(name) > 1), None)
-    if doubled is not None:
-        raise InvalidData(f"{file.path}: has more than one column {doubled!r}; rename one")
+    repeated = next((name for name in present if present.count(name) > 1), None)
+    if repeated is not None:
+        raise InvalidData(f"{file.path}: has more than one column {repeated!r}; rename one")
     wanted = [columns.id, *columns.targets, *(columns.features or ())]
     wanted += [columns.subject] if columns.subject is not None else []
     missing = next((name for name in wanted if name not in present), None)
@@ -142,19 +142,19 @@ def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
 
 
 def _check_size(path: Path, rows: int, features: int, blocks: int = 1) -> None:
-    of = f"{features} features" + (f" and {blocks} classes" if blocks > 1 else "")
+    size = f"{features} features" + (f" and {blocks} classes" if blocks > 1 else "")
     if features * blocks**0.5 > MAX_FEATURES:
         most = int(MAX_FEATURES / blocks**0.5)
-        raise InvalidData(f"{path}: {of}; a model has at most {most} features")
+        raise InvalidData(f"{path}: {size}; a model has at most {most} features")
     if rows * features * (1 + blocks) > 2 * MAX_NUMBERS:
         raise InvalidData(
-            f"{path}: {rows} rows of {of} are more than {MAX_NUMBERS} numbers; name fewer "
+            f"{path}: {rows} rows of {size} are more than {MAX_NUMBERS} numbers; name fewer "
             "--features"
         )
 
 
 def _usable(file: TableFile, name: str) -> bool:
-    """Return whether a column is a feature; one with some text is, and is refused with the rest."""
+    """Return whether a column counts as a feature; a mixed one does, and is refused later."""
     try:
         return is_numeric(file, name)
     except ColumnError:
@@ -162,26 +162,26 @@ def _usable(file: TableFile, name: str) -> bool:
 
 
 def _features(file: TableFile, names: Sequence[str], reading: str, progress: Progress) -> Array:
-    """Return the features, n x len(names); what is wrong is said of all columns at once."""
+    """Return the features, n x len(names); one error reports all columns that cannot be used."""
     X = np.empty((file.table.num_rows, len(names)))
-    wrong: list[ColumnError] = []
-    for place, name in enumerate(names):
+    errors: list[ColumnError] = []
+    for index, name in enumerate(names):
         try:
-            is_numeric(file, name)  # says it better where only some lines hold text
-            X[:, place] = numbers(file, name)
+            is_numeric(file, name)  # has a better message if only some lines hold text
+            X[:, index] = numbers(file, name)
         except ColumnError as error:
-            wrong.append(error)
-        progress(reading, place + 1, len(names))
-    if len(wrong) > 1:
-        more = f"; and {len(wrong) - _NAMES_SHOWN} more" if len(wrong) > _NAMES_SHOWN else ""
-        shown = "; ".join(error.short for error in wrong[:_NAMES_SHOWN])
+            errors.append(error)
+        progress(reading, index + 1, len(names))
+    if len(errors) > 1:
+        more = f"; and {len(errors) - _NAMES_SHOWN} more" if len(errors) > _NAMES_SHOWN else ""
+        shown = "; ".join(error.short for error in errors[:_NAMES_SHOWN])
         raise InvalidData(
-            f"{file.path}: {len(wrong)} columns cannot be used: {shown}{more}. Fill in or remove "
+            f"{file.path}: {len(errors)} columns cannot be used: {shown}{more}. Fill in or remove "
             "what is missing, encode text and dates as numbers, or name the columns to learn from "
             "with --features"
         )
-    if wrong:
-        raise wrong[0]
+    if errors:
+        raise errors[0]
     return X
 
 
@@ -190,10 +190,10 @@ def _features(file: TableFile, names: Sequence[str], reading: str, progress: Pro
 
 def _ids(file: TableFile, name: str) -> tuple[str, ...]:
     """Return the row ids. Messages name places, never ids: those are personal data."""
-    found = names_in(file, name, "ids")
+    names = names_in(file, name, "ids")
     first: dict[str, int] = {}
     ids: list[str] = []
-    for row, value in enumerate(found):
+    for row, value in enumerate(names):
         if value is None:
             raise InvalidData(
                 f"{file.path}, {file.place(row)}: the id is empty; every row needs one"

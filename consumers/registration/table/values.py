@@ -1,4 +1,4 @@
-"""The values of one column, numbers or names: each is checked, and errors name a place."""
+"""The values of one column, numbers or names: each is checked, and errors name the place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 
 MAX_ID_LENGTH = 128
-"""Of row and subject ids (contract 2.2), and of class names."""
+"""Characters of row and subject ids (contract 2.2), and of class names."""
 
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
@@ -21,7 +21,7 @@ _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,Z+-]+)?$"
 
 
 class ColumnError(InvalidData):
-    """A column that cannot be used; ``short`` says so among others."""
+    """A column that cannot be used; ``short`` is for a message about several columns."""
 
     def __init__(self, message: str, short: str) -> None:
         super().__init__(message)
@@ -29,13 +29,13 @@ class ColumnError(InvalidData):
 
 
 def counted(bad: NDArray[np.bool_]) -> str:
-    """Return how many values a mask has, with the verb that what they are needs."""
+    """Return how many values a mask selects, with the verb: "1 value is", "2 values are"."""
     count = int(bad.sum())
     return "1 value is" if count == 1 else f"{count} values are"
 
 
 def what_it_holds(file: TableFile, name: str) -> str:
-    """Return in a word what a column holds that is no number."""
+    """Return in a word what a column without numbers holds."""
     column = file.table.column(name)
     if not file.is_csv:
         return "dates" if pa.types.is_temporal(column.type) else "text"
@@ -47,7 +47,7 @@ def what_it_holds(file: TableFile, name: str) -> str:
 
 
 def is_numeric(file: TableFile, name: str) -> bool:
-    """Return whether a column may be a feature by default; mixed columns are an error."""
+    """Return whether a column is a feature by default; a mixed column is an error."""
     column = file.table.column(name)
     if not is_text(file, name):
         return numeric_type(column.type)
@@ -67,7 +67,7 @@ def is_numeric(file: TableFile, name: str) -> bool:
 
 
 def is_text(file: TableFile, name: str) -> bool:
-    """Return whether a column is text of a CSV file: what it holds is still to be found out."""
+    """Return whether a column was read as text from a CSV file; it may hold numbers even so."""
     return file.is_csv and pa.types.is_string(file.table.column(name).type)
 
 
@@ -79,7 +79,7 @@ def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def numeric_type(kind: pa.DataType) -> bool:
-    """Return whether values of an Arrow type are numbers, or true and false."""
+    """Return whether an Arrow type is numeric or boolean."""
     types = pa.types
     return bool(
         types.is_integer(kind)
@@ -95,7 +95,7 @@ def numbers(file: TableFile, name: str) -> Array:
     Raises
     ------
     ColumnError
-        It has values that are no finite numbers.
+        It has values that are not finite numbers.
     """
     column = file.table.column(name)
     if is_text(file, name):
@@ -129,15 +129,15 @@ def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Arr
     if boolean.all():
         truth: Array = mask(pc.equal(pc.utf8_lower(text), "true")).astype(np.float64)
         return truth
-    odd = ~mask(_matches(text, _NUMBER))
-    if odd.any():
-        first = text[int(np.flatnonzero(odd)[0])].as_py()
+    bad = ~mask(_matches(text, _NUMBER))
+    if bad.any():
+        first = text[int(np.flatnonzero(bad)[0])].as_py()
         if first == "":
             raise not_numbers(file, name, mask(pc.equal(text, "")), "missing")
         infinite = _any(_matches(pa.chunked_array([[first]]), _NOT_FINITE))
         why = "not finite (NaN or infinity)" if infinite else "not a number"
-        error = not_numbers(file, name, odd, why)
-        if odd.all() and not infinite:
+        error = not_numbers(file, name, bad, why)
+        if bad.all() and not infinite:
             raise ColumnError(str(error), f"{name!r}: {what_it_holds(file, name)}")
         raise error
     plain = pc.replace_substring_regex(text, r"^\+", "")
@@ -146,7 +146,7 @@ def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Arr
 
 
 def not_numbers(file: TableFile, name: str, bad: NDArray[np.bool_], why: str) -> ColumnError:
-    """Return the error of values that are no numbers."""
+    """Return the error for values that are not numbers."""
     row = int(np.flatnonzero(bad)[0])
     return ColumnError(
         f"{file.path}, {file.place(row)}, column {name!r}: the value is {why}; correct or remove "
@@ -156,14 +156,14 @@ def not_numbers(file: TableFile, name: str, bad: NDArray[np.bool_], why: str) ->
 
 
 def not_a_number(file: TableFile, name: str, row: int, why: str) -> ColumnError:
-    """Return the error of one bad value."""
+    """Return the error for one bad value."""
     bad = np.zeros(row + 1, dtype=np.bool_)
     bad[row] = True
     return not_numbers(file, name, bad, why)
 
 
 def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
-    """Return a column of names, None where there is none."""
+    """Return a column of names; None for a blank."""
     column = file.table.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
@@ -171,7 +171,7 @@ def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
         raise InvalidData(
             f"{file.path}, column {name!r}: {what} must be text or whole numbers, not {kind}"
         )
-    found: list[str | None] = []
+    names: list[str | None] = []
     for row, value in enumerate(pc.cast(column, pa.string()).to_pylist()):
         blank = value is None or not value.strip()
         if not blank and len(value) > MAX_ID_LENGTH:
@@ -179,8 +179,8 @@ def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
                 f"{file.path}, {file.place(row)}, column {name!r}: {len(value)} characters; "
                 f"{what} have at most {MAX_ID_LENGTH}"
             )
-        found.append(None if blank else value)
-    return found
+        names.append(None if blank else value)
+    return names
 
 
 def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -188,7 +188,7 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return an Arrow column of truth values as an array."""
+    """Return an Arrow column of booleans as an array."""
     truth: NDArray[np.bool_] = values.to_numpy().astype(np.bool_)
     return truth
 

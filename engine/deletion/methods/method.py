@@ -1,4 +1,4 @@
-"""What a deletion method is: how the published theta follows from a leave-k-out step."""
+"""The interface of a deletion method: what it publishes after a leave-k-out step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Step(NamedTuple):
         k x (h d), their dual rows relative to the generation's A_b in each of h blocks.
     error_at_reference
         Returns their errors at the reference point theta_r, k x m. Cost O(k d m): only a method
-        that needs them asks.
+        that needs them calls it.
     theta_exact
         d x m, the running answer with the rows left out.
     """

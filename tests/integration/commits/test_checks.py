@@ -84,11 +84,11 @@ def test_a_halted_model_is_named(platform: Platform, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("topic", "another", "LOG_RESET: .*lethe.commits/8 was made again"),
+        ("topic", "another", "LOG_RESET: .*lethe.commits/8 was recreated"),
         (
             "apply",
             "99",
-            "LOG_RESET: .*lethe.commits/8 ends at 3, and the store has followed it to 99",
+            "LOG_RESET: .*lethe.commits/8 ends at 3, but the store has followed it to 99",
         ),
     ],
 )

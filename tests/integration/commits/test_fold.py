@@ -446,7 +446,7 @@ def test_a_fold_that_is_cut_short_is_gone_on_with(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that break off each long fold must not have it begin at the same place for ever."""
-    monkeypatch.setattr(fold, "_RUN", 2)
+    monkeypatch.setattr(fold, "_RUN_LENGTH", 2)
     memory.register("m", budget=10.0)
     early = backup(memory)
     for row in range(6):

@@ -50,7 +50,7 @@ def test_the_lease_of_a_worker_that_died_expires(
 def test_a_long_fold_waits_for_another_ones_lease_and_then_goes_on(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "_LONG", 3)
+    monkeypatch.setattr(fold, "_LONG_FOLD", 3)
     memory.register("m", budget=10.0)
     early = backup(memory)
     for row in range(5):

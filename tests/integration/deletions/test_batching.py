@@ -51,7 +51,7 @@ def test_one_version_leaves_out_several_rows(platform: Platform, clock: Clock) -
     health = Health()
     worker = patient(platform, clock, health=health)
     first = [platform.send_index("m", 1), platform.send_index("m", 2)]
-    turns(worker, lambda: len(worker._held) == 2)
+    turns(worker, lambda: len(worker._window) == 2)
     assert platform.receipts() == []
     assert (undecided(platform), worker.idle()) == (2, False), "they are not decided"
     worker._lag.hurry()
@@ -100,9 +100,9 @@ def test_a_full_worker_stays_a_member_and_reads_on_when_something_is_due(
     platform.register("m", budget=10.0)
     worker = patient(platform, clock, rows=6)
     requests = [platform.send_index("m", i) for i in range(5)]
-    turns(worker, lambda: len(worker._held) == 2)
+    turns(worker, lambda: len(worker._window) == 2)
     turns(worker)
-    assert len(worker._held) == 2
+    assert len(worker._window) == 2
     assert worker._consumer.assignment(), "it is still a member of the group"
     assert platform.receipts() == []
     clock.ahead = WAIT
@@ -187,7 +187,7 @@ def test_rows_that_nobody_has_are_no_company(memory: Platform, clock: Clock) -> 
     memory.send("m", "nothing", "never")
     turns(worker)
     assert memory.receipts() == []
-    assert len(worker._held) == 2
+    assert len(worker._window) == 2
 
 
 def test_a_refresh_keeps_its_place_in_the_log(memory: Platform, clock: Clock) -> None:
@@ -241,7 +241,7 @@ def test_held_requests_of_a_partition_that_moves_are_the_next_workers(
         Platform.turn(one)
     assert one._consumer.assignment()
     assert two._consumer.assignment()
-    assert len(one._held) + len(two._held) == len(models)
+    assert len(one._window) + len(two._window) == len(models)
     for model in models:
         platform.send_index(model, 2, 3)
     for _ in range(10):

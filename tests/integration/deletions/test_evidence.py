@@ -268,7 +268,7 @@ def test_nothing_published_or_logged_names_a_row_a_subject_or_the_secret(
             assert hidden not in value
             assert all(hidden not in content for _, content in record.headers)
     logged = "".join(capsys.readouterr())
-    assert logged.count("record decided") == 11
+    assert logged.count("record processed") == 11
     for said in ("row-", "subject-", secret.hex()):
         assert said not in logged
 

@@ -56,7 +56,7 @@ def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
     fine, detail = drift_line(memory)
     assert not fine
     assert "V does not go with the live rows" in detail
-    assert "order `lethe refresh --size rebuild`" in detail
+    assert "run `lethe refresh --size rebuild`" in detail
     memory.order("m", size)
     memory.drain()
     refresh = memory.newest_version("m").refresh

@@ -52,7 +52,7 @@ def test_replace_never_brings_a_deleted_row_back(platform: Platform) -> None:
 def test_a_replacement_of_another_shape_must_be_allowed(memory: Platform) -> None:
     """Given subscribers that know its columns, a model does not change them by accident."""
     memory.register("m")
-    with pytest.raises(InvalidData, match=r"kind \(linear to logistic\).*say --allow-change"):
+    with pytest.raises(InvalidData, match=r"kind \(linear to logistic\).*pass --allow-change"):
         memory.register("m", "benign", "logistic", replace_model=True, allow_change=False)
     fewer = replace(data := make("benign", "linear"), X=data.X[:, :-1])
     with pytest.raises(InvalidData, match=rf"features \(without 'x{data.X.shape[1] - 1}'\)"):

@@ -285,6 +285,5 @@ def test_a_client_that_stays_keeps_the_server(tmp_path: Path) -> None:
 
 def test_a_server_whose_directory_is_removed_does_not_stay(tmp_path: Path) -> None:
     pid = use(tmp_path / "data", 60.0)
-    time.sleep(1.0)  # until the process that is to stop it has begun
     shutil.rmtree(tmp_path / "data")
     assert ends(pid, 30.0)

@@ -255,7 +255,7 @@ def _swap_names(data: dict[str, Any]) -> None:
         (lambda data: data.update(model_id="x"), "not about the model"),
         (lambda data: data.update(theta=None, uri="http://x/"), "not this model's place"),
         (lambda data: data.update(theta=None), "not this model's place"),
-        (lambda data: data.update(theta=["one"]), "no parameters event"),
+        (lambda data: data.update(theta=["one"]), "not a parameters event"),
         (dict.clear, "not about the model"),
     ],
 )
@@ -339,7 +339,7 @@ def test_a_subscriber_that_starts_again_sees_a_rollback(log: MemoryLog) -> None:
     made = releases(4)
     publish_all(log, made[:3])
     assert numbers(log, known=_known(made[2])) == [2]
-    with pytest.raises(BrokenChain, match="version 3 is known, and its history ends"):
+    with pytest.raises(BrokenChain, match="version 3 is known, but its history ends"):
         numbers(log, known=_known(made[3]))
     other = release(made[2], [5.0, 5.0, 5.0])
     publish_all(log, [other, release(other, [6.0, 6.0, 6.0])])
@@ -460,6 +460,7 @@ def test_a_store_that_lies_about_lost_parameters_is_refused(
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in [name for name in os.environ if name.startswith("LETHE_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("LETHE_EMBEDDED_LINGER", "0")
     return monkeypatch
 
 
@@ -536,7 +537,7 @@ def test_predictions_of_a_linear_model() -> None:
 
 def test_a_prediction_past_float64_is_refused() -> None:
     version = _version()
-    with pytest.raises(InvalidData, match="past what float64 holds; rescale"):
+    with pytest.raises(InvalidData, match="overflows float64; rescale"):
         dataclasses.replace(version, theta=version.theta * 1e200).predict([1e200, 1e200])
 
 
@@ -569,7 +570,7 @@ def test_predictions_of_several_targets() -> None:
         ([[1.0, 2.0, 3.0]], "of shape"),
         ({"age": [1.0]}, "needs the columns age, visits; 'visits' is missing"),
         ({"age": [1.0], "visits": ["many"]}, "could not convert"),
-        ([[1.0, math.nan]], "not finite"),
+        ([[1.0, math.nan]], "non-finite"),
         (1.0, "of shape"),
     ],
 )

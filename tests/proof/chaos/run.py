@@ -42,6 +42,7 @@ _REFRESHERS = 2
 _PARTITIONS = 4
 _HEAL_SECONDS = 300.0
 _TIMER_SECONDS = 15.0
+_SNAPSHOT_SECONDS = 20.0  # of a server without a file
 
 
 @dataclass
@@ -112,6 +113,7 @@ class Run:
         self._watch: list[threading.Thread] = []
         self._closing: list[Callable[[], None]] = []
         self._live: dict[str, str] = {}
+        self._snapshot_due = 0.0
         self._behind: list[str] = []  # what was not at rest when it was last looked at
         self.sight = Sight()
         self.history = History()
@@ -272,12 +274,16 @@ class Run:
             self.crew.kill_all()
 
     def _snapshot_new_generations(self) -> None:
-        """Take a snapshot once some model has another generation: whoever keeps no file does so."""
+        """Take a snapshot once some model has another generation: whoever keeps no file does so.
+
+        And every so often, as a server does that has save points in place of a file.
+        """
         with self.store.busy:
             live = self.store.generations()
-            if live != self._live:
+            due = self.store.durability == "none" and time.monotonic() > self._snapshot_due
+            if live != self._live or due:
                 self.store.snapshot()
-                self._live = live
+                self._live, self._snapshot_due = live, time.monotonic() + _SNAPSHOT_SECONDS
 
     def _progress(self) -> str:
         return (

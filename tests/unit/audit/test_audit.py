@@ -152,7 +152,7 @@ def test_leaves_that_nobody_gave_follow_from_the_receipts() -> None:
 
     found = judged(life.records())
     assert failed(found) == {}
-    assert found["receipt log"] == (Result.OK, "3 receipts; the tree head of every version")
+    assert found["receipt log"] == (Result.OK, "3 receipts; the tree head of every version matches")
     del life.receipts[2]
     assert "receipt log" in failed(judged(life.records()))
 
@@ -166,7 +166,7 @@ def test_what_is_older_than_signatures_is_vouched_for_and_what_is_newer_must_be_
     assert failed(rotated) == {}
     assert rotated["signatures"][0] is Result.OK
     stripped = judged(life.records(signed=(1, 3)), leaves=life.leaves, trusted=True)
-    assert failed(stripped) == {"signatures": "version 2 is not signed, and version 1 before it is"}
+    assert failed(stripped) == {"signatures": "version 2 is not signed, but version 1 before it is"}
     nothing = judged(life.records(), leaves=life.leaves, trusted=True)
     assert "no version is signed" in failed(nothing)["signatures"]
 
@@ -197,7 +197,7 @@ def test_a_store_that_forgot_deletions_is_seen_where_it_was_registered_anew() ->
     life.version(rows_deleted=0, source=None)
 
     found = failed(judged(life.records(), leaves=life.leaves))
-    assert found == {"rows deleted": "version 2 deleted -1 rows, its receipts say 0"}
+    assert found == {"rows deleted": "version 2 deleted -1 rows, but its receipts say 0"}
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -211,7 +211,7 @@ def test_other_parameters_of_the_newest_version_are_a_fault(*, first: bool) -> N
     records = [r if r is made_up else replace(r, offset=r.offset + 1) for r in records]
 
     found = failed(judged(records, leaves=life.leaves))
-    assert found == {"parameters": "there are others of version 1, which no version names"}
+    assert found == {"parameters": "there are others for version 1, which no version names"}
 
 
 def test_parameters_of_a_version_that_is_not_there_are_a_fault() -> None:
@@ -220,7 +220,7 @@ def test_parameters_of_a_version_that_is_not_there_are_a_fault() -> None:
     records = [one for one in life.records() if b'"version":1' not in (one.value or b"")]
     parameters = record(topics.MODELS, 99, life.newest.parameters.value())
 
-    assert "it was cut" in failed(judged([*records, parameters]))["parameters"]
+    assert "it was truncated" in failed(judged([*records, parameters]))["parameters"]
 
 
 def test_a_log_of_receipts_that_shrinks_or_ends_is_refused() -> None:
@@ -244,7 +244,7 @@ def test_no_receipt_stands_behind_one_of_a_later_version(status: str) -> None:
     life.receipts.append(life.receipt("c", status, version=1))
 
     wrong = failed(judged(life.records(), leaves=life.leaves))
-    assert "stands behind one of version 2" in wrong["receipts"]
+    assert "comes after one of version 2" in wrong["receipts"]
 
 
 def test_a_version_of_an_earlier_commit_breaks_the_chain() -> None:
@@ -252,4 +252,4 @@ def test_a_version_of_an_earlier_commit_breaks_the_chain() -> None:
     life.version(life.receipt("a"))
     life.version(commit=1)
     found = failed(judged(life.records(), leaves=life.leaves))
-    assert "commit 1 made it, and commit 1 the version before" in found["chain"]
+    assert "commit 1 does not follow commit 1 of the version before" in found["chain"]

@@ -75,7 +75,7 @@ def test_a_duration_is_shown_as_it_is_written(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "-1s", "0s", "1y", "1h30m", "nan s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration"):
+    with pytest.raises(click.BadParameter, match="is not a duration"):
         Duration().convert(text, None, None)
 
 
@@ -112,7 +112,10 @@ def test_a_plain_table_is_aligned_and_never_cut() -> None:
         ((*REGISTER, "--data", "x.csv", "--ridge", "1", "--limit", "completions=1.5"), "whole"),
         ((*REGISTER, "--data", "x.csv", "--ridge", "1"), "x.csv: cannot be read (No such file"),
         ((*REGISTER, "--data", "x.doc", "--ridge", "1"), "must end in .parquet or .csv"),
-        (("register", " m", *REGISTER[2:], "--data", "x.csv", "--ridge", "1"), "is no name for"),
+        (
+            ("register", " m", *REGISTER[2:], "--data", "x.csv", "--ridge", "1"),
+            "is not a valid model name",
+        ),
         (("delete", "m", "--row", ""), "row_ids.0: String should have at least 1 character"),
         (("delete", "m", "--row", "x" * 129), "at most 128 characters"),
         (("delete", "m", "--rows-file", "none.txt"), "none.txt: cannot be read"),
@@ -210,7 +213,7 @@ def test_an_interruption_is_130_and_says_what_stands(
     assert capsys.readouterr().err == "lethe: stopped; nothing was changed\n"
     assert main.run(["--json", "delete", "m", "--row", "a"]) == 130
     said = capsys.readouterr()
-    assert "a request that was sent will be decided" in said.err
+    assert "a request that was sent will be processed" in said.err
     assert json.loads(said.out)["error"]["code"] == "INTERRUPTED"
 
 
@@ -235,7 +238,7 @@ def test_sample_data_are_the_same_each_time_and_write_over_nothing(
     assert len(one.read_text().splitlines()) == 2001
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["rows"] == 2000
     assert main.run(["sample", str(one)]) == 2
-    assert "is there already; --force writes over it" in capsys.readouterr().err
+    assert "already exists; --force overwrites it" in capsys.readouterr().err
     assert main.run(["sample", str(one), "--force"]) == 0
     assert main.run(["sample", str(tmp_path / "rows.parquet")]) == 2
 

@@ -213,7 +213,7 @@ def test_what_is_no_private_key_is_refused_and_never_repeated(tmp_path: Path) ->
     with pytest.raises(InvalidData, match="cannot be read"):
         read_signer(tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(InvalidData, match="no file"):
+    with pytest.raises(InvalidData, match="is not a file"):
         read_signer(tmp_path / "pipe")
 
 

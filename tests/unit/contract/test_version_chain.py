@@ -92,7 +92,7 @@ def test_a_version_of_an_earlier_commit_than_the_one_before_is_refused() -> None
     late = first.model_copy(update={"commit": 2})
     late = late.model_copy(update={"digest": version_chain.version_digest(late)})
     follows = second.model_copy(update={"prev_digest": late.digest})
-    with pytest.raises(BrokenChain, match="commit 2 made it, and commit 2 the version before"):
+    with pytest.raises(BrokenChain, match="commit 2 does not follow commit 2 of the version"):
         version_chain.check_link(follows, late)
     version_chain.check_link(follows.model_copy(update={"commit": 3}), late)
 
@@ -193,8 +193,8 @@ def _other_model(data: dict[str, Any]) -> None:
         (_relink, "version 2: does not link to version 1"),
         (_other_model, "not about the model"),
         (dict.clear, "not about the model"),
-        (lambda data: data.pop("error"), "is no version"),
-        (lambda data: data.update(rows_live=10**400), "is no version"),
+        (lambda data: data.pop("error"), "is not a version"),
+        (lambda data: data.update(rows_live=10**400), "is not a version"),
     ],
 )
 def test_an_altered_version_is_refused(
@@ -352,9 +352,9 @@ def test_a_history_that_ends_before_the_known_version_was_rolled_back() -> None:
     made = releases(4)
     known = (3, made[3].version.digest)
     log = filled(*[version_message(one.version) for one in made[:3]])
-    with pytest.raises(BrokenChain, match="version 3 is known, and its history ends with version"):
+    with pytest.raises(BrokenChain, match="version 3 is known, but its history ends with version"):
         read(log, known)
-    with pytest.raises(BrokenChain, match="ends with nothing"):
+    with pytest.raises(BrokenChain, match="history is empty"):
         read(filled(), known)
 
 

@@ -36,7 +36,7 @@ def test_without_settings_nothing_is_asked_for() -> None:
         ({"kafka_sasl_password_file": Path("x")}, "both set"),
         (
             {"kafka_sasl_mechanism": "PLAIN", "kafka_security_protocol": "SASL_PLAINTEXT"},
-            "sends the password as it is",
+            "sends the password in clear text",
         ),
         ({"kafka_cert_file": Path("/nowhere")}, "belong together"),
         ({"kafka_ca_file": Path("/nowhere")}, "LETHE_KAFKA_CA_FILE: /nowhere"),

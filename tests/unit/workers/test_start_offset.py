@@ -25,5 +25,5 @@ def test_a_log_that_ends_before_the_watermark_halts() -> None:
 
 
 def test_records_removed_before_they_were_decided_halt_and_are_counted() -> None:
-    with pytest.raises(LogReset, match="4 records were removed before they were decided"):
+    with pytest.raises(LogReset, match="4 records were removed before they were processed"):
         start_offset(PARTITION, 6, Bounds(10, 15))

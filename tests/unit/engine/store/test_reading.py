@@ -36,7 +36,7 @@ def test_whole_numbers_are_read(stored: bytes | str | int) -> None:
     "stored", [None, b"", b"-", b"+1", b" 1", b"1_0", b"1.0", b"\xd9\xa1", b"9" * 17, b"9" * 9000]
 )
 def test_what_is_no_whole_number_is_corrupt(stored: bytes | None) -> None:
-    with pytest.raises(CorruptState, match=r"x: .* no whole number"):
+    with pytest.raises(CorruptState, match=r"x: .* not a whole number"):
         integer(stored, "x")
 
 
@@ -58,12 +58,12 @@ def test_a_pair_of_surrogates_is_one_character_and_not_a_lone_one() -> None:
 @pytest.mark.parametrize("stored", [b'"abc"', b"[1]", b'{"a":1}', b"[null]"])
 def test_what_is_no_list_of_ids_is_corrupt(stored: bytes) -> None:
     """Not ``str`` of whatever is there: the rows of another subject would be deleted."""
-    with pytest.raises(CorruptState, match="no list of ids"):
+    with pytest.raises(CorruptState, match="not a list of ids"):
         parse_ids(stored, "x")
 
 
 def test_text_that_is_no_utf8_is_corrupt() -> None:
-    with pytest.raises(CorruptState, match="no UTF-8"):
+    with pytest.raises(CorruptState, match="not UTF-8"):
         parse_text(b"\xff", "x")
 
 
@@ -113,7 +113,7 @@ def test_a_time_that_utc_does_not_have_is_refused_when_it_is_read(when: str) -> 
     value = made.version.value().replace(b"2026-03-01T00:00:00.000Z", when.encode())
     with pytest.raises(ValueError, match="outside the years"):
         Version.read(value)
-    with pytest.raises(BrokenChain, match="no version"):
+    with pytest.raises(BrokenChain, match="not a version"):
         read_version(Record(HERE, 0, b"churn", value), "churn")
 
 
@@ -126,7 +126,7 @@ def test_an_event_nested_too_deep_is_a_value_error(read: Callable[[bytes], objec
 def test_names_without_utf8_bytes_break_the_chain_and_nothing_else() -> None:
     text = release(None, [1.0, 2.0]).parameters.value().replace(b'"age"', b'"\\ud800"')
     reader = ParametersReader(None, "churn", None)  # type: ignore[arg-type]
-    with pytest.raises(BrokenChain, match="no parameters event"):
+    with pytest.raises(BrokenChain, match="not a parameters event"):
         reader._parse(Record(HERE, 0, b"churn", text))
 
 
