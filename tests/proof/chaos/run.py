@@ -276,14 +276,16 @@ class Run:
     def _snapshot_new_generations(self) -> None:
         """Take a snapshot once some model has another generation: whoever keeps no file does so.
 
-        And every so often, as a server does that has save points in place of a file.
+        And every so often, as a server does that has save points in place of a file, and as
+        whoever keeps backups does.
         """
         with self.store.busy:
             live = self.store.generations()
-            due = self.store.durability == "none" and time.monotonic() > self._snapshot_due
+            due = time.monotonic() > self._snapshot_due
             if live != self._live or due:
                 self.store.snapshot()
-                self._live, self._snapshot_due = live, time.monotonic() + _SNAPSHOT_SECONDS
+                pause = _SNAPSHOT_SECONDS * (1 if self.store.durability == "none" else 3)
+                self._live, self._snapshot_due = live, time.monotonic() + pause
 
     def _progress(self) -> str:
         return (
