@@ -16,6 +16,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
+from tests.support.tiers import is_thorough
 
 _SERVERS = {"redis_url", "kafka_bootstrap", "private_valkey", "private_kafka"}
 
@@ -41,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("lethe")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what `make test` leaves out."""
+    if is_thorough(item.nodeid, kafka=item.get_closest_marker("kafka") is not None):
+        item.add_marker(pytest.mark.thorough)
 
 
 @pytest.hookimpl(trylast=True)

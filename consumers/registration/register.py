@@ -160,7 +160,7 @@ class Registrar:
         accept = replace_model and accept_forgotten
         before = self._read(keys, replace_model=replace_model, accept=accept)
         if before.registered and not replace_model:
-            raise exists(keys.model_id)
+            raise exists(keys.model_id, before.version)
         if before.registered and before.meta is not None and not allow_change:
             check_same_shape(before.meta.config, config)
         kept = _without(data, self._gone(before, data))
@@ -275,7 +275,7 @@ class Registrar:
                     return self._finish(candidate, [])
                 if before.registered and not replace_model:
                     self._discard(candidate)
-                    raise exists(keys.model_id)
+                    raise exists(keys.model_id, before.version)
                 number = before.head.commit + 1
                 staging.note_registration(store.client, keys, candidate.where.name, number)
             if members is None or members.datasets != before.datasets:
@@ -531,11 +531,12 @@ def _unregistered(state: ModelState, request: DeferredRequest, now: datetime) ->
     )
 
 
-def exists(model_id: str) -> ModelExists:
-    """Return the error for a model that is registered already."""
+def exists(model_id: str, version: int | None = None) -> ModelExists:
+    """Return the error for a name that is taken."""
+    at = "" if version is None else f" (version {version})"
     return ModelExists(
-        f"model {model_id!r} is registered already; use --replace to publish its next version from "
-        "this file"
+        f"model {model_id!r} is registered already{at}; use --replace to publish its next version "
+        "from this file"
     )
 
 

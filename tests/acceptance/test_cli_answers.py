@@ -89,7 +89,8 @@ def test_a_bad_line_of_the_file_is_named(lethe: Lethe, tmp_path: Path) -> None:
 
     answer = lethe("register", "bad", "--data", str(path), *FIT, "--ridge", "1", code=2)
 
-    assert "rows.csv, line 101, column 'a'" in one_line(answer)
+    assert "2 columns cannot be used: 'a': 1 value is text" in one_line(answer)
+    assert "(first: line 101)" in one_line(answer)
 
 
 def test_a_receipt_that_does_not_come_is_1(lethe: Lethe) -> None:

@@ -17,6 +17,12 @@ JOBS = 3
 
 
 @pytest.mark.slow
+def test_a_hundred_seeds_break_no_promise() -> None:
+    """The same for as many seeds as `make test` has time for."""
+    _simulate("--first=0", "--seeds=100", "--jobs=1")
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("half", [0, 1])
 def test_no_seed_breaks_a_promise(half: int) -> None:
@@ -25,9 +31,12 @@ def test_no_seed_breaks_a_promise(half: int) -> None:
     Every kind of fault and of event (`tests.proof.simulation.tally`) must have happened: none is
     lost in silence.
     """
-    command = [f"--first={half * SEEDS}", f"--seeds={SEEDS}", f"--jobs={JOBS}", "--every-kind"]
+    _simulate(f"--first={half * SEEDS}", f"--seeds={SEEDS}", f"--jobs={JOBS}", "--every-kind")
+
+
+def _simulate(*options: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.proof.simulation", *command],
+        [sys.executable, "-m", "tests.proof.simulation", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

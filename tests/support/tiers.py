@@ -1,0 +1,80 @@
+"""The two tiers: what `make test` leaves out, and `make test-all` (and CI) runs as well.
+
+`make test` takes under 4 minutes on 2 cores. It keeps every unit test; the battery on one model of
+each kind and method; the main paths on a real Kafka and a real Valkey; the command's main job; the
+crash at every step, one way each; 100 simulated seeds; the paper's experiments at small sizes.
+"""
+
+from __future__ import annotations
+
+_THOROUGH = (
+    "tests/studies/test_bench",
+    "tests/studies/test_kernels",
+    "tests/studies/test_stream_study",
+    "tests/proof/chaos/test_chaos.py::test_a_minute",
+    "tests/proof/fuzz/",
+    "tests/proof/model/",
+    "tests/proof/simulation/test_simulation.py::test_no_seed_breaks",
+    "tests/integration/security/",
+    "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[streams]",
+    "tests/integration/commits/test_crash.py::test_the_store_is_killed",
+    "tests/integration/commits/test_fold.py::test_walks",
+    "tests/integration/deletions/test_classes.py::test_52_batches",
+    "tests/integration/deletions/test_classes.py::test_killed_at_every_step",
+    "tests/integration/log/test_failures",
+    "tests/integration/log/test_kafka_clients",
+    "tests/integration/log/test_servers",
+    "tests/integration/refresh/test_races",
+    "tests/integration/refresh/test_refresh.py::test_52_batches",
+    "tests/integration/refresh/test_stuck.py::test_a_log_that_is_slow",
+    "tests/integration/store/test_embedded_valkey.py::test_a_server_that_lingers",
+    "tests/integration/store/test_embedded_valkey.py::test_a_client_that_stays",
+    "tests/integration/store/test_erasure",
+    "tests/integration/store/test_rewrite",
+    "tests/integration/subscriber/test_subscriber.py::test_a_kafka_that_is_not_there",
+)
+
+_PROPERTIES = "tests/proof/properties/"
+_BATTERY = (
+    *(
+        f"[{method}-{kind}-benign-"
+        for method in ("exact", "pru", "influence")
+        for kind in ("linear", "logistic")
+    ),
+    "test_every_method_of_the_engine",
+)
+"""Of the properties: the battery on one model of each kind and method."""
+
+_ACCEPTANCE = "tests/acceptance/"
+_MAIN_JOB = (
+    "test_cli_main_job",
+    "test_cli_answers",
+    "test_install",
+    "test_docs_site",
+    "test_typed.py::test_the_commands_of_a_page_print_what_it_says[README.md]",
+    "test_typed.py::test_a_command_that_prints",
+)
+"""Of the tests of commands: the main job, and what a newcomer meets."""
+
+_INTEGRATION = "tests/integration/"
+_ON_KAFKA = (
+    "commits/test_crash.py::test_dying_at_every_named_step",
+    "commits/test_publication.py::test_two_groups",
+    "deletions/test_requests.py::test_forms_and_repeats",
+    "deletions/test_requests.py::test_bad_requests",
+    "log/test_battery.py",
+    "refresh/test_refresh.py::test_52_batches_and_all_sizes_through_kafka[linear]",
+    "subscriber/test_subscriber_kafka.py::test_a_stranger_sends_requests_and_reads_what_retraining_gives[linear]",
+)
+"""Of the tests on a real Kafka: the main paths."""
+
+
+def is_thorough(nodeid: str, *, kafka: bool) -> bool:
+    """Return whether a test is in the second tier only; ``kafka``: it needs a real Kafka."""
+    if kafka and nodeid.startswith(_INTEGRATION):
+        return "confluent" in nodeid or not any(path in nodeid for path in _ON_KAFKA)
+    if nodeid.startswith(_PROPERTIES):
+        return not any(part in nodeid for part in _BATTERY)
+    if nodeid.startswith(_ACCEPTANCE):
+        return kafka or not any(part in nodeid for part in _MAIN_JOB)
+    return nodeid.startswith(_THOROUGH) or kafka
