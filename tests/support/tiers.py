@@ -10,6 +10,9 @@ from __future__ import annotations
 _THOROUGH = (
     "tests/studies/test_bench",
     "tests/studies/test_kernels",
+    "tests/studies/test_paper.py::test_a_page_of_part",
+    "tests/studies/test_paper.py::test_a_second_run",
+    "tests/studies/test_paper.py::test_one_part",
     "tests/studies/test_stream_study",
     "tests/proof/chaos/test_chaos.py::test_a_minute",
     "tests/proof/fuzz/",
@@ -17,17 +20,26 @@ _THOROUGH = (
     "tests/proof/simulation/test_simulation.py::test_no_seed_breaks",
     "tests/integration/security/",
     "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[streams]",
+    "tests/integration/commits/test_crash.py::test_a_cold_refresh_process",
     "tests/integration/commits/test_crash.py::test_the_store_is_killed",
     "tests/integration/commits/test_fold.py::test_walks",
+    "tests/integration/commits/test_records",
     "tests/integration/deletions/test_classes.py::test_52_batches",
     "tests/integration/deletions/test_classes.py::test_killed_at_every_step",
+    "tests/integration/log/test_battery.py::test_a_member_that_is_killed",
+    "tests/integration/log/test_battery.py::test_a_poll_with_no_room",
+    "tests/integration/log/test_battery.py::test_two_members_split",
     "tests/integration/log/test_failures",
     "tests/integration/log/test_kafka_clients",
     "tests/integration/log/test_servers",
     "tests/integration/refresh/test_races",
     "tests/integration/refresh/test_refresh.py::test_52_batches",
+    "tests/integration/refresh/test_refresh.py::test_linear_stays_at_retraining",
+    "tests/integration/refresh/test_refresh.py::test_logistic_keeps_its_bounds",
     "tests/integration/refresh/test_stuck.py::test_a_log_that_is_slow",
+    "tests/integration/audit/",
     "tests/integration/store/test_embedded_valkey.py::test_a_server_that_lingers",
+    "tests/integration/store/test_embedded_valkey.py::test_a_server_whose_directory",
     "tests/integration/store/test_embedded_valkey.py::test_a_client_that_stays",
     "tests/integration/store/test_erasure",
     "tests/integration/store/test_rewrite",
@@ -48,7 +60,6 @@ _BATTERY = (
 _ACCEPTANCE = "tests/acceptance/"
 _MAIN_JOB = (
     "test_cli_main_job",
-    "test_cli_answers",
     "test_install",
     "test_docs_site",
     "test_typed.py::test_the_commands_of_a_page_print_what_it_says[README.md]",
@@ -72,7 +83,8 @@ _ON_KAFKA = (
 def is_thorough(nodeid: str, *, kafka: bool) -> bool:
     """Return whether a test is in the second tier only; ``kafka``: it needs a real Kafka."""
     if kafka and nodeid.startswith(_INTEGRATION):
-        return "confluent" in nodeid or not any(path in nodeid for path in _ON_KAFKA)
+        slow = nodeid.startswith(_THOROUGH) and "test_52_batches" not in nodeid
+        return slow or "confluent" in nodeid or not any(path in nodeid for path in _ON_KAFKA)
     if nodeid.startswith(_PROPERTIES):
         return not any(part in nodeid for part in _BATTERY)
     if nodeid.startswith(_ACCEPTANCE):
