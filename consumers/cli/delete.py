@@ -120,7 +120,7 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
 
 def _request(options: dict[str, Any]) -> DeletionRequest:
     if options["more_rows"] and not options["rows"]:
-        raise click.UsageError("name rows with --row; only the model is options without an option")
+        raise click.UsageError("name rows with --row; only the model is given without an option")
     rows: tuple[str, ...] | None = (*options["rows"], *options["more_rows"]) or None
     named = [rows is not None, options["rows_file"] is not None, options["subject"] is not None]
     if sum(named) != 1:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from lethe.consumers.cli.options import Flags, global_options
+from lethe.consumers.cli.output import Output
 from lethe.engine.errors import InvalidData
 
 _SEED = 7
@@ -40,16 +41,15 @@ def sample(ctx: click.Context, /, *, file: Path, force: bool) -> None:
     if file.suffix.lower() != ".csv":
         raise InvalidData(f"{file}: the name must end in .csv")
     try:
-        with file.open("w" if force else "x", encoding="utf-8", newline="") as out:
-            out.write(_table())
+        with file.open("w" if force else "x", encoding="utf-8", newline="") as text:
+            text.write(_table())
     except FileExistsError:
         raise InvalidData(f"{file}: already exists; --force overwrites it") from None
     except OSError as error:
         raise InvalidData(f"{file}: cannot be written ({error.strerror})") from error
-    if ctx.ensure_object(Flags).json:
-        click.echo(f'{{"file": "{file.name}", "rows": {_CUSTOMERS}}}')
-    else:
-        click.echo(f"{file}: {_CUSTOMERS} customers, {', '.join(_COLUMNS)}")
+    out = Output(as_json=ctx.ensure_object(Flags).json)
+    out.document({"file": str(file), "rows": _CUSTOMERS})
+    out.line(f"{file}: {_CUSTOMERS} customers, {', '.join(_COLUMNS)}")
 
 
 def _table() -> str:

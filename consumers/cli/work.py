@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import click
 import stamina
-from threadpoolctl import threadpool_limits
 
 from lethe.consumers.cli.options import Flags, global_options
 from lethe.consumers.cli.output import prepare
@@ -111,9 +110,8 @@ def work(
             port = stack.enter_context(
                 serve(settings.http_host, port, crew.health, crew.metrics, or_another=not explicit)
             )
-        runtime = stack.enter_context(open_runtime(settings))
-        if which == "refresh":
-            stack.enter_context(threadpool_limits(settings.rebuild_threads))
+        threads = settings.rebuild_threads if which == "refresh" else 1
+        runtime = stack.enter_context(open_runtime(settings, blas_threads=threads))
         crew.log.info("working", action="start", workers=which, on=runtime.log.name, http_port=port)
         collect_rarely()
         idle = _run(runtime, crew, until_idle=until_idle)

@@ -43,6 +43,7 @@ class Runtime:
     settings: Settings
     log: Log
     redis_url: str
+    blas_threads: int
     _stack: ExitStack
 
     def store(self) -> ModelStore:
@@ -62,8 +63,7 @@ class Runtime:
         """
         from lethe.engine.store.store import ModelStore  # noqa: PLC0415 - SciPy takes a while
 
-        # More than one BLAS thread costs 10 to 100 times on the small kernels of a deletion.
-        self._stack.enter_context(threadpool_limits(1))
+        self._stack.enter_context(threadpool_limits(self.blas_threads))
         client = self._client()
         # With Kafka, the store is a view of the log, which may lose its last writes.
         barrier = _barrier(self.settings, client, required=self.log.name != "kafka")
@@ -180,13 +180,18 @@ _LOG_NAMES = {"kafka": "Kafka (--kafka)", "streams": "Redis Streams (no --kafka)
 
 
 @contextmanager
-def open_runtime(settings: Settings) -> Iterator[Runtime]:
+def open_runtime(settings: Settings, *, blas_threads: int = 1) -> Iterator[Runtime]:
     """Open the servers in the settings: a log, and an embedded Valkey if no store is named.
 
     Raises
     ------
     StoreUnavailable, LogUnavailable
         A server cannot be reached.
+
+    Notes
+    -----
+    More than one of ``blas_threads`` costs 10 to 100 times on the small kernels of a deletion; a
+    process that only refreshes may have more. `Runtime.store` sets them, once BLAS is loaded.
     """
     with ExitStack() as stack:
         if settings.redis_url is not None:
@@ -204,4 +209,4 @@ def open_runtime(settings: Settings) -> Iterator[Runtime]:
             log = StreamsLog(client, barrier=partial(_barrier, settings, required=True))
         stack.callback(log.close)
         signed = SignedLog(log, lambda: signer_for_publishing(settings))
-        yield Runtime(settings, signed, url, stack)
+        yield Runtime(settings, signed, url, blas_threads, stack)

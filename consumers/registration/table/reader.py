@@ -19,6 +19,7 @@ from lethe.consumers.registration.table.file import TableFile, open_file
 from lethe.consumers.registration.table.values import (
     ColumnError,
     is_numeric,
+    mixed,
     names_in,
     numbers,
     what_it_holds,
@@ -95,7 +96,7 @@ def read_table(
     special = {columns.id, columns.subject, *columns.targets}
     candidates = [name for name in file.table.column_names if name not in special]
     if columns.features is None:
-        names = tuple(name for name in candidates if _usable(file, name))
+        names = tuple(name for name in candidates if is_numeric(file, name))
         if not names:
             raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
     else:
@@ -153,24 +154,15 @@ def _check_size(path: Path, rows: int, features: int, blocks: int = 1) -> None:
         )
 
 
-def _usable(file: TableFile, name: str) -> bool:
-    """Return whether a column counts as a feature; a mixed one does, and is refused later."""
-    try:
-        return is_numeric(file, name)
-    except ColumnError:
-        return True
-
-
 def _features(file: TableFile, names: Sequence[str], reading: str, progress: Progress) -> Array:
     """Return the features, n x len(names); one error reports all columns that cannot be used."""
     X = np.empty((file.table.num_rows, len(names)))
     errors: list[ColumnError] = []
     for index, name in enumerate(names):
         try:
-            is_numeric(file, name)  # has a better message if only some lines hold text
             X[:, index] = numbers(file, name)
         except ColumnError as error:
-            errors.append(error)
+            errors.append(mixed(file, name) or error)
         progress(reading, index + 1, len(names))
     if len(errors) > 1:
         more = f"; and {len(errors) - _NAMES_SHOWN} more" if len(errors) > _NAMES_SHOWN else ""

@@ -47,23 +47,26 @@ def what_it_holds(file: TableFile, name: str) -> str:
 
 
 def is_numeric(file: TableFile, name: str) -> bool:
-    """Return whether a column is a feature by default; a mixed column is an error."""
+    """Return whether a column is a feature by default: one with some numbers is."""
     column = file.table.column(name)
+    return bool(is_number(column).any()) if is_text(file, name) else numeric_type(column.type)
+
+
+def mixed(file: TableFile, name: str) -> ColumnError | None:
+    """Return the error for a feature with both numbers and text; None if it is not one."""
     if not is_text(file, name):
-        return numeric_type(column.type)
-    filled = mask(pc.not_equal(pc.utf8_trim_whitespace(column), ""))
+        return None
+    column = file.table.column(name)
     good = is_number(column)
-    if not good.any():
-        return False
-    other = filled & ~good
-    if other.any():
-        row = int(np.flatnonzero(other)[0])
-        raise ColumnError(
-            f"{file.path}, {file.place(row)}, column {name!r}: holds text, other lines hold "
-            "numbers; correct the line, or name the columns to use with --features",
-            f"{name!r}: {counted(other)} text, the others numbers (first: {file.place(row)})",
-        )
-    return True
+    other = mask(pc.not_equal(pc.utf8_trim_whitespace(column), "")) & ~good
+    if not (good.any() and other.any()):
+        return None
+    row = int(np.flatnonzero(other)[0])
+    return ColumnError(
+        f"{file.path}, {file.place(row)}, column {name!r}: holds text, other lines hold "
+        "numbers; correct the line, or name the columns to use with --features",
+        f"{name!r}: {counted(other)} text, the others numbers (first: {file.place(row)})",
+    )
 
 
 def is_text(file: TableFile, name: str) -> bool:

@@ -158,7 +158,7 @@ def test_settings_of_the_topic_are_judged(
     settings = settings_of(platform, tmp_path)
     found = {} if change is None else GOOD | change
     with open_runtime(settings) as runtime:
-        told = Runtime(settings, _Settled(runtime.log, found), runtime.redis_url, runtime._stack)
+        told = Runtime(settings, _Settled(runtime.log, found), runtime.redis_url, 1, runtime._stack)
         [one] = [c for c in check_commits(platform.store, told) if c.subject.startswith("topic")]
     assert one.ok is ok
     assert said in one.detail

@@ -114,6 +114,15 @@ def test_workers_compute_with_one_blas_thread(tmp_path: Path) -> None:
     assert {pool["num_threads"] for pool in pools} == {1}
 
 
+def test_a_refresh_worker_of_its_own_computes_with_the_threads_that_it_is_given(
+    tmp_path: Path,
+) -> None:
+    with open_runtime(Settings(data_dir=tmp_path), blas_threads=2) as runtime:
+        runtime.store()
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    assert {pool["num_threads"] for pool in pools} == {2}
+
+
 @pytest.mark.parametrize(
     "url", ["redis://localhost:6379/0?bogus=canary-secret", "http://localhost", "redis://h:port"]
 )
