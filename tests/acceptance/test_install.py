@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -58,16 +57,18 @@ def test_a_wheel_is_one_package_with_all_of_it(wheel: Path) -> None:
 
 
 def test_a_wheel_that_is_made_of_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
-    with tarfile.open(build(ROOT, "sdist", tmp_path / "sdist")) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
-    [source] = (tmp_path / "unpacked").iterdir()
+    # Not tarfile: its `filter` is younger than Debian's Python 3.11.2, and newer ones ask for it.
+    sdist, unpacked = build(ROOT, "sdist", tmp_path / "sdist"), tmp_path / "unpacked"
+    unpacked.mkdir()
+    subprocess.run(["tar", "-xzf", str(sdist), "-C", str(unpacked)], check=True)
+    [source] = unpacked.iterdir()
     assert modules(build(source, "wheel", tmp_path / "again")) == modules(wheel)
 
 
 def test_a_project_with_an_engine_of_its_own_is_no_trouble(wheel: Path, tmp_path: Path) -> None:
     installed, project = tmp_path / "installed", tmp_path / "project"
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(installed)  # noqa: S202 (our own)
+        archive.extractall(installed)
     for name in ("engine", "consumers"):
         (project / name).mkdir(parents=True)
         (project / name / "__init__.py").write_text(f"WHOSE = 'the {name} of the project'\n")
