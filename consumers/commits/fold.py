@@ -7,24 +7,22 @@ and publishes again every record that counts, as far as it can be repeated. A fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 
-from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
-from lethe.consumers.commits.counted import OpenRecord, count, read_open
 from lethe.consumers.commits.fold_lease import FoldLease
 from lethe.consumers.commits.journal import (
-    Followed,
     Tail,
     check_tail,
     commit_partitions,
-    read_records,
 )
-from lethe.consumers.commits.publish import messages_of, newest_parameters
-from lethe.consumers.commits.record import UNOPENED, Framed, open_commit
-from lethe.consumers.commits.replay import Replay, forgotten, parts_of, too_old
-from lethe.consumers.commits.shred import shred
+from lethe.consumers.commits.partition_fold import (
+    RUN_LENGTH,
+    Folded,
+    FoldParts,
+    PartitionFold,
+    StoreWentBack,
+)
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.published_versions import versioned_models
@@ -32,66 +30,17 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Producer, Reader
 from lethe.consumers.service.progress import Progress, no_progress
-from lethe.consumers.service.steps import AtStep, Step, no_hook
-from lethe.engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
-from lethe.engine.store.apply import Applied, Change, Place
-from lethe.engine.store.cursors import Pair, PartitionCursors
-from lethe.engine.store.head import ModelConfig
+from lethe.consumers.service.steps import AtStep, no_hook
+from lethe.engine.errors import CommitConflict, LetheError, LogReset, Unavailable
+from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.keys import PartitionKeys
 from lethe.engine.store.partition import commit_partition
-from lethe.engine.store.state import Head
-from lethe.engine.store.store import Answer, ModelStore, corrupt
+from lethe.engine.store.store import ModelStore
 
 _TRIES = 5  # for a store that keeps going back
-_GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)
-_RUN_LENGTH = 64
-"""Commits of a run: their rows are read, and they are applied, in one round trip."""
-_LONG_FOLD = 2 * _RUN_LENGTH
+_LONG_FOLD = 2 * RUN_LENGTH
 """More commits than this are folded by one worker at a time."""
 _WAITING = "waiting for another worker to bring the store up to date"
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """The outcome of a fold.
-
-    Attributes
-    ----------
-    followed
-        The partition, as appending to it requires.
-    halted
-        By model, the error that a person must look at.
-    lost
-        Models with fewer row records than live rows (DATA_LOST).
-    applied, published
-        How many commits were applied and published.
-    """
-
-    followed: Followed
-    halted: Mapping[str, LetheError] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
-    applied: int = 0
-    published: int = 0
-
-
-class _StoreWentBack(Exception):
-    """The store went back during a fold, or a model halted in the middle of it: start again.
-
-    ``halted`` are the models whose commits the next try leaves out from the start.
-    """
-
-    def __init__(self, halted: Mapping[str, LetheError]) -> None:
-        super().__init__()
-        self.halted = halted
-
-
-def reset(model_id: str, head: Head) -> LogReset:
-    """Return the error of a model whose newest commit is no longer in the log."""
-    return LogReset(
-        f"model {model_id!r}: the store holds commit {head.commit}, and another record, or none, "
-        f"lies at its offset {head.offset} of {topics.COMMITS}: the log lost commits. Restore it, "
-        "or run `lethe recover`"
-    )
 
 
 class Fold:
@@ -120,18 +69,17 @@ class Fold:
         progress: Progress = no_progress,
         at_step: AtStep = no_hook,
     ) -> None:
-        self._store = store
-        self._reader = reader
-        self._producer = producer
-        self._seals = seals
-        self._trusted = trusted
         self.states = StateCache()
         """States, after the fold, of the models that it met.
 
         None predates the fold: it starts from the store, which may have gone back.
         """
+        self._parts = FoldParts(
+            store, reader, producer, seals, trusted, progress, at_step, self.states
+        )
+        self._store = store
+        self._reader = reader
         self._progress = progress
-        self._at_step = at_step
         self._versioned: frozenset[str] | None = None
 
     def run(self, index: int) -> Folded:
@@ -162,12 +110,12 @@ class Fold:
                 cursors, end = self._extent(keys, partition)  # another worker folded meanwhile
             applied_tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
             check_tail(self._reader, applied_tail, end)
-            partition_fold = _PartitionFold(
-                self, keys, partition, cursors, end, halted, lease, last_try=tries == 1
+            partition_fold = PartitionFold(
+                self._parts, keys, partition, cursors, end, halted, lease, last_try=tries == 1
             )
             try:
                 return partition_fold.run()
-            except _StoreWentBack as went_back:
+            except StoreWentBack as went_back:
                 halted = went_back.halted
         raise CommitConflict(
             f"{topics.COMMITS}/{keys.index}: the store went back {_TRIES} times while it was folded"
@@ -196,373 +144,3 @@ class Fold:
                 "name. Restore the log, or run `lethe recover` for each model"
             )
         return cursors
-
-
-class _PartitionFold:
-    """One try to fold one partition."""
-
-    def __init__(
-        self,
-        fold: Fold,
-        keys: PartitionKeys,
-        partition: Partition,
-        cursors: PartitionCursors,
-        end: int,
-        halted: Mapping[str, LetheError],
-        lease: FoldLease,
-        *,
-        last_try: bool,
-    ) -> None:
-        self._lease = lease
-        self._store = fold._store
-        self._reader = fold._reader
-        self._producer = fold._producer
-        self._seals = fold._seals
-        self._trusted = fold._trusted
-        self._replay = Replay(fold._store, fold.states)
-        self._progress = fold._progress
-        self._at_step = fold._at_step
-        self._keys = keys
-        self._partition = partition
-        self._cursors = cursors
-        self._end = end
-        self._last_try = last_try
-        self._halted = dict(halted)
-        self._headless: set[str] = set()
-        self._newest_registration: dict[str, int] = {}
-        self._configs: dict[str, ModelConfig] = {}
-        self._applied = self._published = 0
-        self._published_to = cursors.cursors.published
-        tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
-        self._followed = Followed(tail, low=cursors.cursors.apply)
-
-    def run(self) -> Folded:
-        start = min(self._cursors.lowest, self._end)
-        begin = self._reader.bounds(self._partition).begin
-        first = max(start, begin)
-        records = self._read_open(first)
-        heads = self._heads(records, first)
-        if start < begin:
-            self._halt_expired(begin, heads)
-        counted = count(records, heads, self._keys.index)
-        for model, error in counted.gaps.items():
-            self._halt(model, error)
-        self._followed.heads = counted.newest
-        to_apply: list[Sealed] = []
-        to_publish: list[Sealed] = []
-        for sealed in self._opened(counted.valid):
-            behind = self._cursors.of_model(sealed.commit.model_id)
-            if sealed.place.offset >= behind.apply:
-                to_apply.append(sealed)
-            if sealed.place.offset >= behind.published:
-                to_publish.append(sealed)
-            # Row records are read for a whole run, so it ends where another generation goes live.
-            swaps = sealed.commit.kind is not CommitKind.REQUESTS
-            if swaps or len(to_apply) == _RUN_LENGTH or len(to_publish) == _RUN_LENGTH:
-                self._apply(to_apply)
-                self._publish(to_publish)
-                self._advance(sealed.place.offset + 1)  # a long fold may be cut short
-                self._lease.renew()
-                to_apply, to_publish = [], []
-                self._progress("reading commits", sealed.place.offset, self._end)
-        self._apply(to_apply)
-        self._publish(to_publish)
-        self._finish(records)
-        lost = frozenset(self._store.without_all_rows(self._keys))
-        forgotten_models = {
-            model: forgotten(model) for model in self._headless if model not in counted.newest
-        }
-        halted: Mapping[str, LetheError] = {**forgotten_models, **self._halted}
-        return Folded(self._followed, halted, lost, self._applied, self._published)
-
-    # -- reading and judging --------------------------------------------------------------------
-
-    def _heads(self, records: list[OpenRecord], first: int) -> dict[str, Head]:
-        """Return the newest commits in the store; ``records`` are those read from ``first`` on.
-
-        Another worker may have applied commits beyond the end: reading goes on, so that what leads
-        to them is known to count. A model whose commit is not where it was halts: the log lost it.
-
-        Raises
-        ------
-        _StoreWentBack
-            The store has gone back since its cursors were read.
-        """
-        while True:
-            models = {record.open.model_id for record in records} | set(
-                self._store.models_in(self._keys)
-            )
-            stored, cursors = self._store.heads(sorted(models), self._keys)
-            self._headless = models - stored.keys()
-            if cursors.lowest < self._cursors.lowest:
-                raise _StoreWentBack({})
-            heads: dict[str, Head] = {}
-            for model, head in stored.items():
-                if isinstance(head, Head):
-                    heads[model] = head
-                else:
-                    self._halt(model, head)
-            digests = {record.digest for record in records}
-            beyond = {
-                model: head
-                for model, head in heads.items()
-                if head.digest not in digests and head.offset >= first
-            }
-            if not beyond:
-                return heads
-            begin, self._end = self._end, self._reader.ends([self._partition])[self._partition]
-            if begin == self._end:
-                for model, head in beyond.items():
-                    self._halt(model, reset(model, head))
-                return heads
-            records += self._read_open(begin)
-
-    def _read_open(self, start: int) -> list[OpenRecord]:
-        return read_open(self._reader, self._partition, start, self._end, self._progress)
-
-    def _halt_expired(self, begin: int, heads: Mapping[str, Head]) -> None:
-        """Halt the models whose next commits have expired, unless they were replaced since."""
-        for model in self._store.models_in(self._keys):
-            pair = self._cursors.of_model(model)
-            if pair.lower >= begin:
-                continue
-            if model in heads and heads[model].offset >= begin:
-                move = self._store.cursors.move_behind
-                move(self._keys, model, pair.apply, begin, published=False)
-                move(self._keys, model, pair.published, begin, published=True)
-            else:
-                self._halt(model, too_old(model, pair.lower, self._partition, begin))
-
-    def _opened(self, valid: Mapping[int, OpenRecord]) -> Iterable[Sealed]:
-        """Yield the commits that count, in order; one that cannot be opened halts its model."""
-        if not valid:
-            return
-        first, last = min(valid), max(valid)
-        for log_record, framed in read_records(self._reader, self._partition, first, last + 1):
-            record = valid.get(log_record.offset)
-            if record is None or framed is None or record.open.model_id in self._halted:
-                continue
-            commit = self._open(record, framed, valid)
-            if commit is not None:
-                place = self._place(record)
-                yield Sealed(commit, record.digest, record.open.key, place)
-
-    def _open(
-        self, record: OpenRecord, framed: Framed, valid: Mapping[int, OpenRecord]
-    ) -> Commit | None:
-        model = framed.open.model_id
-        try:
-            config = self._configs.get(model)
-            if config is None:
-                state = self._replay.state(model)
-                config = None if state is None else state.meta.config
-            commit = open_commit(framed, self._seals, self._trusted, config)
-        except Unavailable:
-            raise
-        except LetheError as error:
-            if isinstance(error, UNOPENED) and self._superseded(record, valid):
-                return None
-            self._halt(model, error)
-            return None
-        self._configs[model] = commit.meta.config
-        return commit
-
-    def _superseded(self, record: OpenRecord, valid: Mapping[int, OpenRecord]) -> bool:
-        """Return whether a later registration goes on without a record that cannot be opened."""
-        model = record.open.model_id
-        if model not in self._newest_registration:
-            checkpoints = [
-                later.offset
-                for later in valid.values()
-                if later.open.model_id == model and later.open.checkpoint
-            ]
-            self._newest_registration[model] = max(
-                filter(self._is_registration, checkpoints), default=-1
-            )
-        return record.offset < self._newest_registration[model]
-
-    def _is_registration(self, offset: int) -> bool:
-        """Return whether the record at an offset is a registration."""
-        for _, framed in read_records(self._reader, self._partition, offset, offset + 1):
-            with suppress(CorruptState):
-                commit = framed and open_commit(framed, self._seals, self._trusted, None)
-                if commit and commit.kind is CommitKind.REGISTRATION:
-                    return True
-        return False
-
-    def _halt(self, model_id: str, error: LetheError) -> None:
-        """Halt a model until a person acts; from now on the partition's cursors may pass it."""
-        if model_id not in self._halted:
-            self._halted[model_id] = error
-            self._store.cursors.note_behind(self._keys, model_id)
-
-    def _place(self, record: OpenRecord) -> Place:
-        """Return the place of a record; one below the apply cursor does not move that cursor."""
-        if record.offset < self._cursors.cursors.apply:
-            low = self._cursors.of_model(record.open.model_id).apply
-            lows = self._followed.lows
-            place = Place(
-                record.offset, record.epoch, record.offset + 1, lows.get(record.open.model_id, low)
-            )
-            lows[record.open.model_id] = record.offset + 1
-            return place
-        return self._followed.place(record.open.model_id, record.offset, record.epoch)
-
-    # -- applying -------------------------------------------------------------------------------
-
-    def _apply(self, run: Sequence[Sealed]) -> None:
-        for part in parts_of(run):
-            self._apply_part(part)
-
-    def _apply_part(self, part: Sequence[Sealed]) -> None:
-        """Apply commits whose rows, for each model, lie in a single generation."""
-        row_records = self._row_records(part)
-        changes: list[tuple[Sealed, Change]] = []
-        for sealed in part:
-            if sealed.commit.model_id in self._halted:
-                continue
-            try:
-                change = self._replay.change(sealed, row_records)
-            except Unavailable:
-                raise
-            except LetheError as error:
-                self._halt_midway(sealed.commit.model_id, error)
-                continue
-            changes.append((sealed, change))
-        self._send(changes)
-
-    def _row_records(self, run: Sequence[Sealed]) -> dict[str, dict[str, bytes]]:
-        """Return the row records that a run of commits needs, by model."""
-        erased: dict[str, list[str]] = {}
-        for sealed in run:
-            if sealed.commit.kind is CommitKind.REQUESTS:
-                erased.setdefault(sealed.commit.model_id, []).extend(sealed.commit.erased)
-        row_records = {}
-        for model, row_ids in erased.items():
-            if model in self._halted:
-                continue
-            try:
-                state = self._replay.state(model)
-                if state is not None and row_ids and not state.awaiting_rebuild:
-                    row_records[model] = self._store.records_if_there(
-                        state.generation_keys, row_ids
-                    )
-            except Unavailable:
-                raise
-            except LetheError as error:
-                self._halt(model, error)
-        return row_records
-
-    def _send(self, changes: list[tuple[Sealed, Change]]) -> None:
-        """Apply changes in one round trip, and act on the answers."""
-        if not changes:
-            return
-        self._at_step(Step.FOLD_APPLY)
-        answers, _ = self._store.apply([self._noting_halted(change) for _, change in changes])
-        for (sealed, change), answer in zip(changes, answers, strict=True):
-            if answer.done:
-                self._note_applied(sealed, change)
-            elif sealed.commit.model_id not in self._halted:
-                self._apply_once_more(sealed, change, answer)
-        changes.clear()
-
-    def _noting_halted(self, change: Change) -> Change:
-        """Return a change that notes the halted models before the cursor passes their commits.
-
-        They were noted when they halted, but the store may have lost that with its last writes.
-        """
-        if not self._halted:
-            return change
-        return replace(change, place=replace(change.place, halted=tuple(sorted(self._halted))))
-
-    def _apply_once_more(self, sealed: Sealed, change: Change, answer: Answer) -> None:
-        """Apply a refused commit once more, from what is stored by now, or halt its model."""
-        model = sealed.commit.model_id
-        self._replay.forget(model)
-        try:
-            change = self._replay.change(sealed, self._row_records([sealed]))
-            [answer], _ = self._store.apply([self._noting_halted(change)])
-        except Unavailable:
-            raise
-        except LetheError as error:
-            self._halt_midway(model, error)
-            return
-        if answer.done:
-            self._note_applied(sealed, change)
-            return
-        self._replay.forget(model)
-        if not self._last_try and answer.applied in _GONE_BACK:
-            raise _StoreWentBack({})
-        self._halt_midway(model, corrupt(change, f"{answer.applied}: {answer.found}"))
-
-    def _halt_midway(self, model_id: str, error: LetheError) -> None:
-        """Halt a model in the middle of a fold, and start again, except on the last try.
-
-        Commits of other models beyond its own are applied by now, and the cursor waits for it.
-        """
-        self._halt(model_id, error)
-        if not self._last_try:
-            raise _StoreWentBack(self._halted)
-
-    def _note_applied(self, sealed: Sealed, change: Change) -> None:
-        """Count an applied commit, and drop the keys of the rows that it erased."""
-        self._applied += 1
-        self._shred(sealed.commit, change.live.name)
-
-    def _shred(self, commit: Commit, former: str) -> None:
-        if self._store.row_keys is not None:
-            state = self._replay.state(commit.model_id)
-            live = "" if state is None else state.rows
-            shred(self._store, commit, former, live, self._at_step)
-
-    # -- publishing -----------------------------------------------------------------------------
-
-    def _publish(self, sealed: Sequence[Sealed]) -> None:
-        told = [one for one in sealed if one.commit.model_id not in self._halted]
-        if not told:
-            return
-        for one in told:  # whoever applied it may have died before dropping the keys
-            self._shred(one.commit, "")
-        self._at_step(Step.FOLD_PUBLISH)
-        self._producer.publish(messages_of([one.commit for one in told]))
-        self._published += len(told)
-
-    def _advance(self, end: int) -> Pair:
-        """Note that everything below ``end`` is published; return the previous cursors."""
-        self._at_step(Step.FOLD_ADVANCE)
-        low, self._published_to = self._published_to, end
-        halted = sorted(self._halted)
-        return self._store.cursors.move_published(self._keys, low, end, halted=halted)
-
-    # -- the end --------------------------------------------------------------------------------
-
-    def _finish(self, records: Sequence[OpenRecord]) -> None:
-        """Move both cursors to the end, past void records and those of halted models."""
-        last = records[-1] if records and records[-1].offset == self._end - 1 else None
-        below, epoch = ("", -1) if last is None else (last.digest, last.epoch)
-        if self._end == self._cursors.cursors.apply:
-            below, epoch = self._cursors.below, self._cursors.epoch
-        low, halted = self._followed.low, sorted(self._halted)
-        self._store.cursors.move_apply(
-            self._keys, low, self._end, below=below, epoch=epoch, halted=halted
-        )
-        if self._advance(self._end).published > self._end:
-            self._resend_newest(records)
-        for model in self._cursors.behind:
-            if model in self._halted:
-                continue
-            pair = self._cursors.behind[model]
-            low_of_model = self._followed.lows.get(model, pair.apply)
-            self._store.cursors.move_behind(
-                self._keys, model, low_of_model, self._end, published=False
-            )
-            self._store.cursors.move_behind(
-                self._keys, model, pair.published, self._end, published=True
-            )
-        self._followed.low = self._end
-        self._followed.tail = Tail(self._partition, self._end, below, epoch)
-
-    def _resend_newest(self, records: Sequence[OpenRecord]) -> None:
-        """Send the newest parameters again: compaction may have kept older ones that we sent."""
-        models = sorted({record.open.model_id for record in records} - self._halted.keys())
-        self._producer.publish(newest_parameters(self._store, models))

@@ -17,11 +17,12 @@ from lethe.consumers.commits.apply import (
 from lethe.consumers.commits.catch_up import larger_of_both, left_out, swapped, unchanged
 from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Partition
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import CorruptState, LogReset
 from lethe.engine.store.apply import Change
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.state import Head, ModelState
 from lethe.engine.store.store import ModelStore
 
 
@@ -49,6 +50,15 @@ def forgotten(model_id: str) -> StoreTooOld:
     )
 
 
+def reset(model_id: str, head: Head) -> LogReset:
+    """Return the error of a model whose newest commit is no longer in the log."""
+    return LogReset(
+        f"model {model_id!r}: the store holds commit {head.commit}, and another record, or none, "
+        f"lies at its offset {head.offset} of {topics.COMMITS}: the log lost commits. Restore it, "
+        "or run `lethe recover`"
+    )
+
+
 class Replay:
     """Works out the changes of commits, in the order of the log, each from the state before it.
 
@@ -71,6 +81,13 @@ class Replay:
             if state is not None:
                 self._states.put(state)
         return state
+
+    def row_records(self, model_id: str, row_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the stored records of rows; none of a model that waits for a rebuild."""
+        state = self.state(model_id)
+        if state is None or not row_ids or state.awaiting_rebuild:
+            return {}
+        return self._store.records_if_there(state.generation_keys, row_ids)
 
     def change(self, sealed: Sealed, records: Mapping[str, Mapping[str, bytes]]) -> Change:
         """Return what a commit changes in the store, from what is stored now.

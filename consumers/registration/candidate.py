@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -65,6 +65,24 @@ class TrainingData:
     target_names: tuple[str, ...]
     subjects: Mapping[str, Sequence[str]]
     class_names: tuple[str, ...] = ()
+
+    def without(self, row_ids: frozenset[str]) -> TrainingData:
+        """Return the rows but for these, which were deleted: they never come back.
+
+        Raises
+        ------
+        InvalidData
+            None would be left.
+        """
+        if not row_ids:
+            return self
+        keep = np.array([row not in row_ids for row in self.ids], dtype=np.bool_)
+        if not keep.any():
+            raise InvalidData(
+                "every row of the file was deleted from this model before; there is nothing to fit"
+            )
+        ids = tuple(row for row in self.ids if row not in row_ids)
+        return replace(self, ids=ids, X=self.X[keep], y=self.y[keep])
 
 
 @dataclass(frozen=True, slots=True)

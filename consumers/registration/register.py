@@ -12,17 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-import numpy as np
-
-from lethe.consumers.commits.apply import Arrays, Live, change_of, staged_keys
-from lethe.consumers.commits.commit import CommitKind, Sealed, Staged
-from lethe.consumers.commits.fold import Fold, Folded
-from lethe.consumers.commits.journal import Journal, LogGap, read_opening
-from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.apply import staged_keys
+from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.journal import LogGap
 from lethe.consumers.commits.replay import StoreTooOld
-from lethe.consumers.commits.shred import shred
 from lethe.consumers.commits.unapplied import with_logged_meta, with_unapplied
-from lethe.consumers.contract.events import Receipt, Source
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
@@ -34,6 +28,7 @@ from lethe.consumers.registration.candidate import (
     check_size,
     stage,
 )
+from lethe.consumers.registration.committer import Committer
 from lethe.consumers.registration.predecessor import (
     continued_log,
     forgotten,
@@ -41,29 +36,18 @@ from lethe.consumers.registration.predecessor import (
     tip_of,
     with_former_rows,
 )
+from lethe.consumers.registration.transition import registration, unregistration
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import check_terms
-from lethe.consumers.versions.refresh_schedule import in_turn
-from lethe.consumers.versions.transition import (
-    Origin,
-    Transition,
-    commit_of,
-    next_version,
-    publish_version,
-    scalars_of,
-    with_receipts,
-)
-from lethe.engine.deletion.stream import at_rest
+from lethe.consumers.versions.transition import Transition, scalars_of
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from lethe.engine.store import staging
-from lethe.engine.store.generation import thetas_of
-from lethe.engine.store.head import ModelConfig, with_meta
+from lethe.engine.store.head import ModelConfig
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.partition import commit_partition
 from lethe.engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
 from lethe.engine.store.staged import Staged as StagedGeneration, catch_up
-from lethe.engine.store.state import DeferredRequest, Head, ModelState
+from lethe.engine.store.state import Head, ModelState
 from lethe.engine.store.store import ModelStore, unknown
 
 _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
@@ -112,16 +96,21 @@ class Registrar:
         at_step: AtStep = no_hook,
     ) -> None:
         self._store = store
-        self._producer = producer
         self._reader = reader
         self._seals = seals
         self._trusted = trusted
         self._now = now
         self._progress = progress
         self._at_step = at_step
-        self._journal = Journal(producer, seals, signer)
-        self._fold = Fold(
-            store, reader, producer, seals, trusted=trusted, progress=progress, at_step=at_step
+        self._committer = Committer(
+            store,
+            producer,
+            reader,
+            seals,
+            signer=signer,
+            trusted=trusted,
+            progress=progress,
+            at_step=at_step,
         )
 
     def register(
@@ -163,7 +152,7 @@ class Registrar:
             raise exists(keys.model_id, before.version)
         if before.registered and before.meta is not None and not allow_change:
             check_same_shape(before.meta.config, config)
-        kept = _without(data, self._gone(before, data))
+        kept = data.without(self._gone(before, data))
         self._progress("fitting and precomputing", 0, 0)
         candidate = stage(
             self._store,
@@ -188,7 +177,7 @@ class Registrar:
             It is not registered.
         """
         for attempt in range(_COMMIT_TRIES):
-            folded = self._fold_whole(model_id)
+            folded = self._committer.fold(model_id)
             if model_id in folded.halted:
                 raise folded.halted[model_id]
             state, applied = self._store.load_as_of(model_id)
@@ -200,25 +189,18 @@ class Registrar:
                 raise unknown(model_id)
             self._seals.check(model_id, state.seal)
             if state.opening is None:  # its registration died before the opening
-                self._publish(self._open(model_id))
+                self._committer.publish(self._committer.open(model_id))
                 continue
             transition = unregistration(state, self._now())
-            sealed = self._append(transition)
+            sealed = self._committer.append(transition)
             if sealed is None:
                 continue
-            self._apply(sealed, state, transition)
-            self._publish([sealed])
+            self._committer.apply(sealed, state, transition)
+            self._committer.publish([sealed])
             return sealed.head
         raise _contested(model_id)
 
     # -- reading the predecessor ------------------------------------------------------------------
-
-    def _fold_whole(self, model_id: str) -> Folded:
-        """Fold the model's commits partition to its present end."""
-        index = commit_partition(model_id)
-        folded = self._fold.run(index)
-        self._journal.follow(index, folded.followed)
-        return folded
 
     def _read(self, keys: ModelKeys, *, replace_model: bool, accept: bool) -> Predecessor:
         """Return what the log and the store have of the model; of a halted one, only to replace it.
@@ -226,7 +208,7 @@ class Registrar:
         ``accept``: even if older deletions are forgotten.
         """
         for _ in range(_COMMIT_TRIES):
-            folded = self._fold_whole(keys.model_id)
+            folded = self._committer.fold(keys.model_id)
             halt = folded.halted.get(keys.model_id)
             before = read_predecessor(self._store.client, keys)
             if halt is not None or before.applied >= folded.followed.tail.offset:
@@ -291,11 +273,11 @@ class Registrar:
                 raise
             store.wait_durable()
             self._at_step(Step.REGISTER_APPEND)
-            sealed = self._append(transition)
+            sealed = self._committer.append(transition)
             if sealed is None:
                 continue
             self._at_step(Step.REGISTER_APPLY)
-            self._apply(sealed, None, transition)
+            self._committer.apply(sealed, None, transition)
             return self._finish(candidate, [sealed])
         raise _contested(keys.model_id)
 
@@ -304,59 +286,13 @@ class Registrar:
         keys, store = candidate.state.keys, self._store
         staging.end_registration(store.client, keys, candidate.where.name)
         self._at_step(Step.REGISTER_OPEN)
-        opened = self._open(keys.model_id)
+        opened = self._committer.open(keys.model_id)
         self._at_step(Step.REGISTER_FINISH)
-        self._publish([*sealed, *opened])
+        self._committer.publish([*sealed, *opened])
         staging.sweep_registrations(
             store.client, keys, store.row_keys, seconds=staging.TIME_TO_LIVE
         )
         return store.load_model(keys.model_id)
-
-    def _append(self, transition: Transition) -> Sealed | None:
-        """Append a commit; None: somebody else has written, and everything is to be read again."""
-        won = self._journal.append([transition.commit])
-        return won[0] if won else None
-
-    def _apply(self, sealed: Sealed, before: ModelState | None, transition: Transition) -> None:
-        """Apply a commit that won; if the store is not what it continues, a fold applies it."""
-        lost = sealed.commit.kind is CommitKind.UNREGISTRATION
-        change = change_of(
-            sealed, before, arrays=transition.arrays, live=transition.live, lost=lost
-        )
-        [answer], _ = self._store.apply([change])
-        if answer.done:
-            former = "" if before is None else before.rows
-            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
-        else:
-            folded = self._fold_whole(sealed.commit.model_id)
-            if sealed.commit.model_id in folded.halted:
-                raise folded.halted[sealed.commit.model_id]
-
-    def _open(self, model_id: str) -> list[Sealed]:
-        """Commit the opening (from which offsets requests are the model's), unless a worker has."""
-        state = self._store.load_model(model_id)
-        if state.opening is not None:
-            return []
-        opening = read_opening(self._reader)
-        commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
-        transition = Transition(commit, replace(state, opening=opening))
-        sealed = self._append(transition)
-        if sealed is None:
-            self._fold_whole(model_id)
-            return []
-        self._apply(sealed, state, transition)
-        return [sealed]
-
-    def _publish(self, sealed: list[Sealed]) -> None:
-        """Publish what was committed; the published cursor moves past these commits only."""
-        self._producer.publish(messages_of([each.commit for each in sealed]))
-        for each in sealed:
-            partition = ModelKeys(each.commit.model_id).partition
-            low, end = each.place.low, each.place.offset + 1
-            before = self._store.cursors.move_published(partition, low, end)
-            if before.published > end:
-                # Overtaken by others: compaction may keep the older parameters that were sent here.
-                self._producer.publish(newest_parameters(self._store, [each.commit.model_id]))
 
     def _discard(self, candidate: Candidate) -> None:
         if self._store.row_keys is not None:
@@ -423,112 +359,28 @@ class Registrar:
     def _transition(
         self, candidate: Candidate, before: Predecessor, members: Members, mark: str
     ) -> Transition:
-        """Return the commit that makes a candidate live."""
-        fresh, now = candidate.state, self._now()
-        state, job = next_version(fresh, now)
-        state, _ = with_receipts(state, ())
-        after, version = publish_version(
-            state, request_ids=(), refresh=None, origin=Origin(), now=now
-        )
+        """Return the commit that makes a candidate live, and what it changes."""
         missing = [row for row in members.ids if row not in candidate.new]
+        unapplied = before.ledger - self._store.ledgered(before.keys, sorted(before.ledger))
         gone = self._store.ledgered(before.keys, missing) | before.ledger
-        unapplied = sorted(before.ledger - self._store.ledgered(before.keys, sorted(before.ledger)))
-        deleted = tuple(unapplied)
-        commit = commit_of(
-            fresh,
-            after,
-            CommitKind.REGISTRATION,
-            Origin(),
-            version=version,
-            configures=True,
-            deleted=deleted,
-            left_out=tuple(row for row in missing if row not in gone),
-            deferred=after.deferred,
-            job=job,
-            staged=Staged(
-                candidate.where.name,
-                candidate.dataset.name,
-                mark,
-                (),
-                (
-                    *(f"gen:{name}" for name in before.generations),
-                    *(f"data:{name}" for name in before.datasets),
-                ),
-            ),
-            opening=None,
-            skips=before.expired
-            or before.gap
-            or (before.head.commit >= 0 and not before.head.digest),
-            secret=fresh.secret,
+        transition = registration(
+            candidate,
+            before,
+            deleted=sorted(unapplied),
+            left_out=[row for row in missing if row not in gone],
+            mark=mark,
+            now=self._now(),
         )
-        commit = replace(commit, offsets=before.offsets, thetas=thetas_of(after.stream))
-        live = staged_keys(self._store, commit)
+        live = staged_keys(self._store, transition.commit)
         if live is None:
             raise CorruptState(
-                f"model {fresh.model_id!r}: what was staged was gone before it could be committed "
-                "(a store with a maxmemory-policy may evict it); nothing was changed, register it "
-                "again"
+                f"model {candidate.state.model_id!r}: what was staged was gone before it could be "
+                "committed (a store with a maxmemory-policy may evict it); nothing was changed, "
+                "register it again"
             )
         if self._store.row_keys is not None:
             self._store.row_keys.keep(candidate.where)
-        stream = fresh.stream
-        arrays = Arrays(
-            stream.V.array[len(stream.V) :],
-            stream.Q.array[len(stream.Q) :],
-            len(stream.V),
-            len(stream.Q),
-            None,
-        )
-        return Transition(commit, after, arrays, live)
-
-
-def unregistration(state: ModelState, now: datetime) -> Transition:
-    """Return the commit that ends a model; deferred requests get their final receipts."""
-    config = state.meta.config
-    meta = with_meta(
-        state.meta,
-        status="UNREGISTERED",
-        dataset_key="",
-        generation_key="",
-        rows_live=0,
-        class_counts=None,
-        first_deletion_at=None,
-        certified=None,
-        ledger=None,
-        pending_job=None,
-        failures=None,
-    )
-    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
-    receipts = [
-        (_unregistered(state, request, now), bytes.fromhex(request.body))
-        for request in in_turn(state.deferred.values())
-    ]
-    after, answers = with_receipts(replace(state, meta=meta, stream=stream, deferred={}), receipts)
-    commit = commit_of(
-        state,
-        after,
-        CommitKind.UNREGISTRATION,
-        Origin(),
-        answers=answers,
-        undeferred=tuple(state.deferred),
-    )
-    commit = replace(commit, thetas=thetas_of(stream))  # the former thetas derive from the rows
-    return Transition(commit, after, None, Live(state.keys.generation("none"), ()))
-
-
-def _unregistered(state: ModelState, request: DeferredRequest, now: datetime) -> Receipt:
-    return Receipt(
-        request_id=request.request_id,
-        model_id=state.model_id,
-        status="REJECTED",
-        code="MODEL_UNREGISTERED",
-        detail=f"model {state.model_id!r} was unregistered while the request waited: all of its "
-        "rows are gone",
-        rows_unknown=request.rows_unknown,
-        source=Source.model_validate(request.source),
-        completed_at=now,
-        rows_commitment=request.rows_commitment,
-    )
+        return replace(transition, live=live)
 
 
 def exists(model_id: str, version: int | None = None) -> ModelExists:
@@ -545,16 +397,3 @@ def _contested(model_id: str) -> CommitConflict:
         f"model {model_id!r}: others committed {_COMMIT_TRIES} times in a row; "
         "try again when fewer deletions arrive"
     )
-
-
-def _without(data: TrainingData, gone: frozenset[str]) -> TrainingData:
-    """Return the data without rows in the deletion ledger: these never come back."""
-    if not gone:
-        return data
-    keep = np.array([row not in gone for row in data.ids], dtype=np.bool_)
-    if not keep.any():
-        raise InvalidData(
-            "every row of the file was deleted from this model before; there is nothing to fit"
-        )
-    ids = tuple(row for row in data.ids if row not in gone)
-    return replace(data, ids=ids, X=data.X[keep], y=data.y[keep])

@@ -45,6 +45,7 @@ _WORKER = "consumers/workers/deletion_worker.py"
 _PROCESSOR = "consumers/deletions/batch_processor.py"
 _JOURNAL = "consumers/commits/journal.py"
 _FOLDER = "consumers/commits/fold.py"
+_PARTITION_FOLD = "consumers/commits/partition_fold.py"
 _FOLLOWER = "consumers/commits/follower.py"
 _PUBLISHER = "consumers/commits/publisher.py"
 
@@ -107,11 +108,11 @@ MUTANTS = (
         "the halt on a wrong key",
         (
             Edit(
-                _FOLDER,
-                "            self._halt(model, error)\n"
-                "            return None\n"
-                "        self._configs",
-                "            return None\n        self._configs",
+                "consumers/commits/opener.py",
+                "            if self._superseded(record, valid):\n"
+                "                return None\n"
+                "            raise\n",
+                "            return None\n",
             ),
         ),
         f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
@@ -206,8 +207,8 @@ MUTANTS = (
         "publishing what a fold reads",
         (
             Edit(
-                _FOLDER,
-                "        self._producer.publish(messages_of([one.commit for one in told]))\n",
+                _PARTITION_FOLD,
+                "        self._producer.publish(messages_of([one.commit for one in to_send]))\n",
             ),
         ),
         f"{_FOLD}::test_what_a_dead_worker_appended_is_finished_although_the_requests_are_gone",
@@ -216,7 +217,7 @@ MUTANTS = (
         "the refold of records that heads have already",
         (
             Edit(
-                _FOLDER,
+                _PARTITION_FOLD,
                 "            if sealed.place.offset >= behind.apply:\n",
                 "            known = heads.get(sealed.commit.model_id, Head()).commit\n"
                 "            if sealed.place.offset >= behind.apply and "
@@ -228,7 +229,7 @@ MUTANTS = (
     Mutant(
         "cursors of its own for a model that halts",
         (
-            Edit(_FOLDER, "            self._store.cursors.note_behind(self._keys, model_id)\n"),
+            Edit(_PARTITION_FOLD, "            self._store.cursors.note_behind(self._keys, model_id)\n"),
             Edit(
                 "engine/store/cursors.lua",
                 "    redis.call('HSETNX', CURSORS, 'behind:' .. ARGV[i], "
@@ -241,8 +242,8 @@ MUTANTS = (
     Mutant(
         "the keys of rows that a dead worker erased",
         (
-            Edit(_FOLDER, "        self._shred(sealed.commit, change.live.name)\n"),
-            Edit(_FOLDER, '            self._shred(one.commit, "")\n', "            pass\n"),
+            Edit(_PARTITION_FOLD, "        self._shred(sealed.commit, change.live.name)\n"),
+            Edit(_PARTITION_FOLD, '            self._shred(one.commit, "")\n', "            pass\n"),
         ),
         f"{_GUARDS}::test_a_fold_drops_the_keys_that_a_dead_worker_did_not",
     ),

@@ -1,0 +1,104 @@
+"""How registration commits: it appends, applies and publishes as a worker does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from lethe.consumers.commits.apply import change_of
+from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.fold import Fold, Folded
+from lethe.consumers.commits.journal import Journal, read_opening
+from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.shred import shred
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.log.base import Producer, Reader
+from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.steps import AtStep
+from lethe.consumers.versions.transition import Origin, Transition, commit_of
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import ModelStore
+
+
+class Committer:
+    """Commits for one model at a time; one thread uses it.
+
+    The parameters are those of `registration.register.Registrar`.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        producer: Producer,
+        reader: Reader,
+        seals: SealKeys,
+        *,
+        signer: Callable[[], Signer | None],
+        trusted: TrustedKeys | None,
+        progress: Progress,
+        at_step: AtStep,
+    ) -> None:
+        self._store = store
+        self._producer = producer
+        self._reader = reader
+        self._at_step = at_step
+        self._journal = Journal(producer, seals, signer)
+        self._fold = Fold(
+            store, reader, producer, seals, trusted=trusted, progress=progress, at_step=at_step
+        )
+
+    def fold(self, model_id: str) -> Folded:
+        """Fold the model's commits partition to its present end."""
+        index = commit_partition(model_id)
+        folded = self._fold.run(index)
+        self._journal.follow(index, folded.followed)
+        return folded
+
+    def append(self, transition: Transition) -> Sealed | None:
+        """Append a commit; None: somebody else has written, and everything is to be read again."""
+        won = self._journal.append([transition.commit])
+        return won[0] if won else None
+
+    def apply(self, sealed: Sealed, before: ModelState | None, transition: Transition) -> None:
+        """Apply a commit that won; if the store is not what it continues, a fold applies it."""
+        lost = sealed.commit.kind is CommitKind.UNREGISTRATION
+        change = change_of(
+            sealed, before, arrays=transition.arrays, live=transition.live, lost=lost
+        )
+        [answer], _ = self._store.apply([change])
+        if answer.done:
+            former = "" if before is None else before.rows
+            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
+        else:
+            folded = self.fold(sealed.commit.model_id)
+            if sealed.commit.model_id in folded.halted:
+                raise folded.halted[sealed.commit.model_id]
+
+    def open(self, model_id: str) -> list[Sealed]:
+        """Commit the opening (from which offsets requests are the model's), unless a worker has."""
+        state = self._store.load_model(model_id)
+        if state.opening is not None:
+            return []
+        opening = read_opening(self._reader)
+        commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
+        transition = Transition(commit, replace(state, opening=opening))
+        sealed = self.append(transition)
+        if sealed is None:
+            self.fold(model_id)
+            return []
+        self.apply(sealed, state, transition)
+        return [sealed]
+
+    def publish(self, sealed: Sequence[Sealed]) -> None:
+        """Publish what was committed; the published cursor moves past these commits only."""
+        self._producer.publish(messages_of([each.commit for each in sealed]))
+        for each in sealed:
+            partition = ModelKeys(each.commit.model_id).partition
+            low, end = each.place.low, each.place.offset + 1
+            before = self._store.cursors.move_published(partition, low, end)
+            if before.published > end:
+                # Overtaken by others: compaction may keep the older parameters that were sent here.
+                self._producer.publish(newest_parameters(self._store, [each.commit.model_id]))

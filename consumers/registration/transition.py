@@ -1,0 +1,140 @@
+"""What registration and unregistration change, worked out from the state before: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+from lethe.consumers.commits.apply import Arrays, Live
+from lethe.consumers.commits.commit import CommitKind, Staged
+from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.registration.candidate import Candidate
+from lethe.consumers.versions.refresh_schedule import in_turn
+from lethe.consumers.versions.transition import (
+    Origin,
+    Transition,
+    commit_of,
+    next_version,
+    publish_version,
+    with_receipts,
+)
+from lethe.engine.deletion.stream import at_rest
+from lethe.engine.store.generation import thetas_of
+from lethe.engine.store.head import with_meta
+from lethe.engine.store.predecessor import Predecessor
+from lethe.engine.store.state import DeferredRequest, ModelState
+
+
+def registration(
+    candidate: Candidate,
+    before: Predecessor,
+    *,
+    deleted: Sequence[str],
+    left_out: Sequence[str],
+    mark: str,
+    now: datetime,
+) -> Transition:
+    """Return the commit that makes a candidate live.
+
+    Parameters
+    ----------
+    candidate, before
+        The candidate as successor of the present state, and what it replaces.
+    deleted
+        Rows whose deletion the log has and the ledger of the store lacks.
+    left_out
+        Former rows that the new file lacks: they are retired.
+    mark
+        What was written into the staged keys when they were complete.
+    """
+    fresh = candidate.state
+    state, job = next_version(fresh, now)
+    state, _ = with_receipts(state, ())
+    after, version = publish_version(state, request_ids=(), refresh=None, origin=Origin(), now=now)
+    commit = commit_of(
+        fresh,
+        after,
+        CommitKind.REGISTRATION,
+        Origin(),
+        version=version,
+        configures=True,
+        deleted=tuple(deleted),
+        left_out=tuple(left_out),
+        deferred=after.deferred,
+        job=job,
+        staged=Staged(
+            candidate.where.name,
+            candidate.dataset.name,
+            mark,
+            (),
+            (
+                *(f"gen:{name}" for name in before.generations),
+                *(f"data:{name}" for name in before.datasets),
+            ),
+        ),
+        opening=None,
+        skips=before.expired or before.gap or (before.head.commit >= 0 and not before.head.digest),
+        secret=fresh.secret,
+    )
+    commit = replace(commit, offsets=before.offsets, thetas=thetas_of(after.stream))
+    stream = fresh.stream
+    arrays = Arrays(
+        stream.V.array[len(stream.V) :],
+        stream.Q.array[len(stream.Q) :],
+        len(stream.V),
+        len(stream.Q),
+        None,
+    )
+    return Transition(commit, after, arrays)
+
+
+def unregistration(state: ModelState, now: datetime) -> Transition:
+    """Return the commit that ends a model; deferred requests get their final receipts."""
+    config = state.meta.config
+    meta = with_meta(
+        state.meta,
+        status="UNREGISTERED",
+        dataset_key="",
+        generation_key="",
+        rows_live=0,
+        class_counts=None,
+        first_deletion_at=None,
+        certified=None,
+        ledger=None,
+        pending_job=None,
+        failures=None,
+    )
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+    receipts = [
+        (_unregistered(state, request, now), bytes.fromhex(request.body))
+        for request in in_turn(state.deferred.values())
+    ]
+    after, answers = with_receipts(replace(state, meta=meta, stream=stream, deferred={}), receipts)
+    commit = commit_of(
+        state,
+        after,
+        CommitKind.UNREGISTRATION,
+        Origin(),
+        answers=answers,
+        undeferred=tuple(state.deferred),
+    )
+    commit = replace(commit, thetas=thetas_of(stream))  # the former thetas derive from the rows
+    return Transition(commit, after, None, Live(state.keys.generation("none"), ()))
+
+
+def _unregistered(state: ModelState, request: DeferredRequest, now: datetime) -> Receipt:
+    return Receipt(
+        request_id=request.request_id,
+        model_id=state.model_id,
+        status="REJECTED",
+        code="MODEL_UNREGISTERED",
+        detail=f"model {state.model_id!r} was unregistered while the request waited: all of its "
+        "rows are gone",
+        rows_unknown=request.rows_unknown,
+        source=Source.model_validate(request.source),
+        completed_at=now,
+        rows_commitment=request.rows_commitment,
+    )
