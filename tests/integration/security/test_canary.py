@@ -187,7 +187,7 @@ def test_the_embedded_server_gets_no_secret(
             seen = Path(f"/proc/{pid}/{about}").read_bytes().decode(errors="replace")
             assert seen
             assert "canary" not in seen
-        log = server.log_path.read_text()
+        log = (server.data_dir / "valkey.log").read_text()
     assert "canary" not in log
 
 

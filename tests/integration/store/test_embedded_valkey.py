@@ -17,7 +17,8 @@ from urllib.parse import unquote
 import pytest
 import redis
 
-from lethe.consumers.service.embedded_valkey import MAX_SOCKET_PATH, EmbeddedValkey, read_pid
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.valkey_server import MAX_SOCKET_PATH, read_pid
 from lethe.engine.errors import StoreUnavailable
 
 pytestmark = pytest.mark.redis

@@ -229,7 +229,10 @@ MUTANTS = (
     Mutant(
         "cursors of its own for a model that halts",
         (
-            Edit(_PARTITION_FOLD, "            self._store.cursors.note_behind(self._keys, model_id)\n"),
+            Edit(
+                _PARTITION_FOLD,
+                "            self._store.cursors.note_behind(self._keys, model_id)\n",
+            ),
             Edit(
                 "engine/store/cursors.lua",
                 "    redis.call('HSETNX', CURSORS, 'behind:' .. ARGV[i], "
@@ -243,7 +246,9 @@ MUTANTS = (
         "the keys of rows that a dead worker erased",
         (
             Edit(_PARTITION_FOLD, "        self._shred(sealed.commit, change.live.name)\n"),
-            Edit(_PARTITION_FOLD, '            self._shred(one.commit, "")\n', "            pass\n"),
+            Edit(
+                _PARTITION_FOLD, '            self._shred(one.commit, "")\n', "            pass\n"
+            ),
         ),
         f"{_GUARDS}::test_a_fold_drops_the_keys_that_a_dead_worker_did_not",
     ),

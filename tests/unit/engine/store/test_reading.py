@@ -14,7 +14,7 @@ from lethe.consumers.contract.events import Parameters, Receipt, Version
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.deletions.validate import Refused, validate
 from lethe.consumers.log.base import Partition, Record
-from lethe.consumers.service.embedded_valkey import read_pid
+from lethe.consumers.service.valkey_server import read_pid
 from lethe.consumers.subscriber.history import read_version
 from lethe.consumers.subscriber.parameters import ParametersReader
 from lethe.engine.errors import BrokenChain, CorruptState, InvalidRequest
