@@ -47,10 +47,10 @@ from lethe.consumers.service.loop import TRANSIENT, keep_turning
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.transition import committed
+from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.consumers.workers.lag import LagGauge
-from lethe.consumers.workers.start_offset import start_offset
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.apply import Applied, Change
 from lethe.engine.store.partition import commit_partition
@@ -172,8 +172,7 @@ class DeletionWorker:
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = LagGauge(self._consumer, self._metrics, self._health)
-        self._positions: dict[Partition, int] = {}
-        self._ends: dict[Partition, int] = {}
+        self._assignment = Assignment(self._consumer, store, self._logger)
         self._halts = Halts(self._metrics, self._logger)
         self._publisher = Publisher(self._producer, store, at_step)
         self._to_publish: list[Sealed] = []
@@ -240,7 +239,7 @@ class DeletionWorker:
             and not self._rewind
             and not self._publisher.outstanding
             and not len(self._window)
-            and self._lag.waiting(self._positions) == 0
+            and self._lag.waiting(self._assignment.positions) == 0
         )
 
     # -- 1 and 2 ------------------------------------------------------------------------------
@@ -384,11 +383,8 @@ class DeletionWorker:
         if not sealed and not others and not poll.records:
             return
         report_without_commit(self._metrics, self._logger, poll.unknown, poll.letters)
-        hints = {}
-        for record in poll.records:
-            hints[record.partition] = Position(record.offset + 1, record.leader_epoch)
-            self._positions[record.partition] = record.offset + 1
-        moved = {p for p in poll.partitions | hints.keys() if p in self._positions}
+        hints = self._assignment.move(poll.records)
+        moved = {p for p in poll.partitions | hints.keys() if p in self._assignment.positions}
         watermarks = {p: self._watermark(p) for p in sorted(moved)}
         self._publisher.begin(
             sealed,
@@ -417,7 +413,7 @@ class DeletionWorker:
     def _watermark(self, partition: Partition) -> int:
         """Return the offset below which every record is processed: none is held back or waits."""
         offsets = (
-            self._positions[partition],
+            self._assignment.positions[partition],
             self._halts.first(partition),
             self._window.first(partition),
         )
@@ -431,8 +427,8 @@ class DeletionWorker:
         # Halted models are tried again only when everything up to the ends at takeover is read: the
         # first request of such a model holds the watermark back, and reading what follows it may
         # take longer than the time between two attempts.
-        caught_up = all(self._positions[p] >= end for p, end in self._ends.items())
-        if self._rewind or (self._halts.due and caught_up) or (fresh and len(self._halts)):
+        due = self._halts.due and self._assignment.caught_up()
+        if self._rewind or due or (fresh and len(self._halts)):
             # Halted models hold back records of assigned partitions: read all of these again.
             fresh |= self._consumer.assignment()
             self._journal.forget()
@@ -445,32 +441,19 @@ class DeletionWorker:
         self._at_step(Step.TAKE_OVER)
         self._follower.follow(self._follower.homes())
         for partition in sorted(fresh):
-            stored = self._store.cursors.watermark(str(partition))
-            bounds = self._consumer.bounds(partition)
-            offset = start_offset(partition, stored, bounds)
-            self._positions[partition], self._ends[partition] = offset, bounds.end
-            self._consumer.seek(partition, offset)
-            self._logger.info(
-                "partition taken over",
-                action="take_over",
-                partition=f"{partition.topic}/{partition.index}",
-                offset=offset,
-            )
+            self._assignment.start(partition)
         self._rewind = False
         self._lag.hurry()
 
     def _run_periodic_tasks(self) -> None:
         """Now and then: measure the lag, see whether others have written, and do housekeeping."""
-        if self._lag.look(self._positions, self._window):
+        if self._lag.look(self._assignment.positions, self._window):
             self._follower.look()
             self._publisher.send_again(self._follower.to_send_again())
         self._housekeeper.look()
 
     def _drop_lost(self) -> frozenset[Partition]:
-        lost = self._consumer.take_lost()
-        for partition in lost:
-            self._positions.pop(partition, None)
-            self._ends.pop(partition, None)
+        lost = self._assignment.drop_lost()
         if lost:
             self._window.drop(lost)
             self._states.clear()

@@ -23,7 +23,7 @@ from lethe.consumers.service.loop import keep_turning
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
-from lethe.consumers.workers.start_offset import start_offset
+from lethe.consumers.workers.assignment import start_offset
 from lethe.engine.errors import LetheError, LogReset, Unavailable
 from lethe.engine.store.jobs import (
     Attempts,

@@ -39,7 +39,7 @@ def turns(worker: DeletionWorker, until: Callable[[], bool] = lambda: False) -> 
     deadline, quiet = time.monotonic() + 120, 0
     while quiet < 5 and not until():
         assert time.monotonic() < deadline, "it does not happen"
-        quiet = 0 if Platform.turn(worker, 0.02) or not worker._positions else quiet + 1
+        quiet = 0 if Platform.turn(worker, 0.02) or not worker._assignment.positions else quiet + 1
 
 
 def undecided(platform: Platform) -> int:

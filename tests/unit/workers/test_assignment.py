@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lethe.consumers.log.base import Bounds, Partition
-from lethe.consumers.workers.start_offset import start_offset
+from lethe.consumers.workers.assignment import start_offset
 from lethe.engine.errors import LogReset
 
 PARTITION = Partition("lethe.deletions", "topic-id", 3)

@@ -1,0 +1,91 @@
+"""The partitions that a deletion worker reads, and how far it has come in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lethe.consumers.log.base import Bounds, Consumer, Partition, Position, Record
+from lethe.consumers.service.logs import Logger
+from lethe.engine.errors import LogReset
+from lethe.engine.store.store import ModelStore
+
+
+class Assignment:
+    """The positions of one worker in its partitions; one thread uses it.
+
+    Attributes
+    ----------
+    positions
+        By partition, the offset that is read next.
+    """
+
+    def __init__(self, consumer: Consumer, store: ModelStore, logger: Logger) -> None:
+        self.positions: dict[Partition, int] = {}
+        self._ends: dict[Partition, int] = {}
+        self._consumer = consumer
+        self._store = store
+        self._logger = logger
+
+    def drop_lost(self) -> frozenset[Partition]:
+        """Forget the partitions that other workers have by now; return them."""
+        lost = self._consumer.take_lost()
+        for partition in lost:
+            self.positions.pop(partition, None)
+            self._ends.pop(partition, None)
+        return lost
+
+    def caught_up(self) -> bool:
+        """Return whether everything that the log had when it was taken over is read."""
+        return all(self.positions[partition] >= end for partition, end in self._ends.items())
+
+    def start(self, partition: Partition) -> None:
+        """Resume a partition at its watermark.
+
+        Raises
+        ------
+        LogReset
+            The log has lost records there.
+        """
+        bounds = self._consumer.bounds(partition)
+        offset = start_offset(partition, self._store.cursors.watermark(str(partition)), bounds)
+        self.positions[partition], self._ends[partition] = offset, bounds.end
+        self._consumer.seek(partition, offset)
+        self._logger.info(
+            "partition taken over",
+            action="take_over",
+            partition=f"{partition.topic}/{partition.index}",
+            offset=offset,
+        )
+
+    def move(self, records: Iterable[Record]) -> Mapping[Partition, Position]:
+        """Move past records that were polled, in order; return the positions that are new."""
+        moved = {}
+        for record in records:
+            moved[record.partition] = Position(record.offset + 1, record.leader_epoch)
+            self.positions[record.partition] = record.offset + 1
+        return moved
+
+
+def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:
+    """Return the offset at which to resume reading a partition.
+
+    Raises
+    ------
+    LogReset
+        The log ends before the watermark, or begins after it: records were lost.
+    """
+    if watermark is None:
+        return bounds.begin
+    name = f"{partition.topic}/{partition.index}"
+    if watermark > bounds.end:
+        raise LogReset(
+            f"{name} ends at offset {bounds.end}, but everything below {watermark} was processed: "
+            "the log was reset or has lost its end. Restore it, or recreate the topic"
+        )
+    if watermark < bounds.begin:
+        raise LogReset(
+            f"{name} begins at offset {bounds.begin}, but {watermark} is the next to process: "
+            f"{bounds.begin - watermark} records were removed before they were processed. Find "
+            "their requests and send them again, then delete the key of the watermark"
+        )
+    return watermark
