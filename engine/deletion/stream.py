@@ -160,10 +160,15 @@ def _published(
     objective, v_trace = generation.objective, stream.v_trace + left_out.trace
     check_inverse(1.0 / (1.0 / generation.smallest + v_trace), generation.dual_error)
     published, basis_rows = method.publish(
-        Step(rows.X, W, lambda: objective.error(rows, stream.theta_r), left_out.theta),
-        anchor=stream.anchor,
-        published=stream.published,
-        Q=stream.Q.array,
+        Step(
+            rows.X,
+            W,
+            lambda: objective.error(rows, stream.theta_r),
+            left_out.theta,
+            stream.anchor,
+            stream.published,
+            stream.Q.array,
+        )
     )
     v_seconds, K = stream.v_seconds, len(stream.V)
     if K:  # for one block: a compact is priced for one, too

@@ -8,10 +8,25 @@
 -- its rows join the ledger and its requests the index, because a registration may have jumped over
 -- it. Then its place in lethe.commits is noted, so that the next fold begins behind it.
 --
--- KEYS  1 head  2 offsets  3 ledger  4 deletions  5 requests  6 deferred  7 retired  8 models
---       9 cursors  10 erasures  11 V  12 Q, of the generation that is live afterwards
---       13.. the shards of its row records (manifest.shards of them), then staged keys that become
---       live (manifest.persist), then keys that cease to be (the rest)
+-- KEYS (docs/state.md has their types and sizes)
+--
+--  1 head        A hash: number and digest of the newest commit, meta, thetas, and the names of the
+--                live generation and of its arrays. What a commit is compared with.
+--  2 offsets     A hash of partitions of requests -> the next offset to process.
+--  3 ledger      A hash of deleted row ids -> the version that deleted them. Nothing leaves it.
+--  4 deletions   A list of the row ids deleted since the live generation was made, in order.
+--  5 requests    A hash of request ids -> receipt, preceded by F (final) or P (pending).
+--  6 deferred    A hash of the requests that wait for a rebuild.
+--  7 retired     A set of the row ids that a --replace left out.
+--  8 models      The set of the partition's model ids.
+--  9 cursors     A hash: how far the partition of lethe.commits is applied and published.
+-- 10 erasures    A hash: when a row was last erased, for the rewriting of the server's files.
+-- 11 V  12 Q     Lists of vectors: what was left out of the generation that is live afterwards, and
+--                the basis of its span.
+-- 13..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
+-- then           Staged keys that become live: they lose their expiry (manifest.persist keys).
+-- the rest       Keys that cease to be.
+--
 -- ARGV  1 manifest (JSON)  2.. binary values, in the order in which they are taken below
 --
 -- Returns APPLIED or ALREADY; or BEHIND, AHEAD, FORK, ARRAYS, ROWS, STAGED or CORRUPT with what was

@@ -216,10 +216,8 @@ def _by_engine(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array],
     error = objective.error(deleted, theta)
     downdate = leave_out(deleted.X, W[:k], error, objective.curvature(deleted, theta))
     moved = theta + downdate.delta
-    step = Step(deleted.X, W[:k], lambda: error, moved)
-    projected = ProjectiveResidualUpdate().publish(
-        step, anchor=theta, published=theta, Q=np.empty((0, d))
-    )
+    step = Step(deleted.X, W[:k], lambda: error, moved, theta, theta, np.empty((0, d)))
+    projected = ProjectiveResidualUpdate().publish(step)
     polished = polish(
         objective,
         live,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lethe.engine.deletion.methods.method import Published, Step
-from lethe.engine.fit.objective import Array
 
 
 class Exact:
@@ -15,7 +14,6 @@ class Exact:
 
     name = "exact"
 
-    def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
+    def publish(self, step: Step) -> Published:
         """Return theta_exact. Cost O(1)."""
-        del anchor, published
-        return Published(step.theta_exact, Q[:0])
+        return Published(step.theta_exact, step.Q[:0])

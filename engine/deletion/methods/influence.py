@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lethe.engine.deletion.methods.method import Published, Step
 from lethe.engine.fit import blocks
-from lethe.engine.fit.objective import Array
 
 
 class Influence:
@@ -17,8 +16,7 @@ class Influence:
 
     name = "influence"
 
-    def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
+    def publish(self, step: Step) -> Published:
         """Return the published theta moved by W^T e. Cost O(k d m)."""
-        del anchor
-        moved = blocks.weighted_sum(step.W_base, step.error_at_reference(), len(published))
-        return Published(published + moved, Q[:0])
+        moved = blocks.weighted_sum(step.W_base, step.error_at_reference(), len(step.published))
+        return Published(step.published + moved, step.Q[:0])

@@ -22,12 +22,21 @@ class Step(NamedTuple):
         that needs them calls it.
     theta_exact
         d x m, the running answer with the rows left out.
+    anchor
+        theta_a, d x m: what was published at the last rebuild, completion or polish.
+    published
+        d x m, what is published before this step.
+    Q
+        r x d, orthonormal basis of the span of the rows deleted since the anchor.
     """
 
     U: Array
     W_base: Array
     error_at_reference: Callable[[], Array]
     theta_exact: Array
+    anchor: Array
+    published: Array
+    Q: Array
 
 
 class Published(NamedTuple):
@@ -53,18 +62,6 @@ class DeletionMethod(Protocol):
         """The name used at registration and in versions."""
         ...
 
-    def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
-        """Return what to publish after ``step``.
-
-        Parameters
-        ----------
-        step
-            The block just left out.
-        anchor
-            theta_a, d x m: what was published at the last rebuild, completion or polish.
-        published
-            d x m, what is published now.
-        Q
-            r x d, orthonormal basis of the span of the rows deleted since the anchor.
-        """
+    def publish(self, step: Step) -> Published:
+        """Return what to publish after ``step``."""
         ...

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from lethe.engine.deletion.methods.method import Published, Step
 from lethe.engine.deletion.span import extend_basis, project
-from lethe.engine.fit.objective import Array
 
 
 class ProjectiveResidualUpdate:
@@ -25,10 +24,9 @@ class ProjectiveResidualUpdate:
 
     name = "pru"
 
-    def publish(self, step: Step, *, anchor: Array, published: Array, Q: Array) -> Published:
+    def publish(self, step: Step) -> Published:
         """Return the projected answer. Cost O(k r d + k^2 d), r rows in Q."""
-        del published
-        new = extend_basis(Q, step.U)
-        moved = step.theta_exact - anchor
-        theta = anchor + project(new, moved)
-        return Published(theta + project(Q, moved) if len(Q) else theta, new)
+        new = extend_basis(step.Q, step.U)
+        moved = step.theta_exact - step.anchor
+        theta = step.anchor + project(new, moved)
+        return Published(theta + project(step.Q, moved) if len(step.Q) else theta, new)
