@@ -177,7 +177,7 @@ class Follower:
                 self._fold_changed([index])
         self.follow_model(model_id)
 
-    def to_send_again(self) -> list[int]:
+    def due_to_resend(self) -> list[int]:
         """Return the partitions whose newest parameters are due to be sent again.
 
         A publisher that died may have had older ones in flight. If these arrive after the newest,
@@ -189,16 +189,16 @@ class Follower:
             del self._resend_at[index]
         return due
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check whether others have written or the store has gone back, and if so, fold again."""
         self._fold_changed(list(self._journal.tails()))
         tails = dict(self._journal.tails())
         stored = self._store.cursors.read_all([PartitionKeys(index) for index in tails])
-        for (index, tail), found in zip(tails.items(), stored, strict=True):
-            if found.cursors.apply < tail.offset:
+        for (index, tail), cursors in zip(tails.items(), stored, strict=True):
+            if cursors.cursors.apply < tail.offset:
                 self._journal.forget(index)
                 self._states.clear()
-            self._consumer.release(tail.partition, found.lowest)
+            self._consumer.release(tail.partition, cursors.lowest)
         self.follow(self.homes())
 
     def _fold_changed(self, indexes: Iterable[int]) -> None:

@@ -65,7 +65,7 @@ class Publisher:
         return self._in_flight is not None
 
     def forget(self) -> None:
-        """Forget what was sent: a fold sends it again. `see_to_late` checks if it arrived late."""
+        """Forget what was sent: a fold sends it again. `resend_late` checks if it arrived late."""
         self._in_flight = None
 
     def begin(
@@ -115,7 +115,7 @@ class Publisher:
         A publisher that was overtaken sends the newest parameters again: compaction may have kept
         the older ones that it sent.
         """
-        self.send_again(
+        self.resend(
             [
                 index
                 for (index, _, high), answer in zip(notes.ranges, answers, strict=False)
@@ -125,7 +125,7 @@ class Publisher:
         self._unnoted = []
         notes.then()
 
-    def see_to_late(self) -> None:
+    def resend_late(self) -> None:
         """Send the newest parameters again if another worker has published beyond what we sent.
 
         This is about what was sent but never noted, because the partition was lost meanwhile, or
@@ -136,7 +136,7 @@ class Publisher:
         stored_cursors = self._store.cursors.read_all(
             [PartitionKeys(index) for index, _, _ in self._unnoted]
         )
-        self.send_again(
+        self.resend(
             sorted(
                 {
                     index
@@ -147,7 +147,7 @@ class Publisher:
         )
         self._unnoted = []
 
-    def send_again(self, indexes: Sequence[int]) -> None:
+    def resend(self, indexes: Sequence[int]) -> None:
         """Send the newest parameters of all models of these partitions again."""
         for index in indexes:
             models = self._store.models_in(PartitionKeys(index))

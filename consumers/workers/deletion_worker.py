@@ -204,7 +204,7 @@ class DeletionWorker:
     def run_once(self, timeout: float | None = None) -> int:
         """Take one micro-batch through all steps; return how many records it had."""
         self._take_over()
-        self._publisher.see_to_late()
+        self._publisher.resend_late()
         records = self._poll(timeout)  # 1
         poll = self._validate(records)  # 2
         for _ in range(_ROUNDS):
@@ -225,7 +225,7 @@ class DeletionWorker:
         """Leave the group and release connections, between batches."""
         with suppress(*TRANSIENT):  # the next worker publishes it again
             self._publisher.advance()
-            self._publisher.see_to_late()
+            self._publisher.resend_late()
         self._housekeeper.finish()
         self._consumer.close()
         self._producer.close()
@@ -443,14 +443,14 @@ class DeletionWorker:
         for partition in sorted(fresh):
             self._assignment.start(partition)
         self._rewind = False
-        self._lag.hurry()
+        self._lag.measure_next()
 
     def _run_periodic_tasks(self) -> None:
         """Now and then: measure the lag, see whether others have written, and do housekeeping."""
-        if self._lag.look(self._assignment.positions, self._window):
-            self._follower.look()
-            self._publisher.send_again(self._follower.to_send_again())
-        self._housekeeper.look()
+        if self._lag.measure_if_due(self._assignment.positions, self._window):
+            self._follower.check()
+            self._publisher.resend(self._follower.due_to_resend())
+        self._housekeeper.run_due()
 
     def _drop_lost(self) -> frozenset[Partition]:
         lost = self._assignment.drop_lost()

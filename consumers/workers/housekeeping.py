@@ -51,7 +51,7 @@ class Housekeeper:
         self._warned: datetime | None = None
         self._jobs_sent: dict[str, datetime] = {}
 
-    def look(self) -> None:
+    def run_due(self) -> None:
         """Do what is due.
 
         Raises

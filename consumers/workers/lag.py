@@ -23,8 +23,8 @@ class LagGauge:
         self._health = health
         self._due = 0.0
 
-    def hurry(self) -> None:
-        """Measure at the next call of `look`, even if it is not due yet."""
+    def measure_next(self) -> None:
+        """Measure at the next call of `measure_if_due`, even if it is not due yet."""
         self._due = 0.0
 
     def waiting(self, positions: Mapping[Partition, int]) -> int:
@@ -37,7 +37,7 @@ class LagGauge:
             waiting += behind
         return waiting
 
-    def look(self, positions: Mapping[Partition, int], window: BatchWindow) -> bool:
+    def measure_if_due(self, positions: Mapping[Partition, int], window: BatchWindow) -> bool:
         """Measure if it is time, and report to metrics and health; return whether it was time."""
         now = time.monotonic()
         if now < self._due:

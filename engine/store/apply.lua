@@ -29,7 +29,7 @@
 --
 -- ARGV  1 manifest (JSON)  2.. binary values, in the order in which they are taken below
 --
--- Returns APPLIED or ALREADY; or BEHIND, AHEAD, FORK, ARRAYS, ROWS, STAGED or CORRUPT with what was
+-- Returns APPLIED or ALREADY; or BEHIND, FORK, ARRAYS, ROWS, STAGED or CORRUPT with what was
 -- found, and then it has written nothing.
 
 local CHUNK = 1000 -- unpack fails near 8,000 elements

@@ -175,7 +175,7 @@ def test_what_lost_registrations_staged_is_swept_once_it_is_old(platform: Platfo
     keeper = Housekeeper(
         platform.store, platform.producer, now=lambda: datetime.now(UTC), logger=logger("test")
     )
-    keeper.look()
+    keeper.run_due()
     left = {name for name in ("fresh", "old", "waits") if raw.exists(keys.generation(name).factor)}
     # One may still be catching up with deletions; the commit of another may still land.
     assert left == {"fresh", "waits"}

@@ -54,7 +54,7 @@ def test_one_version_leaves_out_several_rows(platform: Platform, clock: Clock) -
     turns(worker, lambda: len(worker._window) == 2)
     assert platform.receipts() == []
     assert (undecided(platform), worker.idle()) == (2, False), "they are not decided"
-    worker._lag.hurry()
+    worker._lag.measure_next()
     turns(worker)
     assert health.live()[1]["lag"] == 0, "they are no stall"
     last = platform.send_index("m", 3)

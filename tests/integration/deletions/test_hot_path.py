@@ -179,8 +179,8 @@ def test_a_warm_poll_takes_three_round_trips_and_two_flushes_whatever_the_number
     for row in (1, 2):  # the second poll notes what the first has published
         ask(row)
         assert worker.run_once(0.1) == models
-    monkeypatch.setattr(worker._lag, "look", lambda *_: False)
-    monkeypatch.setattr(worker._housekeeper, "look", lambda: None)
+    monkeypatch.setattr(worker._lag, "measure_if_due", lambda *_: False)
+    monkeypatch.setattr(worker._housekeeper, "run_due", lambda: None)
     assert isinstance(memory.log, MemoryLog)
 
     def sent(moment: HookCall) -> None:

@@ -26,13 +26,13 @@ def agrees_with_its_commits(history: History, *secrets: bytes) -> Verdict:
         )
         check_published(models, receipts, versions)
     except Disagreement as error:
-        verdict.look(good=False, what=str(error)[:1000])
+        verdict.check(good=False, what=str(error)[:1000])
         return verdict
     verdict.cases = len(receipts) + len(versions)
     verdict.notes["void records"] = sum(model.void for model in models.values())
     for model in history.finals:
         wrong = _of_store(history, model, models[model])
-        verdict.look(wrong is None, f"{model}: {wrong}")
+        verdict.check(wrong is None, f"{model}: {wrong}")
     return verdict
 
 

@@ -50,7 +50,7 @@ def theta_within_its_bound(facts: Facts, seconds: float = 30.0, seed: int = 0) -
         worst = max(worst, far / bound if bound else 0.0)
         good = far <= bound
         name = f"{version['model_id']} version {version['version']}"
-        verdict.look(good, f"{name}: {far:.3e} from retraining, and its bound is {bound:.3e}")
+        verdict.check(good, f"{name}: {far:.3e} from retraining, and its bound is {bound:.3e}")
     verdict.notes["the nearest came to its bound, in percent"] = round(100 * worst)
     return verdict
 

@@ -39,14 +39,14 @@ def one_final_receipt(facts: Facts) -> Verdict:
         name = (data["model_id"], data["request_id"])
         if name[0] not in facts.history.data:
             count = sum(source_of(r) == record.source for r in facts.finals.get(name, {}).values())
-            verdict.look(count == 1, f"{record.source}: {count} answers")
+            verdict.check(count == 1, f"{record.source}: {count} answers")
     for name in facts.contents:
         if name[0] not in facts.history.data:
             continue
         count = len(facts.finals.get(name, {}))
         acknowledged = name in facts.acknowledged
         good = count == 1 if acknowledged else count <= 1
-        verdict.look(good, lambda name=name, n=count: f"{name}: {n} final receipts")  # type: ignore[misc]  # bound now
+        verdict.check(good, lambda name=name, n=count: f"{name}: {n} final receipts")  # type: ignore[misc]  # bound now
         verdict.notes["never acknowledged"] += not acknowledged
     for name in facts.finals:
         if name not in facts.contents:
@@ -62,17 +62,17 @@ def conflicts_are_told(facts: Facts) -> Verdict:
         final = facts.final((data["model_id"], data["request_id"]))
         if data["model_id"] not in facts.history.data:
             told = len(facts.conflicts.get(record.source, {}))
-            verdict.look(told == 0, f"{record.source}: {told} conflict receipts of no model")
+            verdict.check(told == 0, f"{record.source}: {told} conflict receipts of no model")
             continue
         if final is None:
             continue
         first = facts.at.get(source_of(final))
         if first is None or first.data is None:
-            verdict.look(good=False, what=f"{data['request_id']}: its receipt names another record")
+            verdict.check(good=False, what=f"{data['request_id']}: its receipt names another record")
             continue
         differs = content_of(data) != content_of(first.data)
         told = len(facts.conflicts.get(record.source, {}))
-        verdict.look(told == int(differs), f"{record.source}: {told} conflict receipts")
+        verdict.check(told == int(differs), f"{record.source}: {told} conflict receipts")
         verdict.notes["conflicts"] += differs
     return verdict
 
@@ -101,7 +101,7 @@ def receipts_in_order(facts: Facts) -> Verdict:
         _, partition, offset = source_of(receipt)
         place = (receipt["model_id"], partition)
         good = offset > last.get(place, -1)
-        verdict.look(good, f"{receipt['request_id']} of {place}: {offset} after {last.get(place)}")
+        verdict.check(good, f"{receipt['request_id']} of {place}: {offset} after {last.get(place)}")
         last[place] = max(offset, last.get(place, -1))
     return verdict
 
@@ -117,16 +117,16 @@ def outcomes_are_right(facts: Facts) -> Verdict:
             model, content = name[0], content_of(first.data)
             code, status = receipt["code"], receipt["status"]
             if model not in facts.history.data:
-                verdict.look(code == "UNKNOWN_MODEL", f"{name}: {status} {code}")
+                verdict.check(code == "UNKNOWN_MODEL", f"{name}: {status} {code}")
                 continue
             ledger = facts.history.finals[model].ledger
             rows = facts.rows(model, content)
             if not rows:
-                verdict.look(code == "UNKNOWN_ROWS", f"{name}: {status} {code}")
+                verdict.check(code == "UNKNOWN_ROWS", f"{name}: {status} {code}")
                 continue
             gone = all(ledger.get(row, 1 << 60) <= (receipt["version"] or 0) for row in rows)
             good = gone and status in ("APPLIED", "ALREADY_APPLIED")
-            verdict.look(good, f"{name}: {status} {code}, and its rows are not all deleted by then")
+            verdict.check(good, f"{name}: {status} {code}, and its rows are not all deleted by then")
     return verdict
 
 
@@ -135,7 +135,7 @@ def no_row_twice(facts: Facts) -> Verdict:
     verdict = Verdict("rows whose deletion took effect twice, or that nobody counted")
     for model, final in facts.history.finals.items():
         doubled = [row for row, n in Counter(final.deletions).items() if n > 1]
-        verdict.look(not doubled, f"{model}: {doubled[:3]} are listed twice")
+        verdict.check(not doubled, f"{model}: {doubled[:3]} are listed twice")
         claimed = sum(
             receipt["rows_deleted"]
             for (of, _), finals in facts.finals.items()
@@ -155,7 +155,7 @@ def no_row_twice(facts: Facts) -> Verdict:
             for request in version["request_ids"]
         )
         twice = [request for request, n in named.items() if n > 1]
-        verdict.look(not twice, f"{model}: {twice[:3]} made two versions")
+        verdict.check(not twice, f"{model}: {twice[:3]} made two versions")
     return verdict
 
 
@@ -170,13 +170,13 @@ def ledger_is_the_union(facts: Facts) -> Verdict:
                 if name[0] == model and receipt["status"] == "APPLIED" and first is not None:
                     asked.update(facts.rows(model, content_of(first.data or {})))
         for row in asked | final.ledger.keys():
-            verdict.look(row in asked and row in final.ledger, f"{model}: {row}")
+            verdict.check(row in asked and row in final.ledger, f"{model}: {row}")
         listed = set(final.deletions) <= final.ledger.keys()
         whole = final.deletions_from + len(final.deletions) == len(final.ledger)
-        verdict.look(listed and whole, f"{model}: the list of deletions is not the ledger")
+        verdict.check(listed and whole, f"{model}: the list of deletions is not the ledger")
         everything = {f"row-{i}" for i in range(len(facts.history.data[model].X))}
         held = final.rows == everything - final.ledger.keys()
-        verdict.look(held, f"{model}: stored rows are not those that live")
+        verdict.check(held, f"{model}: stored rows are not those that live")
     return verdict
 
 
@@ -209,7 +209,7 @@ def versions_are_a_chain(facts: Facts) -> Verdict:
                 and version["prev_digest"] == before
                 and version["digest"] == digest_of(version)
             )
-            verdict.look(good, f"{model}: version {version['version']} where {number} should be")
+            verdict.check(good, f"{model}: version {version['version']} where {number} should be")
             previous = version if good else previous
     return verdict
 
@@ -225,7 +225,7 @@ def commits_are_a_chain(facts: Facts) -> Verdict:
             final.commit,
             final.commit_digest,
         )
-        verdict.look(same, f"{model}: the store is at commit {final.commit} of {len(chain)}")
+        verdict.check(same, f"{model}: the store is at commit {final.commit} of {len(chain)}")
         made = {link.version: link for link in chain.values() if link.version is not None}
         for version in _distinct(facts.versions[model]):
             link = made.pop(version["version"], None)
@@ -233,8 +233,8 @@ def commits_are_a_chain(facts: Facts) -> Verdict:
                 link.number,
                 link.prev,
             )
-            verdict.look(good, f"{model}: no commit made version {version['version']}")
-        verdict.look(not made, f"{model}: versions {sorted(made)[:3]} were never published")
+            verdict.check(good, f"{model}: no commit made version {version['version']}")
+        verdict.check(not made, f"{model}: versions {sorted(made)[:3]} were never published")
     return verdict
 
 
@@ -249,20 +249,20 @@ def state_is_the_log(facts: Facts) -> Verdict:
         newest = facts.versions[model][-1] if facts.versions[model] else {}
         last = max(facts.versions[model], key=lambda v: int(v["version"]), default=newest)
         same = (final.version, final.digest) == (last.get("version"), last.get("digest"))
-        verdict.look(same, f"{model}: the store holds version {final.version}, not the log's last")
+        verdict.check(same, f"{model}: the store holds version {final.version}, not the log's last")
         for (of, partition), end in ends.items():
             if of == model:
                 decided = final.offsets.get(partition, 0)
-                verdict.look(decided >= end, f"{model}: {decided} of {end} records are decided")
+                verdict.check(decided >= end, f"{model}: {decided} of {end} records are decided")
         for request, (mark, stored) in final.receipts.items():
             said = facts.finals.get((model, request), {})
             good = mark == "F" and stored.encode() in said
-            verdict.look(good, f"{model}: the stored receipt of {request} was never published")
+            verdict.check(good, f"{model}: the stored receipt of {request} was never published")
         for of, request in facts.finals:
             if of == model:
-                verdict.look(request in final.receipts, f"{model}: {request} is not stored")
+                verdict.check(request in final.receipts, f"{model}: {request} is not stored")
         for what, count in final.leftovers.items():
-            verdict.look(count == 0, f"{model}: {count} {what}")
+            verdict.check(count == 0, f"{model}: {count} {what}")
     return verdict
 
 

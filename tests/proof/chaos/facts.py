@@ -37,7 +37,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
 
-    def look(self, good: bool, what: Callable[[], str] | str) -> None:
+    def check(self, good: bool, what: Callable[[], str] | str) -> None:
         """Look at one case."""
         self.cases += 1
         if not good:

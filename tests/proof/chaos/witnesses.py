@@ -20,9 +20,9 @@ def what_was_seen_stands(facts: Facts) -> Verdict:
     }
     for seen in facts.history.live:
         good = (seen.model, seen.version, seen.digest) in there
-        verdict.look(good, f"the {seen.who} saw {seen.model} {seen.version} {seen.digest[:12]}")
+        verdict.check(good, f"the {seen.who} saw {seen.model} {seen.version} {seen.digest[:12]}")
     for broken in facts.history.broken:
-        verdict.look(good=False, what=broken)
+        verdict.check(good=False, what=broken)
     return verdict
 
 
@@ -40,13 +40,13 @@ def garbage_is_told_once(facts: Facts) -> Verdict:
             topic, partition, offset = record.source
             expected[f"{topic}/{partition}/{offset}"] = record.value
     for source, value in expected.items():
-        verdict.look(letters.pop(source, set()) == {value}, f"{source} is not in dead letters")
+        verdict.check(letters.pop(source, set()) == {value}, f"{source} is not in dead letters")
     for source in letters:
-        verdict.look(good=False, what=f"{source} is in dead letters, and was no garbage")
+        verdict.check(good=False, what=f"{source} is in dead letters, and was no garbage")
     arrived = set(expected.values())
     for value, acknowledged in facts.history.garbage.items():
         if acknowledged:
-            verdict.look(value in arrived, f"{value[:40]!r} never arrived")
+            verdict.check(value in arrived, f"{value[:40]!r} never arrived")
     return verdict
 
 
@@ -67,7 +67,7 @@ def no_zombie_writes(facts: Facts) -> Verdict:
         chain = chains.get(line["model"], {})
         counts = chain.get(line["commit"])
         good = counts is not None and counts.digest == line["digest"]
-        verdict.look(good, f"{line['model']} {line['commit']}: {line['who']} applied another one")
+        verdict.check(good, f"{line['model']} {line['commit']}: {line['who']} applied another one")
     return verdict
 
 
@@ -82,7 +82,7 @@ def no_mixed_reads(facts: Facts) -> Verdict:
     for read in facts.history.reads:
         published = named.get((read.model, read.digest))
         good = published == read.parameters_digest and read.mismatch < _MIXED
-        verdict.look(good, f"{read.who} of {read.model} {read.version}: {read.mismatch:.1e}")
+        verdict.check(good, f"{read.who} of {read.model} {read.version}: {read.mismatch:.1e}")
     return verdict
 
 
@@ -90,7 +90,7 @@ def deleted_bytes_are_gone(facts: Facts) -> Verdict:
     """Numbers of deleted rows are found nowhere, and those of live rows are: the search finds."""
     verdict = Verdict("places that still hold bytes of deleted rows")
     for place, found in facts.history.remains.items():
-        verdict.look(found["deleted"] == 0, f"{place}: {found['deleted']} numbers of deleted rows")
+        verdict.check(found["deleted"] == 0, f"{place}: {found['deleted']} numbers of deleted rows")
         verdict.notes["numbers in staged keys, which expire"] = facts.history.staged
         if found["live"] == 0 and place != "kafka":
             verdict.wrong.append(f"{place}: not even live rows are found: the search is broken")
