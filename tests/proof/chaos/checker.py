@@ -68,7 +68,7 @@ def conflicts_are_told(facts: Facts) -> Verdict:
             continue
         first = facts.at.get(source_of(final))
         if first is None or first.data is None:
-            verdict.check(good=False, what=f"{data['request_id']}: its receipt names another record")
+            verdict.check(good=False, what=f"{data['request_id']}: a receipt names another record")
             continue
         differs = content_of(data) != content_of(first.data)
         told = len(facts.conflicts.get(record.source, {}))
@@ -126,7 +126,7 @@ def outcomes_are_right(facts: Facts) -> Verdict:
                 continue
             gone = all(ledger.get(row, 1 << 60) <= (receipt["version"] or 0) for row in rows)
             good = gone and status in ("APPLIED", "ALREADY_APPLIED")
-            verdict.check(good, f"{name}: {status} {code}, and its rows are not all deleted by then")
+            verdict.check(good, f"{name}: {status} {code}, but some of its rows still live")
     return verdict
 
 
