@@ -7,7 +7,7 @@ crash at every step, one way each; 100 simulated seeds; the paper's experiments 
 
 from __future__ import annotations
 
-_THOROUGH = (
+THOROUGH = (
     "tests/studies/test_bench",
     "tests/studies/test_kernels",
     "tests/studies/test_paper.py::test_a_page_of_part",
@@ -46,8 +46,8 @@ _THOROUGH = (
     "tests/integration/subscriber/test_subscriber.py::test_a_kafka_that_is_not_there",
 )
 
-_PROPERTIES = "tests/proof/properties/"
-_BATTERY = (
+PROPERTIES = "tests/proof/properties/"
+BATTERY = (
     *(
         f"[{method}-{kind}-benign-"
         for method in ("exact", "pru", "influence")
@@ -57,8 +57,8 @@ _BATTERY = (
 )
 """Of the properties: the battery on one model of each kind and method."""
 
-_ACCEPTANCE = "tests/acceptance/"
-_MAIN_JOB = (
+ACCEPTANCE = "tests/acceptance/"
+MAIN_JOB = (
     "test_cli_main_job",
     "test_install",
     "test_docs_site",
@@ -67,8 +67,8 @@ _MAIN_JOB = (
 )
 """Of the tests of commands: the main job, and what a newcomer meets."""
 
-_INTEGRATION = "tests/integration/"
-_ON_KAFKA = (
+INTEGRATION = "tests/integration/"
+ON_KAFKA = (
     "commits/test_crash.py::test_dying_at_every_named_step",
     "commits/test_publication.py::test_two_groups",
     "deletions/test_requests.py::test_forms_and_repeats",
@@ -82,11 +82,11 @@ _ON_KAFKA = (
 
 def is_thorough(nodeid: str, *, kafka: bool) -> bool:
     """Return whether a test is in the second tier only; ``kafka``: it needs a real Kafka."""
-    if kafka and nodeid.startswith(_INTEGRATION):
-        slow = nodeid.startswith(_THOROUGH) and "test_52_batches" not in nodeid
-        return slow or "confluent" in nodeid or not any(path in nodeid for path in _ON_KAFKA)
-    if nodeid.startswith(_PROPERTIES):
-        return not any(part in nodeid for part in _BATTERY)
-    if nodeid.startswith(_ACCEPTANCE):
-        return kafka or not any(part in nodeid for part in _MAIN_JOB)
-    return nodeid.startswith(_THOROUGH) or kafka
+    if kafka and nodeid.startswith(INTEGRATION):
+        slow = nodeid.startswith(THOROUGH) and "test_52_batches" not in nodeid
+        return slow or "confluent" in nodeid or not any(path in nodeid for path in ON_KAFKA)
+    if nodeid.startswith(PROPERTIES):
+        return not any(part in nodeid for part in BATTERY)
+    if nodeid.startswith(ACCEPTANCE):
+        return kafka or not any(part in nodeid for part in MAIN_JOB)
+    return nodeid.startswith(THOROUGH) or kafka
