@@ -1,4 +1,4 @@
-"""The checks of an audit about receipts: against versions, and in the Merkle log of receipts."""
+"""The checks of an audit about receipts: against versions, and in the Merkle receipt log."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
     """Replay the published history of MODEL and check it; each check is OK, FAILED or NOT CHECKED.
 
     Checks the records, the chain of versions, signatures by trusted keys, the newest parameters,
-    receipts against versions, rows deleted and the Merkle log of receipts; commits, as far as the
+    receipts against versions, rows deleted and the Merkle receipt log; commits, as far as the
     log retains them, and their contents if the seal key is available; then the state in the store
     against all of that, and theta against retraining on the live rows. Exit code 1 if a check
     failed.

@@ -51,7 +51,7 @@ class Answer:
         Digest of the request's content (`BODY_BYTES`): the same request id with another digest is
         a conflict.
     place
-        Place of a final receipt in the log of receipts; -1 for one that is pending.
+        Place of a final receipt in the receipt log; -1 for one that is pending.
     """
 
     receipt: Receipt

@@ -1,7 +1,7 @@
 """A receipt in the request index: about 100 bytes, which give back the published bytes.
 
     F (final) or P (pending) | layout | digest of the request's content (16)
-    | place in the log of receipts, status, code, counts, version, generation (varints)
+    | place in the receipt log, status, code, counts, version, generation (varints)
     | error, source, time (ms), commitment (32), anything else that is present
 
 A receipt that the packed layout cannot hold (a code of a later release, say) is kept as JSON.

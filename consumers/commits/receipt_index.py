@@ -1,6 +1,6 @@
 """The receipts that the store keeps of a model, and the log that the final ones form.
 
-The head has only the frontier of the log of receipts. Every receipt is stored with its place in the
+The head has only the frontier of the receipt log. Every receipt is stored with its place in the
 log, so the hashes of all leaves follow from the request index, for proofs and for audits.
 """
 
@@ -43,7 +43,7 @@ def kept_receipts(store: ModelStore, keys: ModelKeys) -> Iterator[tuple[str, Ind
 
 
 def leaves_of(store: ModelStore, keys: ModelKeys, size: int) -> list[bytes]:
-    """Return the first ``size`` leaf hashes of a model's log of receipts. Cost O(all requests).
+    """Return the first ``size`` leaf hashes of a model's receipt log. Cost O(all requests).
 
     Raises
     ------
@@ -56,7 +56,7 @@ def leaves_of(store: ModelStore, keys: ModelKeys, size: int) -> list[bytes]:
             continue
         if kept.place < 0 or leaves[kept.place] is not None:
             raise CorruptState(
-                f"model {keys.model_id!r}: place {kept.place} of its log of receipts, that of "
+                f"model {keys.model_id!r}: place {kept.place} of its receipt log, that of "
                 f"request {request!r}, is none or is taken twice; run `lethe audit`"
             )
         leaves[kept.place] = leaf_hash(kept.receipt.value())

@@ -40,7 +40,7 @@ def tip_of(reader: Reader, before: Predecessor) -> Tip:
 
 
 def continued_log(store: ModelStore, before: Predecessor) -> ReceiptLog:
-    """Return the log of receipts that the next version continues.
+    """Return the receipt log that the next version continues.
 
     If the head cannot be read, it is rebuilt from the receipts in the index. If these are
     incomplete, a new log begins, and every reader sees its size go back.

@@ -190,7 +190,7 @@ def next_version(state: ModelState, now: datetime) -> tuple[ModelState, RefreshR
 def with_receipts(
     state: ModelState, receipts: Sequence[tuple[Receipt, bytes]]
 ) -> tuple[ModelState, tuple[Answer, ...]]:
-    """Add the final receipts to the log of receipts; return all receipts as they are kept.
+    """Add the final receipts to the receipt log; return all receipts as they are kept.
 
     Each comes with the digest of its request's content. A receipt is serialised here, once.
     """
@@ -219,7 +219,7 @@ def publish_version(
 ) -> tuple[ModelState, Version]:
     """Return the state of `next_version` with its digest, and the version.
 
-    The receipts of the commit are already in the log of receipts: the version names its head.
+    The receipts of the commit are already in the receipt log: the version names its head.
     """
     event = new_version(
         state, request_ids=request_ids, refresh=refresh, source=origin.range, now=now

@@ -1,4 +1,4 @@
-"""Section ``evidence``: what signatures, the log of receipts and commitments cost end to end.
+"""Section ``evidence``: what signatures, the receipt log and commitments cost end to end.
 
 Closed loop, one request at a time, in turns of two pipelines: the worker as it is, with a key, and
 the same without evidence (`benchmarks.plain_worker`). The subscriber of the first checks the

@@ -1,6 +1,6 @@
 """The plain pipeline: the same worker without evidence.
 
-`install` takes the log of receipts and the commitments out of this process's worker; without a key
+`install` takes the receipt log and the commitments out of this process's worker; without a key
 it signs nothing either. Everything else is the worker itself.
 """
 

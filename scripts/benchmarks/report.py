@@ -25,7 +25,7 @@ _NOTES: Mapping[str, str] = {
         "bytes, the same messages in the same stages. Single-node mode is `streams`."
     ),
     "evidence": (
-        "The worker with a signing key, its log of receipts and its commitments to rows, and the "
+        "The worker with a signing key, its receipt log and its commitments to rows, and the "
         "same worker without any of them (`scripts/benchmarks/plain_worker.py`), in turns in one "
         "run, one request of k rows at a time: request produced to version read and checked. The "
         "subscriber of the first checks signatures as well."

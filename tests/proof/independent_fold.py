@@ -4,7 +4,7 @@ It reads the bytes of ``lethe.commits`` and a seal secret, and says what must st
 store. It imports nothing of the product, so that a mistake in the product's own reading of its
 records cannot hide itself here. It looks at far less: no rows, no V, no Q.
 
-What the commits say of themselves is checked as it is read: a log of receipts that skips a place,
+What the commits say of themselves is checked as it is read: a receipt log that skips a place,
 a version that names another commit than its own, or parameters that are not those of their version
 are a `Disagreement`.
 """
@@ -70,7 +70,7 @@ class ModelFold:
     deferred
         Ids of the requests that wait for a rebuild now.
     log
-        The log of receipts: the bytes of the final ones, by their place. ``whole`` says whether the
+        The receipt log: the bytes of the final ones, by their place. ``whole`` says whether the
         commits reach back to its beginning.
     peaks
         Height and root of the full subtrees of RFC 9162's tree over it, the oldest first.
@@ -244,7 +244,7 @@ def _answers(model: ModelFold, contents: Contents, *, begins: bool) -> None:
     model.sent += [*contents.answers, *contents.repeats]
     peaks = [node.hex() for _, node in model.peaks]
     if model.whole and (stated["size"], stated["peaks"]) != (len(model.log), peaks):
-        raise Disagreement(f"commit {model.head[0]}: its log of receipts is another one")
+        raise Disagreement(f"commit {model.head[0]}: its receipt log is another one")
 
 
 def _waiting(model: ModelFold, header: Mapping[str, Any]) -> None:
@@ -289,7 +289,7 @@ def _version(model: ModelFold, record: Record, value: bytes) -> None:
         raise Disagreement(f"{what}: its parameters are others than it says")
     head = {"size": len(model.log), "root": root_of(model.peaks)}
     if model.whole and version["receipt_log"] != head:
-        raise Disagreement(f"{what} names another log of receipts")
+        raise Disagreement(f"{what} names another receipt log")
     model.versions.append(value)
 
 

@@ -1,4 +1,4 @@
-"""The log of receipts, checked from what was published and from what is stored."""
+"""The receipt log, checked from what was published and from what is stored."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def check_receipt_log(platform: Platform, model_id: str) -> None:
     size = 0
     for version in platform.versions(model_id):
         head = version.receipt_log
-        assert head is not None, f"version {version.version} names no log of receipts"
-        assert head.size >= size, f"version {version.version}: its log of receipts went back"
+        assert head is not None, f"version {version.version} names no receipt log"
+        assert head.size >= size, f"version {version.version}: its receipt log went back"
         size = head.size
         root = Frontier().appended(leaves[:size]).root.hex()
         assert head == LogHead(size=size, root=root), f"version {version.version}: another log"

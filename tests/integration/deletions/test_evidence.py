@@ -1,4 +1,4 @@
-"""The evidence that workers leave: a log of receipts in every version, commitments to rows."""
+"""The evidence that workers leave: a receipt log in every version, commitments to rows."""
 
 from __future__ import annotations
 
