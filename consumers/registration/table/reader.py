@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lethe.consumers.registration.register import TrainingData
+from lethe.consumers.registration.candidate import TrainingData
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import TableFile, open_file
 from lethe.consumers.registration.table.values import (
@@ -128,11 +128,12 @@ def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
         raise InvalidData(f"{file.path}: has more than one column {repeated!r}; rename one")
     wanted = [columns.id, *columns.targets, *(columns.features or ())]
     wanted += [columns.subject] if columns.subject is not None else []
-    missing = next((name for name in wanted if name not in present), None)
-    if missing is not None:
+    missing = [repr(name) for name in dict.fromkeys(wanted) if name not in present]
+    if missing:
         more = ", ..." if len(present) > _NAMES_SHOWN else ""
         shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
-        raise InvalidData(f"{file.path}: has no column {missing!r}; it has {shown}{more}")
+        what = f"column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        raise InvalidData(f"{file.path}: has no {what}; it has {shown}{more}")
     twice = next((name for name in wanted if wanted.count(name) > 1), None)
     if twice is not None:
         raise InvalidData(f"column {twice!r} is named twice; each column has one role")
