@@ -186,7 +186,7 @@ class TestRefusals:
             ("id,b,y\n1,x,3\n", ("no numeric column",)),
             ("key,a,y\n1,2,3\n", ("no column 'id'", "'key'")),
             ("id,a,a,y\n1,2,3,4\n", ("more than one column 'a'",)),
-            ("id;a;y\n1;2;3\n", ("no column 'id'", "'id;a;y'")),
+            ("id;a;y\n1;2;3\n", ("no columns 'id', 'y'", "'id;a;y'")),
             (f"id,a,y\n{'i' * 129},2,3\n", ("line 2", "129 characters")),
         ],
     )
