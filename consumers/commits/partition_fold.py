@@ -286,13 +286,13 @@ class PartitionFold:
             changes.append((sealed, change))
         self._send(changes)
 
-    def _row_records(self, run: Sequence[Sealed]) -> dict[str, dict[str, bytes]]:
+    def _row_records(self, run: Sequence[Sealed]) -> dict[str, Mapping[str, bytes]]:
         """Return the row records that a run of commits needs, by model."""
         erased: dict[str, list[str]] = {}
         for sealed in run:
             if sealed.commit.kind is CommitKind.REQUESTS:
                 erased.setdefault(sealed.commit.model_id, []).extend(sealed.commit.erased)
-        row_records = {}
+        row_records: dict[str, Mapping[str, bytes]] = {}
         for model, row_ids in erased.items():
             if model in self._halted:
                 continue

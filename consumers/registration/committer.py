@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from lethe.consumers.commits.apply import change_of
 from lethe.consumers.commits.commit import CommitKind, Sealed
-from lethe.consumers.commits.fold import Fold, Folded
+from lethe.consumers.commits.fold import Fold
 from lethe.consumers.commits.journal import Journal, read_opening
+from lethe.consumers.commits.partition_fold import Folded
 from lethe.consumers.commits.publish import messages_of, newest_parameters
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.contract.sealing import SealKeys

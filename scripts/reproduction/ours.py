@@ -41,9 +41,8 @@ def pru_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Arra
     error = (U @ theta - y[deleted])[:, None]
     anchor = theta[:, None]
     moved = anchor + leave_out(U, dual, error, np.ones(len(U))).delta
-    step = Step(U, dual, lambda: error, moved)
     none = np.empty((0, len(theta)))
-    return _PRU.publish(step, anchor=anchor, published=anchor, Q=none).theta[:, 0]
+    return _PRU.publish(Step(U, dual, lambda: error, moved, anchor, anchor, none)).theta[:, 0]
 
 
 def pru_by_gram_matrix(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:
