@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from lethe.consumers.commits import fold
+from lethe.consumers.commits import partition_fold
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import job as refresh_job
@@ -446,7 +446,7 @@ def test_a_fold_that_is_cut_short_is_gone_on_with(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that break off each long fold must not have it begin at the same place for ever."""
-    monkeypatch.setattr(fold, "_RUN_LENGTH", 2)
+    monkeypatch.setattr(partition_fold, "RUN_LENGTH", 2)
     memory.register("m", budget=10.0)
     early = backup(memory)
     for row in range(6):
