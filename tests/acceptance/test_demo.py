@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import resource
@@ -34,6 +35,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.registration.register import TrainingData
 from lethe.consumers.subscriber.model_version import ModelVersion
+from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.head import ModelConfig
@@ -402,6 +404,23 @@ def test_the_command_exits_with_1_when_a_check_fails(
     monkeypatch.setattr("lethe.consumers.demo.command.configure_logging", lambda *_args: None)
     assert run(["demo", *flags, "--out", str(tmp_path)]) == 1
     assert "from retraining, bound" in capsys.readouterr().out
+
+
+def test_a_history_that_breaks_under_the_workers_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls, catch_up = itertools.count(), Observer.catch_up
+
+    def broken(observer: Observer) -> None:
+        if next(calls) == 3:  # two are of the registrations, before there are workers
+            raise BrokenChain("version 1 is not what it was")
+        catch_up(observer)
+
+    monkeypatch.setattr(Observer, "catch_up", broken)
+    monkeypatch.setattr("lethe.consumers.demo.command.configure_logging", lambda *_args: None)
+    assert run(["demo", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "lethe: version 1 is not what it was\n"
+    assert next(calls) == 4
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
