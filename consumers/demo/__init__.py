@@ -1,6 +1,6 @@
 """``lethe demo``: the main job on real data, observed and checked from outside.
 
-`data` has the two data sets, `scenario` the requests, `crew` the real workers in threads,
-`subscriber` the view of a third party, and `retraining` the independent reference. `conductor` runs
-them together, `checks` verifies the promises, and `live`, `report` and `plot` show the result.
+`scenario` has the models and the requests, `run` starts a server and the workers and sends them,
+`observer` reads what is published, and `retraining` is the independent reference. `checks` judges
+the promises; `view` shows the run as it happens, `report` and `plot` its result.
 """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +13,8 @@ import click
 from rich.console import Console
 
 from lethe.consumers.cli.options import Flags
-from lethe.consumers.demo.live import Lines, LiveTable, Silent, View
+from lethe.consumers.cli.output import Output
+from lethe.consumers.demo.view import LiveView, View
 from lethe.consumers.service.logs import configure_logging
 from lethe.engine.errors import InvalidData
 
@@ -41,7 +40,7 @@ _WIDTH = 80
     help="Keep the data in this directory; by default they are removed.",
 )
 @click.pass_context
-def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | None) -> None:
+def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | None) -> int:
     """Forget real patients, live.
 
     Starts a private Valkey, registers a linear and a logistic model, and sends deletion requests
@@ -50,28 +49,25 @@ def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | No
     fails.
     """
     before = ctx.ensure_object(Flags)  # options before the command's name
-    _refuse_servers(before)
+    for setting, option in (("redis_url", "--redis"), ("kafka_bootstrap_servers", "--kafka")):
+        if setting in before.settings:
+            raise click.UsageError(f"the demo runs on servers of its own; leave out {option}")
     as_json = as_json or before.json
     data_dir = data_dir or before.settings.get("data_dir")
     level, style = before.settings.get("log_level"), before.settings.get("log_format")
     configure_logging(level or "ERROR", style or "console")  # the demo shows dead letters
     _check_writable(out)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
-    with _ends_cleanly(), ExitStack() as stack:
+    width = None if sys.stdout.isatty() else _WIDTH
+    console = Console(highlight=False, width=width, quiet=as_json)
+    with _sigterm_exits(), ExitStack() as stack:
         directory = data_dir
         if directory is None:
             temporary = tempfile.TemporaryDirectory(prefix="lethe-demo-")
             directory = Path(stack.enter_context(temporary))
         failed = _perform(console, directory, out, as_json=as_json)
-    if data_dir is not None and not as_json:
+    if data_dir is not None:
         console.print(f"data kept: lethe status --data-dir {data_dir}", soft_wrap=True)
-    sys.exit(failed)
-
-
-def _refuse_servers(before: Flags) -> None:
-    for setting, option in (("redis_url", "--redis"), ("kafka_bootstrap_servers", "--kafka")):
-        if setting in before.settings:
-            raise click.UsageError(f"the demo runs on servers of its own; leave out {option}")
+    return failed
 
 
 def _check_writable(out: Path) -> None:
@@ -85,39 +81,31 @@ def _check_writable(out: Path) -> None:
         ) from None
 
 
-def _perform(console: Console, directory: Path, out: Path, *, as_json: bool) -> int:
-    """Run, check, plot and report; return the exit code."""
-    view: View
-    with ExitStack() as stack:
-        on_terminal = not as_json and console.is_terminal and not console.is_dumb_terminal
-        if on_terminal:
-            view = stack.enter_context(LiveTable(console))
-        else:
-            view = Silent() if as_json else Lines(console)
-        view.status("loading scikit-learn")
-        # Two seconds of imports, for which --help need not wait.
-        from lethe.consumers.demo import checks, conductor, plot, report  # noqa: PLC0415
-
-        outcome = conductor.run(directory, view, pace=_PACE if on_terminal else 0.0)
-    results = checks.all_checks(outcome)
-    svg, png = plot.save_plot(outcome, out)
-    if as_json:
-        document = report.document(outcome, results) | {"plots": [str(svg), str(png)]}
-        click.echo(json.dumps(document, indent=2))
-    else:
-        report.print_report(console, outcome, results)
-        console.print(f"\n{outcome.seconds:.1f} s; plot in {svg} and {png}", soft_wrap=True)
-    return report.exit_code(results)
-
-
 @contextmanager
-def _ends_cleanly() -> Iterator[None]:
+def _sigterm_exits() -> Iterator[None]:
     """Let SIGTERM unwind the stack, so that the private Valkey is stopped and removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _perform(console: Console, directory: Path, out: Path, *, as_json: bool) -> int:
+    """Run, check, plot and report; return the exit code."""
+    with ExitStack() as stack:
+        view, pace = View(console), 0.0
+        if console.is_terminal and not console.is_dumb_terminal and not as_json:
+            view, pace = stack.enter_context(LiveView(console)), _PACE
+        view.status("loading scikit-learn")
+        # Two seconds of imports, for which --help need not wait.
+        from lethe.consumers.demo import checks, plot, report, run  # noqa: PLC0415
+
+        outcome = run.run(directory, view, pace=pace)
+    results = checks.all_checks(outcome)
+    svg, png = plot.save_plot(outcome, out)
+    report.print_report(console, outcome, results)
+    console.print(f"\n{outcome.seconds:.1f} s; plot in {svg} and {png}", soft_wrap=True)
+    document = report.document(outcome, results)
+    Output(as_json=as_json).document(document | {"plots": [str(svg), str(png)]})
+    return 0 if document["ok"] else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from lethe.consumers.demo.outcome import Observed, Outcome
+from lethe.consumers.demo.observer import Observed, Outcome
 
 _INK = "#768390"  # 3.9 to 1 on white and 4.8 to 1 on a dark page
 _GRID = "#76839040"
@@ -54,63 +55,30 @@ def _figure(outcome: Outcome) -> Figure:
         _panel(ax, model, seen)
     axes[-1].set_xlabel("version", color=_INK)
     handles, labels = axes[-1].get_legend_handles_labels()
-    legend = figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(labels), frameon=False
-    )
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     for text in legend.get_texts():
         text.set_color(_INK)
     return figure
 
 
 def _panel(ax: Any, model: str, seen: Sequence[Observed]) -> None:
-    versions = [one.version.version for one in seen]
+    versions = [one.event.version for one in seen]
     published = [math.nan if one.error is None else max(one.error, _FLOOR) for one in seen]
     true = [max(one.true_error, _FLOOR) for one in seen]
-    bounds = [(one.version.version, one.bound) for one in seen if one.bound is not None]
+    bounds = [math.nan if one.bound is None else max(one.bound, _FLOOR) for one in seen]
+    marks = partial(ax.plot, versions, clip_on=False)
     ax.set_yscale("log")
     ax.axhline(seen[0].budget, color=_BUDGET, linewidth=1.5, label="error budget", zorder=1)
     ax.step(versions, published, where="mid", color=_PUBLISHED, linewidth=1.3, alpha=0.6, zorder=2)
-    ax.plot(
-        versions,
-        published,
-        "o",
-        color=_PUBLISHED,
-        markerfacecolor="none",
-        markeredgewidth=1.4,
-        markersize=7,
-        label="published error",
-        clip_on=False,
-    )
-    ax.plot(
-        versions,
-        true,
-        "D",
-        color=_TRUE,
-        markersize=3.6,
-        label="distance to retraining",
-        clip_on=False,
-    )
-    ax.plot(
-        [version for version, _ in bounds],
-        [max(bound, _FLOOR) for _, bound in bounds],
-        "_",
-        color=_INK,
-        markersize=13,
-        markeredgewidth=1.6,
-        label="published bound",
-        clip_on=False,
-    )
+    marks(published, "o", color=_PUBLISHED, label="published error", mfc="none", mew=1.4, ms=7)
+    marks(true, "D", color=_TRUE, label="distance to retraining", ms=3.6)
+    marks(bounds, "_", color=_INK, label="published bound", mew=1.6, ms=13)
     ax.set_xlim(-0.7, versions[-1] + 0.7)
     ax.set_ylim(_FLOOR, _TOP)
     _mark_refreshes(ax, seen)
-    deleted, rows = seen[-1].version.rows_deleted, seen[0].version.rows_live
-    ax.set_title(
-        f"{model}: {seen[0].version.kind}, {deleted} of {rows} rows deleted",
-        loc="left",
-        color=_INK,
-        fontsize=11,
-        pad=30,
-    )
+    first, last = seen[0].event, seen[-1].event
+    title = f"{model}: {first.kind}, {last.rows_deleted} of {first.rows_live} rows deleted"
+    ax.set_title(title, loc="left", color=_INK, fontsize=11, pad=30)
     _frame(ax)
 
 
@@ -136,7 +104,7 @@ def _mark_refreshes(ax: Any, seen: Sequence[Observed]) -> None:
     width = _LABEL_INCHES * len(seen) / _SIZE[0] * 1.15
     free = [-math.inf, -math.inf]
     for one in seen:
-        refresh, version = one.version.refresh, one.version.version
+        refresh, version = one.event.refresh, one.event.version
         if refresh is None:
             continue
         level = 0 if version - free[0] >= width else 1

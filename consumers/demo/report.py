@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -11,145 +11,117 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lethe.consumers.demo.checks import Check
-from lethe.consumers.demo.outcome import Observed, Outcome
+from lethe.consumers.demo.checks import Check, all_passed
+from lethe.consumers.demo.observer import Observed, Outcome
 from lethe.engine.refresh.kind import RefreshKind
 
 _FAILURES = 5
 """Number of failures printed per check; the JSON document has all."""
 
 
-def exit_code(checks: Sequence[Check]) -> int:
-    """Return 0 if every check passed, else 1."""
-    return 0 if checks and all(check.passed for check in checks) else 1
-
-
 def print_report(console: Console, outcome: Outcome, checks: Sequence[Check]) -> None:
     """Print the table of models, and every check."""
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
-    summaries = [model_summary(outcome, model) for model in outcome.versions]
-    for summary in summaries:
-        table.add_column(summary["model"], header_style="bold", no_wrap=True)
-    for cells in zip(*(_rows(summary) for summary in summaries), strict=True):
-        table.add_row(cells[0][0], *(value for _, value in cells))
-    console.print()
-    console.print(table)
-    console.print()
-    console.print(_check_table(checks))
-
-
-def _check_table(checks: Sequence[Check]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    columns = [_column(model_summary(outcome, model)) for model in outcome.versions]
+    for model in outcome.versions:
+        table.add_column(model, header_style="bold", no_wrap=True)
+    for label in columns[0]:
+        table.add_row(label, *(column[label] for column in columns))
+    verdicts = Table.grid(padding=(0, 2, 0, 0))
     for check in checks:
-        verdict = Text("ok", "green") if check.passed else Text("FAIL", "bold red")
-        promise = Text(check.promise)
-        promise.append(f" ({check.measured})", style="dim")
+        promise = Text(check.promise).append(f" ({check.measured})", "dim")
         for failure in check.failures[:_FAILURES]:
-            promise.append(f"\n{failure}", style="red")
-        table.add_row(verdict, promise)
-    return table
+            promise.append(f"\n{failure}", "red")
+        verdicts.add_row(Text("ok", "green") if check.passed else Text("FAIL", "bold red"), promise)
+    for part in ("", table, "", verdicts):
+        console.print(part)
 
 
 def document(outcome: Outcome, checks: Sequence[Check]) -> dict[str, Any]:
     """Return everything as plain JSON data."""
     return {
-        "ok": exit_code(checks) == 0,
+        "ok": all_passed(checks),
         "seconds": outcome.seconds,
-        "checks": [
-            {
-                "promise": check.promise,
-                "passed": check.passed,
-                "measured": check.measured,
-                "failures": list(check.failures),
-            }
-            for check in checks
-        ],
+        "checks": [{**asdict(check), "passed": check.passed} for check in checks],
         "models": [model_summary(outcome, model) for model in outcome.versions],
         "versions": [_version(seen) for one in outcome.versions.values() for seen in one],
-        "receipts": [seen.receipt.model_dump(mode="json") for seen in outcome.receipts],
-        "dead_letters": [
-            {"code": letter.code, "detail": letter.detail} for letter in outcome.dead_letters
-        ],
+        "receipts": [receipt.model_dump(mode="json") for receipt, _ in outcome.receipts],
+        "dead_letters": [asdict(letter) for letter in outcome.dead_letters],
     }
 
 
 def model_summary(outcome: Outcome, model: str) -> dict[str, Any]:
-    """Return a model's row of the table."""
+    """Return the figures of a model's whole run."""
     seen = outcome.versions[model]
-    refreshes = [one.version.refresh for one in seen if one.version.refresh is not None]
-    sizes = Counter(refresh.size for refresh in refreshes)
-    bounded = [one for one in seen if one.bound is not None]
+    first, errors = seen[0].event, [one.error for one in seen if one.error is not None]
+    refreshes = [one.event.refresh for one in seen if one.event.refresh is not None]
+    after = [one.true_error for one in seen if one.event.refresh is not None]
+    seconds = {
+        str(kind): [r.seconds for r in refreshes if r.size == kind]
+        for kind in RefreshKind
+        if any(r.size == kind for r in refreshes)
+    }
     return {
         "model": model,
-        "kind": seen[0].version.kind,
-        "method": seen[0].version.method,
-        "features": len(seen[0].parameters.feature_names),
-        "rows": seen[0].version.rows_live,
+        "kind": first.kind,
+        "method": first.method,
+        "features": len(seen[0].version.feature_names),
+        "rows": first.rows_live,
         "versions": len(seen),
-        "rows_deleted": seen[-1].version.rows_deleted,
-        "refreshes": {str(size): sizes[size] for size in RefreshKind if sizes[size]},
+        "rows_deleted": seen[-1].event.rows_deleted,
+        "refreshes": {kind: len(times) for kind, times in seconds.items()},
         "budget": seen[0].budget,
-        "worst_published_error": max(
-            (one.error for one in seen if one.error is not None), default=None
-        ),
-        "versions_of_unknown_error": sum(one.error is None for one in seen),
+        "worst_published_error": max(errors, default=None),
+        "versions_of_unknown_error": len(seen) - len(errors),
         "worst_true_error": max(one.true_error for one in seen),
-        "worst_true_error_after_refresh": max(
-            (one.true_error for one in seen if one.version.refresh is not None), default=None
-        ),
-        "versions_with_bound": len(bounded),
+        "worst_true_error_after_refresh": max(after, default=None),
+        "versions_with_bound": sum(one.bound is not None for one in seen),
         "register_seconds": outcome.register_seconds.get(model),
-        "refresh_seconds": {
-            str(size): median([r.seconds for r in refreshes if r.size == size])
-            for size in RefreshKind
-            if sizes[size]
-        },
-        "retrain_seconds": median(one.retrain_seconds for one in seen),
+        "refresh_seconds": {kind: median(times) for kind, times in seconds.items()},
+        "retrain_seconds": median(one.retrained.seconds for one in seen),
     }
 
 
-def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the table's rows about a model, each with its label."""
+def _column(summary: dict[str, Any]) -> dict[str, str]:
+    """Return a model's column of the table, by the labels of the rows."""
     refreshes = [
-        f"{count} {size} ({summary['refresh_seconds'][size] * 1000:.1f} ms)"
-        for size, count in summary["refreshes"].items()
+        f"{count} {kind} ({summary['refresh_seconds'][kind] * 1000:.1f} ms)"
+        for kind, count in summary["refreshes"].items()
     ]
-    after = summary["worst_true_error_after_refresh"]
-    return [
-        ("kind", str(summary["kind"])),
-        ("rows, features", f"{summary['rows']}, {summary['features']}"),
-        ("versions", str(summary["versions"])),
-        ("rows deleted", str(summary["rows_deleted"])),
-        ("refreshes (median time)", "\n".join(refreshes) or "none"),
-        ("error budget", f"{summary['budget']:.1e}"),
-        ("worst published error", _worst(summary)),
-        ("worst true error", f"{summary['worst_true_error']:.1e}"),
-        ("  after a refresh", "none" if after is None else f"{after:.1e}"),
-        ("fit, precompute, store", f"{summary['register_seconds'] * 1000:.0f} ms"),
-        ("retraining (scikit-learn)", f"{summary['retrain_seconds'] * 1000:.1f} ms"),
-    ]
-
-
-def _worst(summary: dict[str, Any]) -> str:
     worst, unknown = summary["worst_published_error"], summary["versions_of_unknown_error"]
-    shown = "unknown" if worst is None else f"{worst:.1e}"
-    return f"{shown}; {unknown} unknown" if unknown and worst is not None else shown
+    published = "unknown" if worst is None else f"{worst:.1e}"
+    if unknown and worst is not None:
+        published += f"; {unknown} unknown"
+    after = summary["worst_true_error_after_refresh"]
+    return {
+        "kind": summary["kind"],
+        "rows, features": f"{summary['rows']}, {summary['features']}",
+        "versions": str(summary["versions"]),
+        "rows deleted": str(summary["rows_deleted"]),
+        "refreshes (median time)": "\n".join(refreshes) or "none",
+        "error budget": f"{summary['budget']:.1e}",
+        "worst published error": published,
+        "worst true error": f"{summary['worst_true_error']:.1e}",
+        "  after a refresh": "none" if after is None else f"{after:.1e}",
+        "fit, precompute, store": f"{summary['register_seconds'] * 1000:.0f} ms",
+        "retraining (scikit-learn)": f"{summary['retrain_seconds'] * 1000:.1f} ms",
+    }
 
 
 def _version(seen: Observed) -> dict[str, Any]:
-    refresh = seen.version.refresh
+    event = seen.event
     return {
-        "model": seen.version.model_id,
-        "version": seen.version.version,
-        "generation": seen.version.generation,
-        "rows_live": seen.version.rows_live,
-        "rows_deleted": seen.version.rows_deleted,
-        "kind": seen.version.error.kind,
+        "model": event.model_id,
+        "version": event.version,
+        "generation": event.generation,
+        "rows_live": event.rows_live,
+        "rows_deleted": event.rows_deleted,
+        "kind": event.error.kind,
         "error": seen.error,
         "bound": seen.bound,
         "budget": seen.budget,
         "true_error": seen.true_error,
         "ordered": seen.ordered,
-        "refresh": None if refresh is None else refresh.model_dump(mode="json"),
+        "refresh": None if event.refresh is None else event.refresh.model_dump(mode="json"),
     }

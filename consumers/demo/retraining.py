@@ -26,21 +26,11 @@ Vector = NDArray[np.float64] | NDArray[np.longdouble]
 
 @dataclass(frozen=True, slots=True)
 class Retrained:
-    """Parameters of a model trained from scratch.
+    """Parameters of a model trained from scratch."""
 
-    Attributes
-    ----------
-    theta
-        (d + 1,) weights, then the intercept.
-    rounding
-        How far the parameters may be from the true optimum.
-    seconds
-        Duration of the training.
-    """
-
-    theta: Array
-    rounding: float
-    seconds: float
+    theta: Array  # (d + 1,) weights, then the intercept
+    rounding: float  # how far they may be from the true optimum
+    seconds: float  # duration of the training
 
 
 def retrain(kind: str, X: Array, y: Array, ridge: float) -> Retrained:

@@ -1,183 +1,190 @@
-"""The demo's deletion requests, and the receipt that each must get.
+"""The demo's models and deletion requests, the same in every run.
 
+The data sets come with scikit-learn and have one row per patient. To make requests by subject
+meaningful, the demo groups neighbouring rows into patients with one to three rows (visits) each.
 In every wave patients withdraw, named by row or by subject, sometimes several in one batch. The
 first waves also contain what goes wrong in real life.
+
+Budgets and limits are small, so that the policy (`engine.refresh.policy`) chooses every kind of
+refresh within about fifty rows. Nothing else is arranged, and no refresh is requested explicitly.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from lethe.consumers.contract import topics
-from lethe.consumers.demo.data import SEED, DemoModel
 from lethe.consumers.log.base import Message
+from lethe.consumers.registration.register import TrainingData
+from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.store.head import LimitsRecord, ModelConfig
 
-WAVES = 20
+_SEED = 20_21
+"""Seed of the demo's only random choices: who has how many rows, and who withdraws."""
+
+_MOST_VISITS = 3
+_WAVES = 20
 """Number of waves: enough for each model to exceed its budget several times."""
+
+_WITHDRAWALS = ((0,), (1,), (0, 1), (2,))
+"""A model's requests in four waves in turn: each names so many patients' rows, or (0) a subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoModel:
+    """A model of the demo: its configuration and its training rows."""
+
+    config: ModelConfig
+    data: TrainingData
+
+    @property
+    def model_id(self) -> str:
+        """The model's id."""
+        return self.config.model_id
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One record of ``lethe.deletions``, and its outcome under the contract.
+    """One record of ``lethe.deletions``, and its outcome under the contract."""
 
-    Attributes
-    ----------
-    what
-        A description for people.
-    message
-        The record as it is sent.
-    model_id, request_id
-        Its identity; ``request_id`` None: it cannot be read and becomes a dead letter.
-    rows
-        The rows that it names; for a request by subject, the subject's rows.
-    status, code
-        Status and code of the receipt; status None: there is no receipt.
-    """
-
-    what: str
+    what: str  # a description for people
     message: Message
     model_id: str
-    request_id: str | None
-    rows: tuple[str, ...]
-    status: str | None
+    request_id: str | None  # None: it cannot be read, and becomes a dead letter
+    rows: tuple[str, ...]  # that it names; for a request by subject, the subject's rows
+    status: str | None  # of its receipt; None: there is no receipt
     code: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wave:
-    """Requests that are sent together; those for one model become one version."""
+def models() -> tuple[DemoModel, DemoModel]:
+    """Return the demo's models: a linear and a logistic one.
 
-    requests: tuple[Request, ...]
+    The first predicts the progression of diabetes from 442 rows and 65 features of degree 1 and 2.
+    A linear model's exact answer is always at hand: its budget triggers completions, and the limits
+    on a generation trigger the rebuild and the compaction. The second predicts a diagnosis of
+    breast cancer from 569 rows and 30 features. The quadratic model of a logistic loss has an error
+    of its own, which only a polish removes.
+    """
+    diabetes = load_diabetes()
+    degree_2 = PolynomialFeatures(degree=2, include_bias=False)
+    X = degree_2.fit_transform(diabetes.data)
+    names = degree_2.get_feature_names_out(diabetes.feature_names)
+    limits = LimitsRecord(completions=3, fraction_of_d=0.0, floor_rows=20)
+    linear = _model("diabetes", Kind.LINEAR, X, diabetes.target, names, 0.03, limits)
+    cancer = load_breast_cancer()
+    X, y, names = cancer.data, cancer.target, cancer.feature_names
+    limits = LimitsRecord(completions=2, fraction_of_d=0.0, floor_rows=24)
+    return linear, _model("breast-cancer", Kind.LOGISTIC, X, y, names, 0.02, limits)
 
 
-def waves(models: Sequence[DemoModel]) -> tuple[Wave, ...]:
-    """Return the whole scenario, the same in every run."""
-    rng = np.random.default_rng(SEED)
-    withdrawals = [_withdrawals(model, rng) for model in models]
-    script: list[Wave] = []
-    for number in range(WAVES):
-        wave = [request for stream in withdrawals for request in next(stream)]
-        if number < len(_TROUBLES):
-            wave += _TROUBLES[number](models[number % len(models)], script)
-        script.append(Wave(tuple(wave)))
-    return tuple(script)
+def _model(
+    model_id: str,
+    kind: Kind,
+    X: Array,
+    y: Array,
+    features: Sequence[str],
+    budget: float,
+    limits: LimitsRecord,
+) -> DemoModel:
+    names = tuple(str(name) for name in features)
+    config = ModelConfig(
+        model_id=model_id,
+        kind=kind,
+        method="pru",
+        ridge=1.0,
+        fit_intercept=True,
+        feature_names=names,
+        target_names=("target",),
+        error_budget=budget,
+        limits=limits,
+    )
+    subjects = _patients(len(X))
+    ids = tuple(row for rows in subjects.values() for row in rows)
+    standardised = np.asarray(StandardScaler().fit_transform(X), dtype=np.float64)
+    target = np.asarray(y, dtype=np.float64)[:, None]
+    return DemoModel(config, TrainingData(ids, standardised, target, names, ("target",), subjects))
+
+
+def _patients(n: int) -> dict[str, list[str]]:
+    """Return each patient's rows, with ids such as ``p017.2``: patient 17, visit 2."""
+    rng = np.random.default_rng(_SEED)
+    subjects: dict[str, list[str]] = {}
+    while n:
+        visits = min(n, int(rng.integers(1, _MOST_VISITS + 1)))
+        patient = f"p{len(subjects) + 1:03d}"
+        subjects[patient] = [f"{patient}.{visit}" for visit in range(1, visits + 1)]
+        n -= visits
+    return subjects
+
+
+def waves(linear: DemoModel, logistic: DemoModel) -> list[list[Request]]:
+    """Return the requests that are sent together; those for one model become one version."""
+    rng = np.random.default_rng(_SEED)
+    streams = [_withdrawals(model, rng) for model in (linear, logistic)]
+    script = [[request for stream in streams for request in next(stream)] for _ in range(_WAVES)]
+    first, other = script[0]
+    for wave, request in zip(script[1:], _mishaps(logistic, first, other), strict=False):
+        wave.append(request)
+    return script
 
 
 def _withdrawals(model: DemoModel, rng: np.random.Generator) -> Iterator[list[Request]]:
     """Yield each wave's requests for a model; nobody withdraws twice."""
     subjects = model.data.subjects
-    order = [list(subjects)[i] for i in rng.permutation(len(subjects))]
-    patients = iter(order)
-    number = 0
-
-    def by_subject() -> Request:
-        nonlocal number
-        number += 1
-        subject = next(patients)
-        rows = tuple(subjects[subject])
-        return _request(model.model_id, f"withdraw-{number:02d}", rows, subject=subject)
-
-    def by_row(count: int) -> Request:
-        nonlocal number
-        number += 1
-        rows = tuple(row for _ in range(count) for row in subjects[next(patients)])
-        return _request(model.model_id, f"withdraw-{number:02d}", rows)
-
-    while True:
-        yield [by_subject()]
-        yield [by_row(1)]
-        yield [by_subject(), by_row(1)]
-        yield [by_row(2)]
+    names = list(subjects)
+    patients = iter([names[i] for i in rng.permutation(len(names))])
+    numbers = itertools.count(1)
+    for wave in itertools.cycle(_WITHDRAWALS):
+        requests = []
+        for count in wave:
+            named = [next(patients) for _ in range(count or 1)]
+            rows = tuple(row for patient in named for row in subjects[patient])
+            subject = None if count else named[0]
+            request_id = f"withdraw-{next(numbers):02d}"
+            requests.append(_request(model.model_id, request_id, rows, subject))
+        yield requests
 
 
 def _request(
-    model_id: str,
-    request_id: str,
-    rows: tuple[str, ...],
-    *,
-    subject: str | None = None,
-    status: str = "APPLIED",
-    code: str | None = None,
-    what: str = "",
+    model_id: str, request_id: str, rows: tuple[str, ...], subject: str | None = None
 ) -> Request:
-    body: dict[str, object] = {"request_id": request_id, "model_id": model_id}
-    body |= {"row_ids": list(rows)} if subject is None else {"subject_id": subject}
-    target = f"rows {', '.join(rows)}" if subject is None else f"subject {subject}"
-    message = Message(topics.DELETIONS, model_id.encode(), json.dumps(body).encode())
-    return Request(what or target, message, model_id, request_id, rows, status, code)
+    """Return a request that is to be applied; with ``subject``, it names no rows."""
+    named: dict[str, object] = {"row_ids": list(rows)}
+    if subject is not None:
+        named = {"subject_id": subject}
+    body = json.dumps({"request_id": request_id, "model_id": model_id, **named})
+    message = Message(topics.DELETIONS, model_id.encode(), body.encode())
+    what = f"rows {', '.join(rows)}" if subject is None else f"subject {subject}"
+    return Request(what, message, model_id, request_id, rows, "APPLIED")
 
 
-# -- what goes wrong in real life: one kind per wave -----------------------------------------------
+def _mishaps(model: DemoModel, first: Request, other: Request) -> list[Request]:
+    """Return what goes wrong in real life, one request for each wave after the first.
 
+    ``first`` is a request that was applied, ``other`` one that was applied to ``model``.
+    """
 
-def _nothing(_model: DemoModel, _sent: Sequence[Wave]) -> list[Request]:
-    return []
+    def rejected(request: Request, code: str, what: str) -> Request:
+        return replace(request, what=what, status="REJECTED", code=code)
 
-
-def _not_json(model: DemoModel, _sent: Sequence[Wave]) -> list[Request]:
-    message = Message(topics.DELETIONS, model.model_id.encode(), b"please forget me {")
-    return [Request("a record that is not JSON", message, model.model_id, None, (), None)]
-
-
-def _unknown_model(_model: DemoModel, _sent: Sequence[Wave]) -> list[Request]:
-    what = "a model that nobody registered"
-    rows = ("p001.1",)
-    return [_request("churn", "stray-1", rows, status="REJECTED", code="UNKNOWN_MODEL", what=what)]
-
-
-def _unknown_row(model: DemoModel, _sent: Sequence[Wave]) -> list[Request]:
-    what = "a row that was never a member"
-    rows = ("p999.1",)
-    code = "UNKNOWN_ROWS"
-    return [_request(model.model_id, "stray-2", rows, status="REJECTED", code=code, what=what)]
-
-
-def _first(model: DemoModel, sent: Sequence[Wave]) -> Request:
-    return next(r for r in sent[0].requests if r.model_id == model.model_id)
-
-
-def _repeated(model: DemoModel, sent: Sequence[Wave]) -> list[Request]:
-    first = _first(model, sent)
-    what = f"{first.request_id} once more, the same body"
+    name, other_id = model.model_id, str(other.request_id)
+    message = Message(topics.DELETIONS, name.encode(), b"please forget me {")
+    nobody = _request("churn", "stray-1", ("p001.1",))
+    stranger = _request(name, "stray-2", ("p999.1",))
+    conflicting = _request(name, other_id, model.data.ids[-1:])
+    late = _request(first.model_id, "late-1", first.rows)
     return [
-        Request(what, first.message, model.model_id, first.request_id, first.rows, first.status)
+        Request("a record that is not JSON", message, name, None, (), None),
+        rejected(nobody, "UNKNOWN_MODEL", "a model that nobody registered"),
+        rejected(stranger, "UNKNOWN_ROWS", "a row that was never a member"),
+        replace(first, what=f"{first.request_id} once more, the same body"),
+        rejected(conflicting, "REQUEST_ID_CONFLICT", f"{other_id} once more, with another body"),
+        replace(late, what="a new request for rows that are gone", status="ALREADY_APPLIED"),
     ]
-
-
-def _conflicting(model: DemoModel, sent: Sequence[Wave]) -> list[Request]:
-    first = _first(model, sent)
-    other = (model.data.ids[-1],)
-    what = f"{first.request_id} once more, with another body"
-    conflict = _request(model.model_id, str(first.request_id), other, what=what)
-    return [
-        Request(
-            what,
-            conflict.message,
-            model.model_id,
-            first.request_id,
-            (),
-            "REJECTED",
-            "REQUEST_ID_CONFLICT",
-        )
-    ]
-
-
-def _gone_already(model: DemoModel, sent: Sequence[Wave]) -> list[Request]:
-    rows = _first(model, sent).rows
-    what = "a new request for rows that are gone"
-    return [_request(model.model_id, "late-1", rows, status="ALREADY_APPLIED", what=what)]
-
-
-_TROUBLES = (
-    _nothing,
-    _not_json,
-    _unknown_model,
-    _unknown_row,
-    _repeated,
-    _conflicting,
-    _gone_already,
-)

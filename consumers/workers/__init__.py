@@ -1,4 +1,4 @@
-"""The processes: the deletion worker with its nine steps, and the refresh worker.
+"""The processes: the deletion worker with its nine steps, the refresh worker, and their supervisor.
 
 May import everything but `audit`, `cli`, `demo` and `subscriber`.
 """

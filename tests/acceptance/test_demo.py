@@ -2,45 +2,57 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import os
 import resource
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from rich.console import Console
 
+from lethe.consumers.cli.main import run
 from lethe.consumers.contract import topics, version_chain
-from lethe.consumers.contract.events import Parameters, Receipt, RefreshInfo, Source, Version
-from lethe.consumers.demo import checks, report
+from lethe.consumers.contract.events import Receipt, RefreshInfo, Source, Version
+from lethe.consumers.demo import checks
 from lethe.consumers.demo.checks import Check
-from lethe.consumers.demo.command import demo
-from lethe.consumers.demo.live import budget_bar, version_lines
-from lethe.consumers.demo.outcome import Observed, Outcome
-from lethe.consumers.demo.retraining import retrain
-from lethe.consumers.demo.scenario import Request
-from lethe.consumers.demo.subscriber import SeenReceipt, SeenVersion, Subscriber
+from lethe.consumers.demo.observer import Observed, Observer, Outcome
+from lethe.consumers.demo.retraining import Retrained, retrain
+from lethe.consumers.demo.scenario import DemoModel, Request
+from lethe.consumers.demo.view import LiveView, View, budget_bar, version_line
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
-from lethe.engine.fit.objective import Array
+from lethe.consumers.registration.register import TrainingData
+from lethe.consumers.subscriber.model_version import ModelVersion
+from lethe.engine.errors import BrokenChain
+from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.head import ModelConfig
 from lethe.engine.store.records import ErrorRecord
-from tests.support.published import parameters_message, publish, releases, version_message
+from tests.support.command import PROGRAM
+from tests.support.published import (
+    NAMES,
+    parameters_message,
+    publish,
+    releases,
+    version_message,
+)
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_demo")]
 
-COMMAND = [sys.executable, "-m", "lethe.consumers.demo"]
+COMMAND = [str(PROGRAM), "demo"]
 SIZES = {"complete", "polish", "rebuild"}
 
 
@@ -55,13 +67,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, dic
     """A whole run: where its plot is, how long it took, and its document."""
     out = tmp_path_factory.mktemp("demo")
     begin = processor_seconds()
-    run = subprocess.run(
+    done = subprocess.run(
         [*COMMAND, "--json", "--out", str(out)], capture_output=True, text=True, check=False
     )
     seconds = processor_seconds() - begin
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stderr == ""
-    document: dict[str, Any] = json.loads(run.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    document: dict[str, Any] = json.loads(done.stdout)
     return out, seconds, document
 
 
@@ -113,6 +125,9 @@ def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alon
     assert "\x1b" not in first.stdout
     for size in SIZES:
         assert f"{size} in " in first.stdout
+        assert first.stdout.count(f" {size}: ") == 1, "explained once"
+    *lines, _plot, _kept = first.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
     second = subprocess.run(kept, capture_output=True, text=True, check=False)
     assert second.returncode == 2
     assert "holds a demo already" in second.stderr
@@ -121,11 +136,11 @@ def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alon
 def test_a_directory_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     target = str(tmp_path / "file" / "out")
-    run = subprocess.run([*COMMAND, "--out", target], capture_output=True, text=True, check=False)
-    assert run.returncode == 2
-    assert run.stdout == ""
-    assert run.stderr.count("\n") == 1
-    assert "--out" in run.stderr
+    done = subprocess.run([*COMMAND, "--out", target], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "--out" in done.stderr
 
 
 def alive(process: int) -> bool:
@@ -136,7 +151,10 @@ def alive(process: int) -> bool:
     return True
 
 
-def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)]
+)
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: int, code: int) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     running = subprocess.Popen(
@@ -150,9 +168,9 @@ def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
         if "v2 " in line:
             break
     server = int(next(temporary.glob("*/valkey.pid")).read_text())
-    running.send_signal(signal.SIGTERM)
+    running.send_signal(number)
     running.communicate(timeout=30)
-    assert running.returncode == 128 + signal.SIGTERM
+    assert running.returncode == code
     assert list(temporary.iterdir()) == []
     deadline = time.monotonic() + 10  # its parent, init, still has to collect it
     while alive(server):
@@ -173,45 +191,58 @@ UNKNOWN = {"value": None, "kind": "unknown", "bound": None, "relative": None}
 def unknown() -> Observed:
     """Return a version whose error is unknown."""
     seen = observed(None)
-    error = seen.version.error.model_copy(update=UNKNOWN)
-    return replace(seen, version=seen.version.model_copy(update={"error": error}))
+    return with_event(seen, error=seen.event.error.model_copy(update=UNKNOWN))
 
 
 def test_a_version_of_unknown_error_is_shown_as_that() -> None:
     seen = unknown()
     assert seen.error is None
-    assert "error unknown" in "".join(line.plain for line in version_lines(seen))
+    assert "error unknown" in version_line(seen).plain
     assert "?" in budget_bar(seen.error, seen.budget).plain
+
+
+def test_a_terminal_shows_a_table_and_the_newest_lines_in_it() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=30)
+    with LiveView(console) as view:
+        view.version(observed(None))
+        view.version(observed(observed(None).event, refresh=RefreshKind.POLISH))
+    with console.capture() as shown:
+        console.print(view._draw())
+    lines = [line.rstrip() for line in click.unstyle(shown.get()).splitlines()]
+    assert lines[0].startswith("model         version live deleted error, budget")
+    assert lines[1].endswith("polish 100.0 ms")
+    assert any("polish: audits the exact answer" in line for line in lines)
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_version_waits_for_its_parameters_and_a_repeat_of_it_is_dropped() -> None:
     log = MemoryLog()
     log.ensure_topics(topics.specs(2))
-    first, second = releases(2)
+    first, second = releases(2, "m")
     publish(log, version_message(first.version), parameters_message(first.parameters))
     publish(log, version_message(second.version), version_message(first.version))
-    subscriber, stop = Subscriber(log), threading.Event()
-    reading = threading.Thread(target=subscriber.run, args=(stop,))
-    reading.start()
-    try:
-        subscriber.keep_up()
-        assert _seen(subscriber) == [(0, 0)]
+    requests = [request("r0", "APPLIED"), request("r1", "APPLIED")]
+    with closing(Observer(log, [three_rows()], requests, View(Console(quiet=True)))) as observer:
+        versions = observer.outcome.versions["m"]
+        observer.catch_up()
+        assert [seen.version.version for seen in versions] == [0]
         publish(log, parameters_message(second.parameters))
-        subscriber.keep_up()
-        assert _seen(subscriber) == [(1, 1)]
-    finally:
-        stop.set()
-        reading.join()
+        observer.catch_up()
+        observer.catch_up()
+        assert [seen.version.version for seen in versions] == [0, 1]
+    theta = second.parameters.theta
+    assert theta is not None
+    assert versions[1].theta.tolist() == [*theta, second.parameters.intercept]
+    assert [(seen.rows_live, seen.newly_deleted) for seen in versions] == [(2, 1), (2, 0)]
 
 
-def _seen(subscriber: Subscriber) -> list[tuple[int, int]]:
-    """Return the versions that were handed on, each with the version of its parameters."""
-    found = []
-    while not subscriber.seen.empty():
-        one = subscriber.seen.get()
-        assert isinstance(one, SeenVersion)
-        found.append((one.version.version, one.parameters.version))
-    return found
+def three_rows() -> DemoModel:
+    config = ModelConfig(
+        model_id="m", kind=Kind.LINEAR, method="pru", ridge=1.0, fit_intercept=True,
+        feature_names=NAMES, target_names=("y",), error_budget=0.01,
+    )  # fmt: skip
+    X, y = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), np.array([[1.0], [2.0], [4.0]])
+    return DemoModel(config, TrainingData(("r1", "r2", "r3"), X, y, NAMES, ("y",), {}))
 
 
 def observed(
@@ -245,28 +276,27 @@ def observed(
         commit_prev="" if previous is None else f"{number:064x}",
     )  # fmt: skip
     version = unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
-    shared = version.model_dump(
-        include={"model_id", "generation", "version", "prev_digest", "digest", "status"}
-    )
-    parameters = Parameters(
-        **shared, parameters_digest=version.parameters_digest, method="pru", kind="linear",
-        created_at=NOW, feature_names=features, target_names=targets, fit_intercept=True,
-        intercept=0.8, theta=(0.6,),
-    )  # fmt: skip
-    return Observed(
-        version, parameters, theta, DISTANCE, rounding=1e-12, rows_live=9, newly_deleted=0,
-        retrain_seconds=0.01, ordered=ordered,
-    )  # fmt: skip
+    published = ModelVersion.of(version, features, targets, theta[:, None])
+    away = Retrained(np.add(theta, [DISTANCE, 0.0]), rounding=1e-12, seconds=0.01)
+    return Observed(published, away, rows_live=9, newly_deleted=0, ordered=ordered)
 
 
-def seen_receipt(request_id: str, status: str, code: str | None = None) -> SeenReceipt:
+def with_event(seen: Observed, **changes: object) -> Observed:
+    """Return the version altered, its digest left as it is."""
+    event = seen.event.model_copy(update=changes)
+    return replace(seen, version=replace(seen.version, event=event))
+
+
+def seen_receipt(
+    request_id: str, status: str, code: str | None = None, rows_deleted: int = 0
+) -> tuple[Receipt, bytes]:
     receipt = Receipt.model_validate(
         {
             "request_id": request_id, "model_id": "m", "status": status, "code": code,
-            "source": SOURCE.model_dump(), "completed_at": NOW,
+            "rows_deleted": rows_deleted, "source": SOURCE.model_dump(), "completed_at": NOW,
         }
     )  # fmt: skip
-    return SeenReceipt(receipt, receipt.value())
+    return receipt, receipt.value()
 
 
 def request(request_id: str, status: str, code: str | None = None) -> Request:
@@ -278,7 +308,7 @@ def good() -> Outcome:
     """Return an outcome that passes every check."""
     versions = [observed(None)]
     for size in checks.WANTED_SIZES:
-        newest = versions[-1].version
+        newest = versions[-1].event
         versions.append(observed(newest, refresh=size, ordered="error_budget"))
     return Outcome(
         versions={"m": versions},
@@ -292,32 +322,30 @@ def good() -> Outcome:
 def with_version(outcome: Outcome, number: int, **changes: object) -> Outcome:
     """Return the outcome with one version altered, its digest left as it is."""
     seen = list(outcome.versions["m"])
-    version = seen[number].version.model_copy(update=changes)
-    seen[number] = replace(seen[number], version=version)
+    seen[number] = with_event(seen[number], **changes)
     return replace(outcome, versions={"m": seen})
 
 
 def smaller_bound(outcome: Outcome) -> Outcome:
-    error = outcome.versions["m"][2].version.error.model_copy(update={"bound": DISTANCE / 2})
+    error = outcome.versions["m"][2].event.error.model_copy(update={"bound": DISTANCE / 2})
     return with_version(outcome, 2, error=error)
 
 
 def smaller_budget(outcome: Outcome) -> Outcome:
-    error = outcome.versions["m"][1].version.error.model_copy(update={"budget": DISTANCE / 2})
+    error = outcome.versions["m"][1].event.error.model_copy(update={"budget": DISTANCE / 2})
     return with_version(outcome, 1, error=error)
 
 
 def other_parameters(outcome: Outcome) -> Outcome:
     seen = list(outcome.versions["m"])
-    forged = seen[1].parameters.model_copy(update={"theta": (0.6000000001,)})
-    seen[1] = replace(seen[1], parameters=forged)
+    forged = replace(seen[1].version, theta=np.array([0.6000000001]))
+    seen[1] = replace(seen[1], version=forged)
     return replace(outcome, versions={"m": seen})
 
 
 def second_receipt(outcome: Outcome) -> Outcome:
-    first = outcome.receipts[0]
-    later = first.receipt.model_copy(update={"rows_deleted": 5})
-    return replace(outcome, receipts=[*outcome.receipts, SeenReceipt(later, later.value())])
+    later = seen_receipt("r", "APPLIED", rows_deleted=5)
+    return replace(outcome, receipts=[*outcome.receipts, later])
 
 
 BROKEN: list[tuple[Callable[[Outcome], Check], Callable[[Outcome], Outcome]]] = [
@@ -344,7 +372,7 @@ BROKEN: list[tuple[Callable[[Outcome], Check], Callable[[Outcome], Outcome]]] = 
 
 
 def test_an_outcome_that_keeps_every_promise_passes() -> None:
-    assert report.exit_code(checks.all_checks(good())) == 0
+    assert checks.all_passed(checks.all_checks(good()))
 
 
 @pytest.mark.parametrize(("check", "breaks"), BROKEN)
@@ -353,27 +381,46 @@ def test_a_broken_promise_fails_its_check_and_the_run(
 ) -> None:
     broken = breaks(good())
     assert not check(broken).passed
-    assert report.exit_code(checks.all_checks(broken)) == 1
+    assert not checks.all_passed(checks.all_checks(broken))
 
 
 def test_a_check_that_has_nothing_to_look_at_fails() -> None:
     unbounded = replace(good(), versions={"m": [observed(None, bound=None)]})
     assert not checks.within_bound(unbounded).passed
     assert not checks.under_budget_after_refresh(unbounded).passed
-    assert report.exit_code(()) == 1
+    assert not checks.all_passed(())
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_the_command_exits_with_1_when_a_check_fails(
-    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flags: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        "lethe.consumers.demo.conductor.run", lambda *_args, **_named: smaller_bound(good())
+        "lethe.consumers.demo.run.run", lambda *_args, **_named: smaller_bound(good())
     )
     monkeypatch.setattr("lethe.consumers.demo.command.configure_logging", lambda *_args: None)
-    result = CliRunner().invoke(demo, [*flags, "--out", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "from retraining, bound" in result.stdout
+    assert run(["demo", *flags, "--out", str(tmp_path)]) == 1
+    assert "from retraining, bound" in capsys.readouterr().out
+
+
+def test_a_history_that_breaks_under_the_workers_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls, catch_up = itertools.count(), Observer.catch_up
+
+    def broken(observer: Observer) -> None:
+        if next(calls) == 3:  # two are of the registrations, before there are workers
+            raise BrokenChain("version 1 is not what it was")
+        catch_up(observer)
+
+    monkeypatch.setattr(Observer, "catch_up", broken)
+    monkeypatch.setattr("lethe.consumers.demo.command.configure_logging", lambda *_args: None)
+    assert run(["demo", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "lethe: version 1 is not what it was\n"
+    assert next(calls) == 4
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])

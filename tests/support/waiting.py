@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from lethe.consumers.log.base import Log
 from lethe.engine.store.head import LimitsRecord
-from lethe.engine.store.store import ModelStore
-from tests.support.platform import Platform
 
 CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
 """More than 8 rows wait for a rebuild."""
@@ -26,15 +23,3 @@ class Clock:
 
     def __call__(self) -> datetime:
         return (self._stopped or datetime.now(UTC)) + timedelta(seconds=self.ahead)
-
-
-class OnPlatform:
-    """What `lethe work` asks of its runtime, on a platform."""
-
-    def __init__(self, platform: Platform) -> None:
-        self.log: Log = platform.log
-        self._platform = platform
-
-    def store(self) -> ModelStore:
-        """Return the platform's own store."""
-        return self._platform.store

@@ -5,25 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import cast
+from contextlib import closing
 
 import numpy as np
 import pytest
 
-from lethe.consumers.cli import work
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.deletions import batching
 from lethe.consumers.deletions.batching import Batching
-from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.health import Health
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.consumers.workers.drained import lags
+from lethe.consumers.workers.drained import Drained, lags
+from lethe.consumers.workers.supervisor import Supervisor
 from lethe.engine.refresh.kind import RefreshKind
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
-from tests.support.waiting import CROWDED, Clock, OnPlatform
+from tests.support.waiting import CROWDED, Clock
 
 WAIT = 600.0
 
@@ -256,13 +255,14 @@ def test_until_idle_waits_the_wait_out(memory: Platform) -> None:
     memory.register("m", budget=10.0)
     worker = memory.deletion_worker(batching=Batching(2, 2.0))
     sent, request = time.monotonic(), memory.send_index("m", 1)
-    crew = work._Crew({"deletions": Health()}, impatient=True)
-    thread = threading.Thread(target=worker.run, args=(crew.stop,))
+    supervisor = Supervisor(["deletions"])
+    thread = threading.Thread(target=worker.run, args=(supervisor.stop,))
     thread.start()
     try:
-        assert work._wait_until_idle(cast(Runtime, OnPlatform(memory)), crew)
+        with closing(Drained(memory.log.reader(), memory.store)) as drained:
+            assert supervisor.wait_until_idle(drained)
     finally:
-        crew.stop.set()
+        supervisor.stop.set()
         thread.join()
     assert time.monotonic() - sent >= 1.9
     assert memory.final(request).status == "APPLIED"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from lethe.consumers.audit.health.models import check_model as check_stored
-from lethe.consumers.cli import work
 from lethe.consumers.cli.refresh import _due
 from lethe.consumers.cli.status import _document
 from lethe.consumers.commits.publish import job_message
@@ -19,13 +19,12 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryConsumer
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
-from lethe.consumers.service.connect import Runtime
-from lethe.consumers.service.health import Health
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.steps import Step
-from lethe.consumers.workers import halts, refresh_worker
+from lethe.consumers.workers import halts, refresh_worker, supervisor
 from lethe.consumers.workers.deletion_worker import BatchLimits
 from lethe.consumers.workers.drained import Drained
+from lethe.consumers.workers.supervisor import Supervisor
 from lethe.engine.errors import (
     LogUnavailable,
     NotConverged,
@@ -39,7 +38,7 @@ from lethe.engine.store.keys import ModelKeys
 from tests.support.invariants import check_model
 from tests.support.platform import LogKind, Platform
 from tests.support.stores import neighbour_of
-from tests.support.waiting import CROWDED, OnPlatform
+from tests.support.waiting import CROWDED
 
 
 def failing(*_: object, **__: object) -> None:
@@ -60,11 +59,8 @@ def stuck(memory: Platform, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def drained(platform: Platform) -> str:
-    looking = Drained(platform.log.reader(), platform.store)
-    try:
+    with closing(Drained(platform.log.reader(), platform.store)) as looking:
         return looking.refreshes()
-    finally:
-        looking.close()
 
 
 @pytest.mark.usefixtures("stuck")
@@ -74,10 +70,13 @@ def test_who_looks_is_told(memory: Platform, monkeypatch: pytest.MonkeyPatch) ->
     assert [one.subject for one in failed] == ["model m, deferred requests"]
     assert "lethe refresh --due" in failed[0].detail
     assert "no rebuild is pending" in _document(memory.load())["stuck"]
-    monkeypatch.setattr(work, "_PATIENCE_SECONDS", 0.3)
-    crew = work._Crew({"deletions": Health(), "refresh": Health()}, impatient=True)
-    with pytest.raises(RefreshFailed, match="no rebuild is pending"):
-        work._wait_until_idle(cast(Runtime, OnPlatform(memory)), crew)
+    monkeypatch.setattr(supervisor, "_PATIENCE_SECONDS", 0.3)
+    supervising = Supervisor(["deletions", "refresh"])
+    with (
+        closing(Drained(memory.log.reader(), memory.store)) as looking,
+        pytest.raises(RefreshFailed, match="no rebuild is pending"),
+    ):
+        supervising.wait_until_idle(looking)
 
 
 def test_what_is_due_is_ordered_and_resolves_it(memory: Platform, stuck: str) -> None:

@@ -1,0 +1,186 @@
+"""Runs the workers of a process, each in a thread with a store of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from lethe.consumers.contract import topics
+from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
+from lethe.consumers.deletions.batching import Batching
+from lethe.consumers.refresh.queue import RefreshLimit
+from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.logs import logger
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.steps import AtStep, no_hook
+from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.drained import Drained
+from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.errors import CorruptState, RefreshFailed, Unavailable
+
+POLL_SECONDS = 0.1
+"""Pause between two looks at the workers, or at what is left to do."""
+
+_PATIENCE_SECONDS = 10.0  # before giving up on ever being idle, as with a halted model
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+T = TypeVar("T")
+
+
+class Supervisor:
+    """Runs workers until ``stop`` is set, which also happens when one of them fails.
+
+    Parameters
+    ----------
+    names
+        Which workers to run: ``deletions``, ``refresh`` or both.
+    impatient
+        Whether a server that is down when the workers start is an error; by default the workers
+        wait for it.
+    at_step
+        The hook of the deletion worker (`consumers.service.steps`).
+    """
+
+    def __init__(
+        self, names: Sequence[str], *, impatient: bool = False, at_step: AtStep = no_hook
+    ) -> None:
+        self.stop = threading.Event()
+        self.health = {name: Health() for name in names}
+        self.metrics = Metrics()
+        self._impatient = impatient
+        self._at_step = at_step
+        self._log = logger("work")
+        self._failures: list[BaseException] = []
+
+    @contextmanager
+    def running(self, runtime: Runtime) -> Iterator[None]:
+        """Run the workers during a ``with`` block; raise the error that ended one, if any."""
+        self._reach(runtime.ensure_topics)
+        threads = [
+            threading.Thread(target=self._run, args=(runtime, name), name=f"lethe-{name}")
+            for name in self.health
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stop.set()
+            for thread in threads:
+                thread.join()
+        self._raise_failure()
+
+    def wait_until_idle(self, drained: Drained, *, poll_seconds: float = POLL_SECONDS) -> bool:
+        """Return True once nothing is left to do, False if stopped before.
+
+        Raises
+        ------
+        CorruptState
+            A halted model keeps the topics from ever being drained.
+        RefreshFailed
+            A refresh is needed that no worker will do; an operator has to act.
+        Exception
+            Whatever has ended a worker.
+        """
+        topic_of = {"deletions": topics.DELETIONS, "refresh": topics.REFRESH_JOBS}
+        # Jobs are checked first: what they cause is in the deletions topic before they are done.
+        names = [topic_of[name] for name in ("refresh", "deletions") if name in self.health]
+        waited, undone = 0.0, 0.0
+        while not self.stop.wait(poll_seconds):
+            needed = ""
+            try:
+                if drained.topics(names):
+                    needed = "" if len(names) == 1 else drained.refreshes()
+                    if not needed:
+                        return True
+            except Unavailable as error:
+                self._log.warning("waiting", action="retry", reason=str(error))
+                self._pause(5)
+            undone = undone + poll_seconds if needed else 0.0
+            if undone > _PATIENCE_SECONDS:
+                raise RefreshFailed(needed)
+            halted = int(self.metrics.registry.get_sample_value("lethe_halted_models") or 0)
+            waited = waited + poll_seconds if halted else 0.0
+            if waited > _PATIENCE_SECONDS:
+                raise CorruptState(
+                    f"{halted} models are halted and their requests "
+                    "wait; the log lines with action=halt say why, `lethe check` says what to do"
+                )
+        self._raise_failure()
+        return False
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures[0]
+
+    def _run(self, runtime: Runtime, name: str) -> None:
+        """Create a worker and run it; a failure of the worker stops them all."""
+        try:
+            worker = self._reach(partial(self._worker, runtime, name))
+            if worker is None:
+                return
+            try:
+                worker.run(self.stop)
+            finally:
+                worker.close()
+        except BaseException as error:  # raised again in the thread that waits
+            self._failures.append(error)
+        finally:
+            self.stop.set()
+
+    def _worker(self, runtime: Runtime, name: str) -> DeletionWorker | RefreshWorker:
+        store, settings = runtime.store(), runtime.settings
+        if name == "deletions":
+            return DeletionWorker(
+                runtime.log,
+                store,
+                runtime.seals(store),
+                signer=runtime.signer(),
+                metrics=self.metrics,
+                health=self.health[name],
+                limits=BatchLimits(records=settings.batch_records, rows=settings.batch_rows),
+                batching=Batching(settings.min_batch, settings.max_wait),
+                request_keys=self._request_keys(settings),
+                trusted=runtime.trusted(),
+                at_step=self._at_step,
+            )
+        return RefreshWorker(
+            runtime.log,
+            store,
+            metrics=self.metrics,
+            health=self.health[name],
+            limit=RefreshLimit(settings.refresh_min_interval),
+        )
+
+    def _request_keys(self, settings: Settings) -> RequestKeys | None:
+        if settings.request_keys is None:
+            return None
+        keys = read_request_keys(settings.request_keys)
+        self._log.info("requests must be signed", action="request_keys", keys=len(keys))
+        return keys
+
+    def _reach(self, act: Callable[[], T]) -> T | None:
+        """Retry an action until the servers that it needs are up; None if stopped before."""
+        attempt = 0
+        while not self.stop.is_set():
+            try:
+                return act()
+            except Unavailable as error:
+                if self._impatient:
+                    raise
+                for health in self.health.values():
+                    health.trouble(str(error))
+                self._log.warning("waiting", action="retry", reason=str(error))
+                self._pause(attempt)
+                attempt += 1
+        return None
+
+    def _pause(self, attempt: int) -> None:
+        """Wait before another try; a signal ends the wait."""
+        self.stop.wait(min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE))
