@@ -34,13 +34,13 @@ from lethe.consumers.log.base import Partition, Producer, Reader
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.engine.errors import CommitConflict, CorruptState, LetheError, LogReset, Unavailable
-from lethe.engine.store.apply import Applied, Change, Place
+from lethe.engine.store.apply import Answer, Applied, Change, Place, corrupt
 from lethe.engine.store.cursors import Pair, PartitionCursors
-from lethe.engine.store.head import ModelConfig
-from lethe.engine.store.keys import PartitionKeys
-from lethe.engine.store.partition import commit_partition
-from lethe.engine.store.state import Head
-from lethe.engine.store.store import Answer, ModelStore, corrupt
+from lethe.engine.store.keys import PartitionKeys, commit_partition
+from lethe.engine.store.lookup import read_heads
+from lethe.engine.store.membership import models_in, models_that_lack_rows
+from lethe.engine.store.state import Head, ModelConfig
+from lethe.engine.store.store import ModelStore
 
 _TRIES = 5  # for a store that keeps going back
 _GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)
@@ -268,7 +268,7 @@ class _PartitionFold:
         self._apply(to_apply)
         self._publish(to_publish)
         self._finish(records)
-        lost = frozenset(self._store.without_all_rows(self._keys))
+        lost = frozenset(models_that_lack_rows(self._store.client, self._keys))
         forgotten_models = {
             model: forgotten(model) for model in self._headless if model not in counted.newest
         }
@@ -290,9 +290,9 @@ class _PartitionFold:
         """
         while True:
             models = {record.open.model_id for record in records} | set(
-                self._store.models_in(self._keys)
+                models_in(self._store.client, self._keys)
             )
-            stored, cursors = self._store.heads(sorted(models), self._keys)
+            stored, cursors = read_heads(self._store.client, sorted(models), self._keys)
             self._headless = models - stored.keys()
             if cursors.lowest < self._cursors.lowest:
                 raise _StoreWentBack({})
@@ -322,7 +322,7 @@ class _PartitionFold:
 
     def _halt_expired(self, begin: int, heads: Mapping[str, Head]) -> None:
         """Halt the models whose next commits have expired, unless they were replaced since."""
-        for model in self._store.models_in(self._keys):
+        for model in models_in(self._store.client, self._keys):
             pair = self._cursors.of_model(model)
             if pair.lower >= begin:
                 continue

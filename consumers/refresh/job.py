@@ -31,11 +31,11 @@ from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, 
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.store import staging
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.jobs import JobResult, write_result
+from lethe.engine.store.jobs import JobResult, stream_fields, write_result
 from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.records import Status
 from lethe.engine.store.snapshot import Snapshot, load_factor, take_snapshot
-from lethe.engine.store.staged import Staged, catch_up, stream_fields
+from lethe.engine.store.staging import Staged, catch_up
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 

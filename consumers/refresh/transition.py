@@ -31,11 +31,10 @@ from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
 from lethe.engine.store import codec
-from lethe.engine.store.head import Meta, with_meta
 from lethe.engine.store.jobs import JobResult
 from lethe.engine.store.records import CertificateRecord
-from lethe.engine.store.staged import CaughtUp
-from lethe.engine.store.state import STAGED, DeferredRequest, ModelState
+from lethe.engine.store.staging import CaughtUp
+from lethe.engine.store.state import STAGED, DeferredRequest, Meta, ModelState, with_meta
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:

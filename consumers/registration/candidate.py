@@ -26,10 +26,9 @@ from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.store import staging
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.head import Meta, ModelConfig, with_meta
 from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
 from lethe.engine.store.records import ErrorRecord, Status
-from lethe.engine.store.state import STAGED, Head, ModelState
+from lethe.engine.store.state import STAGED, Head, Meta, ModelConfig, ModelState, with_meta
 from lethe.engine.store.store import ModelStore
 
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024

@@ -58,12 +58,10 @@ from lethe.engine.deletion.stream import at_rest
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from lethe.engine.store import staging
 from lethe.engine.store.generation import thetas_of
-from lethe.engine.store.head import ModelConfig, with_meta
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import ModelKeys, commit_partition
 from lethe.engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
-from lethe.engine.store.staged import Staged as StagedGeneration, catch_up
-from lethe.engine.store.state import DeferredRequest, Head, ModelState
+from lethe.engine.store.staging import Staged as StagedGeneration, catch_up
+from lethe.engine.store.state import DeferredRequest, Head, ModelConfig, ModelState, with_meta
 from lethe.engine.store.store import ModelStore, unknown
 
 _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile

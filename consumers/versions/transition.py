@@ -26,10 +26,8 @@ from lethe.engine.deletion.stream import Stream, at_rest
 from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.store.generation import empty_generation, thetas_of
-from lethe.engine.store.head import with_meta
-from lethe.engine.store.receipt_log import ReceiptLog
-from lethe.engine.store.records import CertificateRecord, ErrorRecord
-from lethe.engine.store.state import STAGED, ModelState
+from lethe.engine.store.records import CertificateRecord, ErrorRecord, ReceiptLog
+from lethe.engine.store.state import STAGED, ModelState, with_meta
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from lethe.consumers.log.base import Log
-from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.state import LimitsRecord
 from lethe.engine.store.store import ModelStore
 from tests.support.platform import Platform
 

@@ -18,7 +18,7 @@ from lethe.engine.fit import blocks
 from lethe.engine.refresh.blockwise import audit_blocks, factor_of
 from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.format import FORMAT
+from lethe.engine.store.keys import FORMAT
 from lethe.engine.store.snapshot import load_factor, take_snapshot
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore

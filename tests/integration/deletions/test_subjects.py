@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lethe.engine.store import lookup as lookup_module
-from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.state import LimitsRecord
 from tests.support.families import make
 from tests.support.platform import Platform, config_of, row_ids, training_data
 
@@ -38,7 +38,7 @@ def test_the_records_of_a_subject_of_many_rows_are_not_read(
     names = row_ids(make("benign", "linear"))
     register_owners(memory, {"org": names[:-10]})
     read: list[int] = []
-    original = lookup_module._present
+    original = lookup_module.present
 
     def watched(fields: Sequence[str], values: Sequence[object]) -> dict[str, object]:
         found = original(fields, values)
@@ -47,7 +47,7 @@ def test_the_records_of_a_subject_of_many_rows_are_not_read(
 
     worker = memory.deletion_worker()
     worker.run_once(0.01)
-    monkeypatch.setattr(lookup_module, "_present", watched)
+    monkeypatch.setattr(lookup_module, "present", watched)
     ask(memory, "org")
     memory.drain(worker)
     monkeypatch.undo()
