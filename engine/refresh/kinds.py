@@ -104,21 +104,8 @@ def polish_snapshot(
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polished:
     """Polish theta_exact over the snapshot's live rows until certified within ``target``."""
-    linear = generation.objective.kind is Kind.LINEAR
-    polished = polish_blocks(
-        generation.objective,
-        rows,
-        W,
-        factor=factor,
-        V=stream.V.array,
-        theta=stream.theta_exact,
-        theta_b=generation.theta_b,
-        target=target,
-        smallest=smallest_eigenvalue(generation, stream) if linear else None,
-        off=generation.dual_error,
-        on_pass=on_pass,
-    )
-    certificate = polished.certificate
+    polished = polish_blocks(generation, stream, factor, rows, W, target=target, on_pass=on_pass)
+    certificate, linear = polished.certificate, generation.objective.kind is Kind.LINEAR
     return Polished(
         polished.theta,
         stream.theta_exact,
