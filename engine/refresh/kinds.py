@@ -27,7 +27,7 @@ from lethe.engine.deletion.stream import (
     rounding,
     smallest_eigenvalue,
 )
-from lethe.engine.error.certificate import certify_by_residual
+from lethe.engine.error.certificate import Measured, certify_by_residual
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
@@ -252,13 +252,11 @@ def _trace(generation: Generation, rows: Rows) -> float:
 def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) -> Stream:
     """Return the stream with its residual as measured by the live gradient, if that is less."""
     smallest = smallest_eigenvalue(generation, stream)
-    objective, theta = generation.objective, stream.theta_exact
-    measured = certify_by_residual(
-        gradient=objective.gradient(rows, theta),
-        gradient_scale=objective.gradient_scale(rows, theta),
-        smallest=smallest,
-    )
-    if measured.left >= rounding(generation, stream) + stream.carried:
+    measured = Measured.at(generation.objective, rows, stream.theta_exact)
+    if (
+        certify_by_residual(measured, smallest).left
+        >= rounding(generation, stream) + stream.carried
+    ):
         return stream
     return replace(stream, residual=measured.residual, carried=0.0)
 
