@@ -181,7 +181,7 @@ def _after(
         deletions_logged=logged,
         class_counts=batch.class_counts,
         first_deletion_at=meta.first_deletion_at or now,
-        certified=None,
+        certified_bound=None,
         ledger=batch.ledger,
     )
     after = replace(

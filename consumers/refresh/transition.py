@@ -138,7 +138,7 @@ def _polished(
         before.sentinels.pi,
     )
     stream = adopt_polish(before.stream, polished, concurrent=concurrent, concurrent_error=error)
-    changes: dict[str, object] = {"certified": None if concurrent else result.certified}
+    changes: dict[str, object] = {"certified_bound": None if concurrent else result.certified}
     ledger, reference = before.meta.ledger, result.reference
     if ledger is not None and reference is not None:
         moved = before.stream.theta_exact - polished.theta_snapshot
@@ -183,7 +183,7 @@ def new_generation(
         reference_epoch=before.meta.reference_epoch + 1,
         class_counts=caught_up.class_counts(result.class_counts),
         first_deletion_at=now if len(staged.stream.V) else None,
-        certified=None if caught_up.rows else result.certified,
+        certified_bound=None if caught_up.rows else result.certified,
         ledger=staged.ledger,
     )
     state = replace(

@@ -235,7 +235,7 @@ def _meta(
     status: Status,
     name: str,
     stream: Stream,
-    certified: float | None,
+    certified_bound: float | None,
     now: datetime,
 ) -> Meta:
     """Return meta for a model without a predecessor; registration adds what it continues from."""
@@ -258,6 +258,6 @@ def _meta(
             budget=config.error_budget,
             relative=0.0,
         ),
-        certified=certified,
+        certified_bound=certified_bound,
         refreshed_at=now,
     )

@@ -395,7 +395,7 @@ class Registrar:
                 "rows_deleted": tip.rows_deleted,
                 "deletions_logged": before.deletions + forgotten_rows * (before.meta is None),
                 "class_counts": counts,
-                "certified": None if caught_up.rows else fresh.meta.certified,
+                "certified_bound": None if caught_up.rows else fresh.meta.certified_bound,
                 "first_deletion_at": fresh.meta.refreshed_at
                 if len(caught_up.staged.stream.V)
                 else None,
@@ -491,7 +491,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         rows_live=0,
         class_counts=None,
         first_deletion_at=None,
-        certified=None,
+        certified_bound=None,
         ledger=None,
         pending_job=None,
         failures=None,

@@ -111,7 +111,7 @@ def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
         return Choice(RefreshKind.REBUILD, "the store had lost writes")
     estimate = (
         believed_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
-        if meta.certified is None
+        if meta.certified_bound is None
         else 0.0
     )
     at_least = event.size if event.reason in AT_LEAST else None
@@ -128,7 +128,7 @@ def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:
         budget_relative=state.meta.config.error_budget,
         v_age_seconds=_v_age(state.meta, now),
         deferred=len(state.deferred),
-        audited=state.meta.certified is not None,
+        audited=state.meta.certified_bound is not None,
         stored=True,
     )
 

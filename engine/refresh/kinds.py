@@ -253,10 +253,8 @@ def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) 
     """Return the stream with its residual as measured by the live gradient, if that is less."""
     smallest = smallest_eigenvalue(generation, stream)
     measured = Measured.at(generation.objective, rows, stream.theta_exact)
-    if (
-        certify_by_residual(measured, smallest).left
-        >= rounding(generation, stream) + stream.carried
-    ):
+    left = certify_by_residual(measured, smallest).left
+    if left >= rounding(generation, stream) + stream.carried:
         return stream
     return replace(stream, residual=measured.residual, carried=0.0)
 

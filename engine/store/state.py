@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pydantic import field_validator
+from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.certified import Ledger, Terms
@@ -115,6 +115,8 @@ class Meta(Stored):
     where row records lie) is in `ModelState`.
     """
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     config: ModelConfig
     status: Status
     generation: Count
@@ -135,7 +137,12 @@ class Meta(Stored):
     least_pivot: float
     first_deletion_at: datetime | None = None
     error: ErrorRecord
-    certified: float | None = None
+    # The stored name is ``certified``.
+    certified_bound: float | None = Field(
+        default=None,
+        validation_alias=AliasChoices("certified_bound", "certified"),
+        serialization_alias="certified",
+    )
     ledger: Ledger | None = None
     pending_job: PendingJob | None = None
     failures: Failures | None = None

@@ -91,7 +91,7 @@ def meta(**changes: Any) -> Meta:
         "completions": 0,
         "first_deletion_at": _NOW,
         "error": ERROR,
-        "certified": 1e-12,
+        "certified_bound": 1e-12,
         "pending_job": PendingJob(job_id="j", reason="error_budget", ordered_at=_NOW),
         "refreshed_at": _NOW,
     }
