@@ -163,12 +163,7 @@ def _count(
 
 def write_failure(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:
     """Store that a job failed, so that it is not scheduled again at once."""
-    key = ModelKeys(model_id).job(job_id)
-    with reachable(client):
-        pipeline = client.pipeline(transaction=True)
-        pipeline.hset(key, "failure", reason)
-        pipeline.expire(key, TIME_TO_LIVE)
-        pipeline.execute()
+    _keep(client, ModelKeys(model_id).job(job_id), "failure", reason)
 
 
 def read_result(

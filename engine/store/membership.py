@@ -58,7 +58,7 @@ def every_model(client: redis.Redis) -> list[str]:
 
 def registered_models(client: redis.Redis) -> list[str]:
     """Return the ids of the registered models, sorted."""
-    names = []
+    names: list[str] = []
     for chunk in chunks(every_model(client)):
         with reachable(client):
             pipeline = client.pipeline(transaction=False)

@@ -54,7 +54,7 @@ class _Stored:
 class ModelStore:
     """Models' state in one Redis or Valkey; one thread uses an instance.
 
-    ``cursors`` tells how far the store has come.
+    ``barrier`` waits until writes are on disk; ``cursors`` tells how far the store has come.
     """
 
     def __init__(
@@ -63,24 +63,14 @@ class ModelStore:
         surface_breaks(client)
         self.row_keys = row_keys
         self.cursors = Cursors(client)
-        self._client = client
-        self._barrier = barrier
-
-    @property
-    def client(self) -> redis.Redis:
-        """The client of this store."""
-        return self._client
-
-    @property
-    def barrier(self) -> Barrier:
-        """The barrier that waits until writes are on disk."""
-        return self._barrier
+        self.client = client
+        self.barrier = barrier
 
     def close(self) -> None:
         """Release the connections."""
         if self.row_keys is not None:
             self.row_keys.close()
-        self._client.close()
+        self.client.close()
 
     def wait_durable(self) -> None:
         """Return once everything written so far is on disk, where the server can say so.
@@ -93,8 +83,8 @@ class ModelStore:
         NotDurable
             The server did not sync in time.
         """
-        with reachable(self._client):
-            self._barrier.sync(self._client)
+        with reachable(self.client):
+            self.barrier.sync(self.client)
 
     # -- models -------------------------------------------------------------------------------
 
@@ -126,7 +116,7 @@ class ModelStore:
         where = ModelKeys(model_id)
         generation = ""
         for _ in range(_LOAD_TRIES):
-            with reachable(self._client):
+            with reachable(self.client):
                 stored = self._read(where, generation)
             applied = applied_of(stored.cursors, model_id)
             check_format(stored.head.get(b"format"), model_id)
@@ -142,7 +132,7 @@ class ModelStore:
 
     def _read(self, where: ModelKeys, generation: str) -> _Stored:
         """Read everything at one moment; ``generation`` is a guess of the live one's name."""
-        pipeline = self._client.pipeline(transaction=True)
+        pipeline = self.client.pipeline(transaction=True)
         pipeline.hgetall(where.head)
         pipeline.hgetall(where.offsets)
         pipeline.hgetall(where.deferred)
@@ -219,7 +209,7 @@ class ModelStore:
     ) -> list[dict[str, Any]]:
         """Return, for each model, the row ids of each subject that it knows. One round trip."""
         answers = run_pipeline(
-            self._client,
+            self.client,
             (),
             lambda pipe: [
                 pipe.hmget(state.keys.dataset(state.meta.dataset_key).subjects, list(subject_ids))
@@ -238,13 +228,13 @@ class ModelStore:
     def row_ids(self, state: ModelState) -> frozenset[str]:
         """Return the ids of all rows that the model was registered with. Cost O(n)."""
         where = state.keys.dataset(state.meta.dataset_key)
-        with reachable(self._client):
-            ids = self._client.lrange(where.ids, 0, -1)
+        with reachable(self.client):
+            ids = self.client.lrange(where.ids, 0, -1)
         return frozenset(text(row) for row in ids)
 
     def look_up(self, requests: Sequence[LookupRequest]) -> list[Lookup]:
         """Return what batches need from the store; see `engine.store.lookup`. One round trip."""
-        lookups = look_up(self._client, requests)
+        lookups = look_up(self.client, requests)
         opened = []
         for request, lookup in zip(requests, lookups, strict=True):
             decrypted = self._open(request.state.generation_keys, lookup.records)
@@ -260,7 +250,7 @@ class ModelStore:
         CorruptState
             The key of an encrypted record is missing, and the row was not deleted.
         """
-        opened = self._open(live, read_shards(self._client, live.rows, row_ids))
+        opened = self._open(live, read_shards(self.client, live.rows, row_ids))
         lost = opened.shredded - self.ledgered(live.model, sorted(opened.shredded))
         if lost:
             raise no_key(live.model.model_id, lost)
@@ -268,7 +258,7 @@ class ModelStore:
 
     def records_if_there(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return the records of those rows that have one, and its key if it is encrypted."""
-        return dict(self._open(live, read_shards(self._client, live.rows, row_ids)).records)
+        return dict(self._open(live, read_shards(self.client, live.rows, row_ids)).records)
 
     def _open(self, live: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
         """Decrypt encrypted records; without a store of keys, none may be encrypted."""
@@ -283,8 +273,8 @@ class ModelStore:
 
     def receipt(self, model_id: str, request_id: str) -> bytes | None:
         """Return a packed receipt, final or pending, or None."""
-        with reachable(self._client):
-            stored = self._client.hget(ModelKeys(model_id).requests, request_id)
+        with reachable(self.client):
+            stored = self.client.hget(ModelKeys(model_id).requests, request_id)
         return stored if isinstance(stored, bytes) else None
 
     def deletions_since(self, state: ModelState, position: int, end: int) -> list[str]:
@@ -302,16 +292,16 @@ class ModelStore:
             raise CorruptState(
                 f"model {state.model_id!r}: its list of deletions begins after {position}"
             )
-        with reachable(self._client):
-            deleted = self._client.lrange(state.keys.deletions, first, last - 1)
+        with reachable(self.client):
+            deleted = self.client.lrange(state.keys.deletions, first, last - 1)
         return [text(row) for row in deleted]
 
     def ledgered(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
         """Return those of the rows that are in the deletion ledger."""
         deleted: set[str] = set()
         for chunk in chunks(row_ids):
-            with reachable(self._client):
-                versions: Any = self._client.hmget(where.ledger, chunk)
+            with reachable(self.client):
+                versions: Any = self.client.hmget(where.ledger, chunk)
             deleted |= present(chunk, versions).keys()
         return frozenset(deleted)
 
@@ -337,7 +327,7 @@ class ModelStore:
             if queue is not None:
                 queue(pipeline)
 
-        answers = run_pipeline(self._client, (APPLY, MOVE, RAISE), fill, each=True)
+        answers = run_pipeline(self.client, (APPLY, MOVE, RAISE), fill, each=True)
         return [Answer.of(one) for one in answers[: len(changes)]], answers[len(changes) :]
 
 
