@@ -124,7 +124,7 @@ def cost_of_storing(rng: np.random.Generator, n: int, d: int) -> float:
     """Print the time of reading and staging n rows; return seconds per number (2 n d of them)."""
     with tempfile.TemporaryDirectory() as directory, EmbeddedValkey(directory) as server:
         client = redis.Redis.from_url(server.url)
-        where = ModelKeys.of_model("m").generation("0")
+        where = ModelKeys("m").generation("0")
         objective = Objective(Kind.LINEAR, np.ones(d))
         generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0, 0.0)
         X = rng.standard_normal((n, d))

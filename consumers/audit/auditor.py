@@ -45,7 +45,7 @@ from lethe.consumers.log.base import Reader
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
 from lethe.engine.merkle import HASH_BYTES, root_of
-from lethe.engine.store.receipt_log import ReceiptLog
+from lethe.engine.store.records import ReceiptLog
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 

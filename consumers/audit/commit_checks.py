@@ -13,7 +13,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.engine.errors import LetheError
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.state import ModelConfig
 
 _CHAIN, _SIGNATURES, _CONTENTS = "commits", "commits: signatures", "commits: contents"
 

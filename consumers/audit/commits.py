@@ -25,9 +25,8 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Record
 from lethe.engine.errors import LetheError, Unauthenticated
-from lethe.engine.store.head import ModelConfig
-from lethe.engine.store.partition import commit_partition
-from lethe.engine.store.state import Head
+from lethe.engine.store.keys import commit_partition
+from lethe.engine.store.state import Head, ModelConfig
 
 Again = Callable[[], Iterable[Record]]
 """Reads the records of a model's commits partition, from its begin to its end when first read."""

@@ -15,7 +15,7 @@ from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import BrokenChain, CorruptState
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import commit_partition
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 

@@ -28,6 +28,7 @@ from lethe.engine.errors import CorruptState, LetheError, Unauthenticated
 from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
 from lethe.engine.store.connection import reachable
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.membership import every_model
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
@@ -137,10 +138,10 @@ class RequestReport:
 
 def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]:
     """Return the models that have a request with this id, by the store or else by the receipts."""
-    names = store.every_model()
+    names = every_model(store.client)
     pipeline = store.client.pipeline(transaction=False)
     for name in names:
-        pipeline.hexists(ModelKeys.of_model(name).requests, request_id)
+        pipeline.hexists(ModelKeys(name).requests, request_id)
     with reachable(store.client):
         answers = pipeline.execute()
     models = [name for name, exists in zip(names, answers, strict=True) if exists]

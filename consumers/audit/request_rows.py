@@ -16,8 +16,9 @@ from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.deletions.validate import Valid
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import shard_of
+from lethe.engine.store.pipeline import CHUNK
 from lethe.engine.store.state import ModelState
-from lethe.engine.store.store import CHUNK, ModelStore
+from lethe.engine.store.store import ModelStore
 
 _SCAN = 1000
 

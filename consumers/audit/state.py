@@ -17,6 +17,7 @@ from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState, LetheError, NotConverged, Unavailable, UnknownModel
 from lethe.engine.merkle import leaf_hash, root_of
 from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.lookup import read_heads
 from lethe.engine.store.state import Head, ModelState
 from lethe.engine.store.store import ModelStore
 
@@ -42,7 +43,7 @@ class StateStamp:
 
 def stamp_of(store: ModelStore, state: ModelState) -> StateStamp:
     """Return a state's newest commit, and how far its commits are published, as they are now."""
-    heads, cursors = store.heads([state.model_id], state.keys.partition)
+    heads, cursors = read_heads(store.client, [state.model_id], state.keys.partition)
     head = heads.get(state.model_id, Head())
     if isinstance(head, CorruptState):
         raise head

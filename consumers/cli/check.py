@@ -21,6 +21,7 @@ from lethe.consumers.cli.output import prepare
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import LetheError
+from lethe.engine.store.membership import registered_models
 from lethe.engine.store.store import ModelStore
 
 
@@ -81,7 +82,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
             return
         if log_fine:
             yield from check_commits(store, runtime)
-        for model in store.model_ids():
+        for model in registered_models(store.client):
             yield from check_model(store, runtime.log if log_fine else None, model)
 
 

@@ -23,6 +23,7 @@ from lethe.consumers.workers.drained import lags
 from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import JobResult, read_refusal, read_result
+from lethe.engine.store.membership import registered_models
 from lethe.engine.store.rewrite import rewrite_append_only_file
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
@@ -160,7 +161,7 @@ def _schedule_due(
     queued = set(_queued(reader, store))
     now = datetime.now(UTC)
     jobs = []
-    for model in store.model_ids():
+    for model in registered_models(store.client):
         job = _due(store.load_model(model), size, now)
         if job is not None and job.job_id not in queued:
             jobs.append(job)

@@ -29,7 +29,7 @@ from lethe.consumers.versions.certificates import certificate_of, check_terms
 from lethe.engine.error.certified import Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.head import LimitsRecord, ModelConfig
+from lethe.engine.store.state import LimitsRecord, ModelConfig
 
 
 class CertifiedTerms(click.ParamType[Terms]):

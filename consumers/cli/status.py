@@ -23,6 +23,7 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.drained import PartitionLag, lags, stuck
+from lethe.engine.store.membership import registered_models
 from lethe.engine.store.records import CertificateRecord
 from lethe.engine.store.state import ModelState
 
@@ -55,7 +56,7 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         store = runtime.store()
         reader = runtime.log.reader()
         try:
-            names = store.model_ids() if model is None else [model]
+            names = registered_models(store.client) if model is None else [model]
             states = [store.load_model(name) for name in names]
             waiting = list(lags(reader, store, topics.DELETIONS))
             jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))

@@ -51,7 +51,7 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
             trusted = trusted_keys(settings)
             chain = history(reader, model, follow=follow, stop=stop, trusted=trusted)
             if follow:
-                if model not in runtime.store().model_ids():
+                if model not in runtime.models():
                     text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
                     click.echo(text, err=True)
                 with stopped_by(stop, signal.SIGINT):

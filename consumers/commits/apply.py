@@ -15,11 +15,9 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.store import codec, staging
 from lethe.engine.store.apply import ArraysChange, Change, Swap
-from lethe.engine.store.format import FORMAT
 from lethe.engine.store.generation import THETAS, theta_of
-from lethe.engine.store.head import Meta, meta_json
-from lethe.engine.store.keys import GenerationKeys, ModelKeys
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.keys import FORMAT, GenerationKeys, ModelKeys
+from lethe.engine.store.state import Meta, ModelState, meta_json
 from lethe.engine.store.store import ModelStore
 
 

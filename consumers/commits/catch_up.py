@@ -14,11 +14,9 @@ from lethe.consumers.commits.commit import Commit
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, delete
 from lethe.engine.errors import IllConditioned
-from lethe.engine.fit.objective import Rows
 from lethe.engine.store import codec
-from lethe.engine.store.head import Meta, with_meta
-from lethe.engine.store.staged import read_live
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.staging import read_live
+from lethe.engine.store.state import Meta, ModelState, with_meta
 from lethe.engine.store.store import ModelStore
 
 
@@ -44,13 +42,13 @@ def _delete(
     config = meta.config
     what = f"model {config.model_id!r}, rows that were deleted"
     packed_rows = [records[row_id] for row_id in row_ids]
-    rows = codec.unpack_rows(packed_rows, config.d, config.m, what, config.blocks)
+    decoded = codec.unpack_rows(packed_rows, config.d, config.m, what, config.blocks)
     try:
         return delete(
             generation,
             stream,
-            Rows(rows.X, rows.y, rows.weight),
-            rows.W,
+            decoded.rows,
+            decoded.W,
             method_named(config.method),
         ).stream
     except IllConditioned:

@@ -14,8 +14,7 @@ from enum import StrEnum
 
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.engine.store.apply import Place
-from lethe.engine.store.head import Meta
-from lethe.engine.store.state import DeferredRequest, Head
+from lethe.engine.store.state import DeferredRequest, Head, Meta
 
 
 class CommitKind(StrEnum):

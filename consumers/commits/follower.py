@@ -13,8 +13,8 @@ from lethe.consumers.log.base import Consumer, Reader
 from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.metrics import Metrics
 from lethe.engine.errors import LetheError, LogReset
-from lethe.engine.store.keys import PartitionKeys
-from lethe.engine.store.partition import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.keys import COMMIT_PARTITIONS, PartitionKeys, commit_partition
+from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore
 
 Halt = Callable[[str, Exception], None]
@@ -117,7 +117,7 @@ class Follower:
             folded = self._fold.run(index)
         except LogReset as error:
             self._reset[index] = error
-            for model_id in self._store.models_in(PartitionKeys(index)):
+            for model_id in models_in(self._store.client, PartitionKeys(index)):
                 self._halt(model_id, error)
             return
         self._journal.follow(index, folded.followed)

@@ -34,7 +34,7 @@ from lethe.consumers.log.base import Appended, Message, Partition, Producer, Rea
 from lethe.consumers.log.scan import scan
 from lethe.engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
 from lethe.engine.store.apply import Place
-from lethe.engine.store.partition import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.keys import COMMIT_PARTITIONS, commit_partition
 from lethe.engine.store.state import Head
 
 ROOM_BYTES = 16 << 10

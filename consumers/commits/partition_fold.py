@@ -28,11 +28,13 @@ from lethe.consumers.log.base import Partition, Producer, Reader
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.steps import AtStep, Step
 from lethe.engine.errors import LetheError, Unavailable
-from lethe.engine.store.apply import Applied, Change, Place
+from lethe.engine.store.apply import Answer, Applied, Change, Place, corrupt
 from lethe.engine.store.cursors import Pair, PartitionCursors
 from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.lookup import read_heads
+from lethe.engine.store.membership import models_in, models_that_lack_rows
 from lethe.engine.store.state import Head
-from lethe.engine.store.store import Answer, ModelStore, corrupt
+from lethe.engine.store.store import ModelStore
 
 _GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)
 RUN_LENGTH = 64
@@ -161,7 +163,7 @@ class PartitionFold:
         self._apply(to_apply)
         self._publish(to_publish)
         self._finish(records)
-        lost = frozenset(self._store.without_all_rows(self._keys))
+        lost = frozenset(models_that_lack_rows(self._store.client, self._keys))
         forgotten_models = {
             model: forgotten(model) for model in self._headless if model not in counted.newest
         }
@@ -183,9 +185,9 @@ class PartitionFold:
         """
         while True:
             models = {record.open.model_id for record in records} | set(
-                self._store.models_in(self._keys)
+                models_in(self._store.client, self._keys)
             )
-            stored, cursors = self._store.heads(sorted(models), self._keys)
+            stored, cursors = read_heads(self._store.client, sorted(models), self._keys)
             self._headless = models - stored.keys()
             if cursors.lowest < self._cursors.lowest:
                 raise StoreWentBack({})
@@ -215,7 +217,7 @@ class PartitionFold:
 
     def _halt_expired(self, begin: int, heads: Mapping[str, Head]) -> None:
         """Halt the models whose next commits have expired, unless they were replaced since."""
-        for model in self._store.models_in(self._keys):
+        for model in models_in(self._store.client, self._keys):
             pair = self._cursors.of_model(model)
             if pair.lower >= begin:
                 continue

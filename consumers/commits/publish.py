@@ -27,9 +27,9 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.log.base import Message
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.head import ModelConfig
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.shown import read_shown
+from lethe.engine.store.lookup import read_shown
+from lethe.engine.store.state import ModelConfig
 from lethe.engine.store.store import ModelStore
 
 PARAMETERS_LIMIT = 900_000

@@ -16,8 +16,8 @@ from lethe.consumers.commits.publish import messages_of, newest_parameters
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.steps import AtStep, Step
 from lethe.engine.store.cursors import Cursors
-from lethe.engine.store.keys import PartitionKeys
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import PartitionKeys, commit_partition
+from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore
 
 _SECONDS = 30.0
@@ -150,7 +150,7 @@ class Publisher:
     def resend(self, indexes: Sequence[int]) -> None:
         """Send the newest parameters of all models of these partitions again."""
         for index in indexes:
-            models = self._store.models_in(PartitionKeys(index))
+            models = models_in(self._store.client, PartitionKeys(index))
             messages = newest_parameters(self._store, models)
             if messages:
                 self._producer.publish(messages)

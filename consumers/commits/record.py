@@ -38,10 +38,16 @@ from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from lethe.engine.errors import CorruptState, FormatTooNew, Unauthenticated
-from lethe.engine.store.head import ModelConfig, meta_json, parse_config, parse_meta
-from lethe.engine.store.partition import COMMIT_PARTITIONS
+from lethe.engine.store.keys import COMMIT_PARTITIONS
 from lethe.engine.store.reading import MAX_DIGITS, parse_json
-from lethe.engine.store.state import DeferredRequest, Head
+from lethe.engine.store.state import (
+    DeferredRequest,
+    Head,
+    ModelConfig,
+    meta_json,
+    parse_config,
+    parse_meta,
+)
 
 COMMIT = "lethe.commit.v1"
 FORMAT = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import commit_partition
 from lethe.engine.store.state import Head, ModelState
 
 LIMIT_BYTES = 1 << 30

@@ -20,8 +20,15 @@ from pydantic import (
 
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.reading import Texts, parse_json
-from lethe.engine.store.receipt_log import Hash, LogHead
-from lethe.engine.store.records import CertificateRecord, ErrorRecord, Finite, Status, outputs
+from lethe.engine.store.records import (
+    CertificateRecord,
+    ErrorRecord,
+    Finite,
+    Hash,
+    LogHead,
+    Status,
+    outputs,
+)
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"
 REFRESH_COMPLETED = "lethe.refresh.completed.v1"

@@ -25,6 +25,7 @@ from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.store import keys
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.membership import every_model
 
 if TYPE_CHECKING:
     from lethe.engine.store.store import ModelStore
@@ -194,7 +195,7 @@ def _line_of(secret: bytes) -> bytes:
 
 def keys_of_heads(store: ModelStore) -> dict[str, str]:
     """Return the name of the key that sealed each model's newest commit. One round trip."""
-    models = store.every_model()
+    models = every_model(store.client)
     with reachable(store.client):
         pipeline = store.client.pipeline(transaction=False)
         for model in models:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.consumers.log.base import TopicSpec
-from lethe.engine.store.partition import COMMIT_PARTITIONS
+from lethe.engine.store.keys import COMMIT_PARTITIONS
 
 DELETIONS = "lethe.deletions"
 COMMITS = "lethe.commits"

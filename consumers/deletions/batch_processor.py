@@ -31,11 +31,11 @@ from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import AtStep, Step
 from lethe.consumers.versions.transition import Origin, Transition, commit_of
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.lookup import LookupRequest
-from lethe.engine.store.resample import with_enough_sentinels
+from lethe.engine.store.lookup import Lookup, LookupRequest
 from lethe.engine.store.row_keys import no_key
+from lethe.engine.store.snapshot import with_enough_sentinels
 from lethe.engine.store.state import ModelState
-from lethe.engine.store.store import Lookup, ModelStore
+from lethe.engine.store.store import ModelStore
 
 BATCH_BYTES = 2 << 20
 """Bytes of ids in one commit, so that its record fits; a single request has at most 1 MiB."""

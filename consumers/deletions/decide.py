@@ -25,8 +25,8 @@ from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.store import codec
+from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.state import DeferredRequest, ModelState
-from lethe.engine.store.store import Lookup
 
 _WAITS = "its rows wait for a rebuild already"
 _LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"
@@ -336,7 +336,7 @@ def _extend(
     what = f"model {config.model_id!r}, rows to delete"
     records = [lookup.records[row] for row in ids]
     decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
-    rows = Rows(decoded.X, decoded.y, decoded.weight)
+    rows = decoded.rows
     counts = _class_counts(state, batch, rows)
     if len(batch.stream.V) + len(ids) > limit:
         raise full

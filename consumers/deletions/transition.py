@@ -39,9 +39,8 @@ from lethe.consumers.versions.transition import (
     with_receipts,
     without_rows,
 )
-from lethe.engine.store.head import with_meta
 from lethe.engine.store.records import CertificateRecord
-from lethe.engine.store.state import DeferredRequest, ModelState
+from lethe.engine.store.state import DeferredRequest, ModelState, with_meta
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
 _DEAD_LETTER_KEY = 1024
@@ -182,7 +181,7 @@ def _after(
         deletions_logged=logged,
         class_counts=batch.class_counts,
         first_deletion_at=meta.first_deletion_at or now,
-        certified=None,
+        certified_bound=None,
         ledger=batch.ledger,
     )
     after = replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lethe.consumers.log.base import Message
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.partition import murmur2, partition_index
+from lethe.engine.store.keys import murmur2, partition_index
 
 __all__ = ["index_for", "murmur2", "partition_index"]
 

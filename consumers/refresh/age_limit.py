@@ -14,10 +14,12 @@ from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.versions.refresh_schedule import refresh_reason
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.connection import reachable
-from lethe.engine.store.head import Meta, parse_config, parse_meta
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.membership import registered_models
+from lethe.engine.store.pipeline import CHUNK
 from lethe.engine.store.staging import TIME_TO_LIVE
-from lethe.engine.store.store import CHUNK, ModelStore
+from lethe.engine.store.state import Meta, parse_config, parse_meta
+from lethe.engine.store.store import ModelStore
 
 
 def past_age_limit(store: ModelStore, now: datetime) -> list[RefreshRequested]:
@@ -61,7 +63,7 @@ def _job(store: ModelStore, model: str, now: datetime) -> RefreshRequested | Non
 
 
 def _metas(store: ModelStore) -> Iterator[tuple[str, Meta]]:
-    models = store.model_ids()
+    models = registered_models(store.client)
     for start in range(0, len(models), CHUNK):
         chunk = models[start : start + CHUNK]
         pipeline = store.client.pipeline(transaction=False)

@@ -21,21 +21,21 @@ from lethe.consumers.versions.certificates import first_ledger, polished_enough,
 from lethe.consumers.versions.refresh_schedule import choose_size, in_turn
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
+from lethe.engine.error.drift import audit
 from lethe.engine.error.estimate import sample_sentinels, scale
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
-from lethe.engine.refresh.blockwise import audit_blocks
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.store import staging
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.jobs import JobResult, write_result
+from lethe.engine.store.jobs import JobResult, stream_fields, write_result
 from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.records import Status
 from lethe.engine.store.snapshot import Snapshot, load_factor, take_snapshot
-from lethe.engine.store.staged import Staged, catch_up, stream_fields
+from lethe.engine.store.staging import Staged, catch_up
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
@@ -129,7 +129,7 @@ def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
     job.progress("auditing for drift", 0, 0)
     factor = load_factor(job.store, state)
     limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
-    fault = audit_blocks(
+    fault = audit(
         state.generation,
         state.stream,
         factor,

@@ -17,10 +17,9 @@ from lethe.consumers.refresh.transition import (
 from lethe.consumers.versions.transition import Origin, Transition
 from lethe.engine.errors import IllConditioned, Uncertified
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.jobs import JobResult, read_result
+from lethe.engine.store.jobs import JobResult, read_result, read_staged
 from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.staged import CaughtUp, catch_up, read_staged
-from lethe.engine.store.staging import to_persist
+from lethe.engine.store.staging import CaughtUp, catch_up, to_persist
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 

@@ -31,11 +31,10 @@ from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
 from lethe.engine.store import codec
-from lethe.engine.store.head import Meta, with_meta
 from lethe.engine.store.jobs import JobResult
 from lethe.engine.store.records import CertificateRecord
-from lethe.engine.store.staged import CaughtUp
-from lethe.engine.store.state import STAGED, DeferredRequest, ModelState
+from lethe.engine.store.staging import CaughtUp
+from lethe.engine.store.state import STAGED, DeferredRequest, Meta, ModelState, with_meta
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:
@@ -139,7 +138,7 @@ def _polished(
         before.sentinels.pi,
     )
     stream = adopt_polish(before.stream, polished, concurrent=concurrent, concurrent_error=error)
-    changes: dict[str, object] = {"certified": None if concurrent else result.certified}
+    changes: dict[str, object] = {"certified_bound": None if concurrent else result.certified}
     ledger, reference = before.meta.ledger, result.reference
     if ledger is not None and reference is not None:
         moved = before.stream.theta_exact - polished.theta_snapshot
@@ -184,7 +183,7 @@ def new_generation(
         reference_epoch=before.meta.reference_epoch + 1,
         class_counts=caught_up.class_counts(result.class_counts),
         first_deletion_at=now if len(staged.stream.V) else None,
-        certified=None if caught_up.rows else result.certified,
+        certified_bound=None if caught_up.rows else result.certified,
         ledger=staged.ledger,
     )
     state = replace(

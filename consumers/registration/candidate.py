@@ -26,10 +26,9 @@ from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.store import staging
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.head import Meta, ModelConfig, with_meta
 from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
 from lethe.engine.store.records import ErrorRecord, Status
-from lethe.engine.store.state import STAGED, Head, ModelState
+from lethe.engine.store.state import STAGED, Head, Meta, ModelConfig, ModelState, with_meta
 from lethe.engine.store.store import ModelStore
 
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
@@ -254,7 +253,7 @@ def _meta(
     status: Status,
     name: str,
     stream: Stream,
-    certified: float | None,
+    certified_bound: float | None,
     now: datetime,
 ) -> Meta:
     """Return meta for a model without a predecessor; registration adds what it continues from."""
@@ -277,6 +276,6 @@ def _meta(
             budget=config.error_budget,
             relative=0.0,
         ),
-        certified=certified,
+        certified_bound=certified_bound,
         refreshed_at=now,
     )

@@ -18,8 +18,7 @@ from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.steps import AtStep
 from lethe.consumers.versions.transition import Origin, Transition, commit_of
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import ModelKeys, commit_partition
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 

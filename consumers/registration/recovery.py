@@ -35,14 +35,15 @@ from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.log.scan import scan_topic
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel
+from lethe.engine.store.apply import corrupt
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import Pair
 from lethe.engine.store.generation import thetas_of
-from lethe.engine.store.keys import PartitionKeys
-from lethe.engine.store.lookup import CHUNK
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import PartitionKeys, commit_partition
+from lethe.engine.store.membership import models_in
+from lethe.engine.store.pipeline import CHUNK
 from lethe.engine.store.state import ModelState
-from lethe.engine.store.store import ModelStore, corrupt
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Recovery:
             if framed is not None:
                 log_record = LogRecord(record.offset, framed.digest, framed.open)
                 log_records.setdefault(framed.open.model_id, []).append(log_record)
-        candidates = self._store.models_in(PartitionKeys(index)) if reset else [model_id]
+        candidates = models_in(self._store.client, PartitionKeys(index)) if reset else [model_id]
         restart, models = end, []
         for name in candidates:
             state = self._state(name, needed=name == model_id)
@@ -186,7 +187,7 @@ class Recovery:
         for partition in commit_partitions(self._reader):
             keys = PartitionKeys(partition.index)
             topic_id = self._store.cursors.read(keys).topic_id
-            if topic_id not in ("", partition.topic_id) and not self._store.models_in(keys):
+            if topic_id not in ("", partition.topic_id) and not models_in(self._store.client, keys):
                 begin = self._reader.bounds(partition).begin
                 self._store.cursors.restart(keys, partition.topic_id, Pair(begin, begin))
 

@@ -43,11 +43,10 @@ from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.transition import Transition, scalars_of
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from lethe.engine.store import staging
-from lethe.engine.store.head import ModelConfig
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
-from lethe.engine.store.staged import Staged as StagedGeneration, catch_up
-from lethe.engine.store.state import Head, ModelState
+from lethe.engine.store.staging import Staged as StagedGeneration, catch_up
+from lethe.engine.store.state import Head, ModelConfig, ModelState
 from lethe.engine.store.store import ModelStore, unknown
 
 _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
@@ -333,7 +332,7 @@ class Registrar:
                 "rows_deleted": tip.rows_deleted,
                 "deletions_logged": before.deletions + forgotten_rows * (before.meta is None),
                 "class_counts": counts,
-                "certified": None if caught_up.rows else fresh.meta.certified,
+                "certified_bound": None if caught_up.rows else fresh.meta.certified_bound,
                 "first_deletion_at": fresh.meta.refreshed_at
                 if len(caught_up.staged.stream.V)
                 else None,

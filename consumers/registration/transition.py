@@ -23,9 +23,8 @@ from lethe.consumers.versions.transition import (
 )
 from lethe.engine.deletion.stream import at_rest
 from lethe.engine.store.generation import thetas_of
-from lethe.engine.store.head import with_meta
 from lethe.engine.store.predecessor import Predecessor
-from lethe.engine.store.state import DeferredRequest, ModelState
+from lethe.engine.store.state import DeferredRequest, ModelState, with_meta
 
 
 def registration(
@@ -102,7 +101,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         rows_live=0,
         class_counts=None,
         first_deletion_at=None,
-        certified=None,
+        certified_bound=None,
         ledger=None,
         pending_job=None,
         failures=None,

@@ -26,10 +26,8 @@ from lethe.consumers.service.settings import Settings
 from lethe.consumers.service.signing_keys import signer_for_publishing, trusted_keys
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.connection import Barrier, NoBarrier, connect, reachable, text
-from lethe.engine.store.former import refuse_former_state
 from lethe.engine.store.keys import BOUND_LOG
-from lethe.engine.store.membership import never_members
-from lethe.engine.store.model_names import registered
+from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
 from lethe.engine.store.row_keys import RowKeys
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ class Runtime:
         StoreUnavailable, NotDurable, FormatTooOld, InvalidData
             As `store`.
         """
-        return registered(self._light_client())
+        return registered_models(self._light_client())
 
     def never_members(self, model_id: str, row_ids: Sequence[str]) -> list[str]:
         """Return the rows that were never members of a model; raises what `models` raises."""

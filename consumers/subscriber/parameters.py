@@ -25,10 +25,9 @@ from lethe.engine.errors import BrokenChain, CorruptState, InvalidData, LogReset
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.codec import unpack
 from lethe.engine.store.connection import reachable
-from lethe.engine.store.head import parse_config
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.partition import partition_index
+from lethe.engine.store.keys import ModelKeys, partition_index
 from lethe.engine.store.reading import integer
+from lethe.engine.store.state import parse_config
 
 _BATCH = 16  # records of up to 900 KB
 _READ_SECONDS = 1.0
@@ -101,7 +100,7 @@ class StoredParameters:
             The store holds something else under this version.
         """
         name = f"model {version.model_id!r}, version {version.version}"
-        head = ModelKeys.of_model(version.model_id).head
+        head = ModelKeys(version.model_id).head
         with reachable(self._client):
             number: Any = self._client.hget(head, "version")
             stored = None if number is None else integer(number, f"{name}, its number in the store")
@@ -300,7 +299,7 @@ class ParametersReader:
 
     def _fetch(self, event: Parameters, version: Version) -> Array | None:
         """Return theta from the store; the event's uri must point there."""
-        if event.uri != f"lethe-store:{ModelKeys.of_model(self._model_id).head}#published":
+        if event.uri != f"lethe-store:{ModelKeys(self._model_id).head}#published":
             raise BrokenChain(
                 f"{_name(event)}: its parameters lie at {event.uri!r}, which is not this model's "
                 "place in a Lethe store; do not load them"

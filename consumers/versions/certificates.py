@@ -23,9 +23,8 @@ from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration
 from lethe.engine.refresh.policy import Choice
-from lethe.engine.store.head import ModelConfig
 from lethe.engine.store.records import CertificateRecord
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.state import ModelConfig, ModelState
 
 
 def check_terms(config: ModelConfig) -> None:

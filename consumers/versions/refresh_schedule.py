@@ -17,9 +17,8 @@ from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.estimate import believed_estimate
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice, Facts, choose, facts_of, used_up
-from lethe.engine.store.head import Failures, Meta, PendingJob
 from lethe.engine.store.staging import TIME_TO_LIVE
-from lethe.engine.store.state import DeferredRequest, ModelState
+from lethe.engine.store.state import DeferredRequest, Failures, Meta, ModelState, PendingJob
 
 ORDERED = "ordered"
 SCHEDULED = "scheduled"
@@ -112,7 +111,7 @@ def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
         return Choice(RefreshKind.REBUILD, "the store had lost writes")
     estimate = (
         believed_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
-        if meta.certified is None
+        if meta.certified_bound is None
         else 0.0
     )
     at_least = event.size if event.reason in AT_LEAST else None
@@ -129,7 +128,7 @@ def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:
         budget_relative=state.meta.config.error_budget,
         v_age_seconds=_v_age(state.meta, now),
         deferred=len(state.deferred),
-        audited=state.meta.certified is not None,
+        audited=state.meta.certified_bound is not None,
         stored=True,
     )
 

@@ -26,10 +26,8 @@ from lethe.engine.deletion.stream import Stream, at_rest
 from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.store.generation import empty_generation, thetas_of
-from lethe.engine.store.head import with_meta
-from lethe.engine.store.receipt_log import ReceiptLog
-from lethe.engine.store.records import CertificateRecord, ErrorRecord
-from lethe.engine.store.state import STAGED, ModelState
+from lethe.engine.store.records import CertificateRecord, ErrorRecord, ReceiptLog
+from lethe.engine.store.state import STAGED, ModelState, with_meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +67,10 @@ def error_record(state: ModelState, error: PublishedError, version: int) -> Erro
 
 def measured_error(state: ModelState) -> PublishedError:
     """Return the error of a state's published parameters."""
-    live, certified = state.meta.rows_live, state.meta.certified
+    live, bound = state.meta.rows_live, state.meta.certified_bound
     if live == 0:
         return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
-    return published_error(state.generation, state.stream, state.sentinels, live, certified)
+    return published_error(state.generation, state.stream, state.sentinels, live, bound)
 
 
 # -- versions -------------------------------------------------------------------------------------
@@ -160,7 +158,7 @@ def without_rows(state: ModelState) -> ModelState:
         reference_epoch=state.meta.reference_epoch + 1,
         class_counts=None if counts is None else (0,) * len(counts),
         first_deletion_at=None,
-        certified=None,
+        certified_bound=None,
         ledger=None,
     )
     rows, W = state.sentinels.rows, state.sentinels.W

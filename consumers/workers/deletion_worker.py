@@ -53,8 +53,8 @@ from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.consumers.workers.lag import LagGauge
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.apply import Applied, Change
-from lethe.engine.store.partition import commit_partition
-from lethe.engine.store.resample import with_enough_sentinels
+from lethe.engine.store.keys import commit_partition
+from lethe.engine.store.snapshot import with_enough_sentinels
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-deletions"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
+from lethe.engine.store.membership import registered_models
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
@@ -62,7 +63,7 @@ class Drained:
         If topics are drained and this names a refresh again and again, nobody is going to do it:
         its rebuild has failed, or its job was lost.
         """
-        for model in self._store.model_ids():
+        for model in registered_models(self._store.client):
             state = self._store.load_model(model)
             if is_stuck(state):
                 return stuck(state)

@@ -19,6 +19,7 @@ from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.service.logs import Logger
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.membership import every_model
 from lethe.engine.store.rewrite import (
     PERIOD_SECONDS,
     Rewrite,
@@ -155,7 +156,7 @@ class Housekeeper:
 
     def _sweep_registrations(self) -> None:
         """Remove what registrations staged and can never become live; it would not expire."""
-        for model in self._store.every_model():
+        for model in every_model(self._store.client):
             swept = sweep_registrations(
                 self._store.client,
                 ModelKeys(model),

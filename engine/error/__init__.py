@@ -1,1 +1,12 @@
-"""How far what is published may lie from retraining: estimate, certificates, certified removal."""
+"""How far what is published may lie from retraining: estimate, certificates, certified removal.
+
+Imports `engine.fit` and `engine.deletion`; from `engine.refresh`, only how arrays are taken apart
+into blocks. `budget` imports nothing: a command line need not wait for NumPy.
+
+- `estimate`: the error that the budget counts
+- `stiffness`: how much of a quadratic model is left in the direction that lost most
+- `certificate`: bounds that a pass over the live rows proves
+- `certified`: certified removal, the gradient residual that the noise has to hide
+- `drift`: whether the claims of a generation still hold, measured on live rows
+- `budget`: whether an error is over its budget
+"""

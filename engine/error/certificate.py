@@ -27,7 +27,7 @@ import numpy as np
 
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit.factor import EPS, Factor
-from lethe.engine.fit.objective import Array, Kind, Objective, norm
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
@@ -100,14 +100,42 @@ def roundoff_allowance(gradient_scale: float, smallest: float, theta: Array) -> 
     return ROUNDOFF * EPS * (gradient_scale / smallest + norm(theta))
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a pass over the live rows measured.
+
+    Attributes
+    ----------
+    theta
+        The point, d x m.
+    gradient
+        The gradient g of the live loss there, d x m.
+    scale
+        What its rounding is relative to (`Objective.gradient_scale`).
+    """
+
+    theta: Array
+    gradient: Array
+    scale: float
+
+    @classmethod
+    def at(cls, objective: Objective, rows: Rows, theta: Array) -> Measured:
+        """Measure. Cost O(n d m)."""
+        gradient = objective.gradient(rows, theta)
+        return cls(theta, gradient, objective.gradient_scale(rows, theta))
+
+    @property
+    def residual(self) -> float:
+        """A bound of |g|: as it was measured, and `gradient_allowance`."""
+        return norm(self.gradient) + gradient_allowance(self.scale)
+
+    def rounding(self, smallest: float) -> float:
+        """Return `roundoff_allowance` for a Hessian whose least eigenvalue is at least that."""
+        return roundoff_allowance(self.scale, smallest, self.theta)
+
+
 def certify_at_hessian(
-    objective: Objective,
-    factor: Factor,
-    *,
-    gradient: Array,
-    gradient_scale: float,
-    theta: Array,
-    reach: float,
+    objective: Objective, factor: Factor, measured: Measured, *, reach: float
 ) -> Certificate:
     """Certify with the factor of the Hessian at theta itself.
 
@@ -116,13 +144,9 @@ def certify_at_hessian(
     objective
         The loss; for a linear one the bound is exact.
     factor
-        Factor of the live Hessian at ``theta``.
-    gradient
-        Measured gradient of the live loss at ``theta``, d x m.
-    gradient_scale
-        What its rounding is relative to (`Objective.gradient_scale`).
-    theta
-        The point, d x m.
+        Factor of the live Hessian at the point.
+    measured
+        The point and its gradient.
     reach
         rho = max over live rows of sqrt(x_i^T H^-1 x_i).
 
@@ -130,10 +154,9 @@ def certify_at_hessian(
     -----
     Cost O(d^2 m).
     """
-    residual = norm(gradient) + gradient_allowance(gradient_scale)
-    rounding = roundoff_allowance(gradient_scale, factor.smallest, theta)
+    residual, gradient = measured.residual, measured.gradient
     newton = factor.solve(gradient)
-    estimate = norm(newton) + rounding
+    estimate = norm(newton) + measured.rounding(factor.smallest)
     if objective.kind is Kind.LINEAR:
         return Certificate(estimate, "quadratic", estimate, residual)
     nu = math.sqrt(max(float((gradient * newton).sum()), 0.0))
@@ -143,24 +166,22 @@ def certify_at_hessian(
     return _strong_convexity(objective, residual, estimate)
 
 
-def certify_by_residual(*, gradient: Array, gradient_scale: float, smallest: float) -> Certificate:
-    """Certify a linear model by |g| / mu, g its measured gradient (d x m). Cost O(d m).
+def certify_by_residual(measured: Measured, smallest: float) -> Certificate:
+    """Certify a linear model by |g| / mu. Cost O(d m).
 
     |H^-1 g| is shorter (`certify_at_hessian`), but does not cover later deletions: g stays when
     rows leave, and H gets smaller.
     """
-    residual = norm(gradient) + gradient_allowance(gradient_scale)
+    residual = measured.residual
     bound = residual / smallest
     return Certificate(bound, "quadratic", bound, residual)
 
 
 def certify_with_stale_factor(
     objective: Objective,
+    measured: Measured,
     *,
-    gradient: Array,
-    gradient_scale: float,
     newton: Array,
-    theta: Array,
     reach: float,
     margin_change: float,
     smallest: float,
@@ -171,14 +192,10 @@ def certify_with_stale_factor(
     ----------
     objective
         The loss.
-    gradient
-        Measured gradient g of the live loss at ``theta``, d x m.
-    gradient_scale
-        What its rounding is relative to (`Objective.gradient_scale`).
+    measured
+        The point and its gradient.
     newton
         A_t^-1 g, d x m.
-    theta
-        The point.
     reach
         max over live rows of sqrt(x_i^T A_t^-1 x_i).
     margin_change
@@ -190,10 +207,9 @@ def certify_with_stale_factor(
     -----
     Cost O(d m).
     """
-    residual = norm(gradient) + gradient_allowance(gradient_scale)
-    rounding = roundoff_allowance(gradient_scale, smallest, theta)
+    residual, rounding = measured.residual, measured.rounding(smallest)
     estimate = norm(newton) + rounding
-    nu_t = math.sqrt(max(float((gradient * newton).sum()), 0.0))
+    nu_t = math.sqrt(max(float((measured.gradient * newton).sum()), 0.0))
     if margin_change <= _MARGIN_LIMIT:
         stretch = math.exp(margin_change)
         tail = _self_concordant_tail(
@@ -285,13 +301,11 @@ def hessian_floor(objective: Objective, drawn: Array, total: float, longest: flo
 
 def certify_with_residual(
     objective: Objective,
+    measured: Measured,
     *,
-    gradient: Array,
-    gradient_scale: float,
     step: Array,
     unsolved: Array,
     energy: float,
-    theta: Array,
     reach: float,
     smallest: float,
 ) -> Certificate:
@@ -301,16 +315,12 @@ def certify_with_residual(
     ----------
     objective
         The loss.
-    gradient
-        Measured gradient g of the live loss at ``theta``, d x 1.
-    gradient_scale
-        What its rounding is relative to (`Objective.gradient_scale`).
+    measured
+        The point and its gradient, d x 1.
     step, unsolved
         Any x, and r = g - H x, d x 1.
     energy
         An upper bound of r^T H^-1 r.
-    theta
-        The point.
     reach, smallest
         An upper bound of rho and a lower bound of lam_min(H).
 
@@ -319,11 +329,10 @@ def certify_with_residual(
     H^-1 g = x + H^-1 r, so |H^-1 g| <= |x| + sqrt(energy / smallest), and nu^2 = x.g + x.r +
     r^T H^-1 r. Cost O(d).
     """
-    residual = norm(gradient) + gradient_allowance(gradient_scale)
-    rounding = roundoff_allowance(gradient_scale, smallest, theta)
+    residual = measured.residual
     left = math.sqrt(energy / smallest)
-    estimate = norm(step) + left + rounding
-    nu = math.sqrt(max(float((step * (gradient + unsolved)).sum()), 0.0) + energy)
+    estimate = norm(step) + left + measured.rounding(smallest)
+    nu = math.sqrt(max(float((step * (measured.gradient + unsolved)).sum()), 0.0) + energy)
     tail = _self_concordant_tail(nu, reach, smallest)
     if tail is not None:
         return Certificate(estimate + tail, "solved", estimate, residual)

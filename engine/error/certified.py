@@ -31,7 +31,7 @@ from scipy.linalg import LinAlgError, cholesky
 from scipy.special import ndtri
 
 from lethe.engine.deletion.stream import Generation, Stream, linearised_error
-from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.error.certificate import Measured
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import EPS, Factor
@@ -189,8 +189,7 @@ def measure(
     -----
     Cost O(n d m).
     """
-    gradient = objective.gradient(rows, theta)
-    measured = norm(gradient) + gradient_allowance(objective.gradient_scale(rows, theta))
+    measured = Measured.at(objective, rows, theta).residual
     if objective.kind is Kind.LINEAR:
         return Ledger(measured, 0.0)
     return replace(

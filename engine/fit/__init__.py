@@ -1,1 +1,12 @@
-"""From rows to a fitted model: objective, minimiser, factored Hessian, precomputation."""
+"""From rows to a fitted model: objective, minimiser, factored Hessian, precomputation.
+
+The lowest package of the engine: only `precompute` imports another (`engine.error.certificate`).
+
+- `objective`: the regularised loss and its derivatives
+- `classes`: from labels to targets, and from margins to probabilities
+- `blocks`: outputs that share one Hessian, and how their arrays lie
+- `factor`: A = L L^T, and bounds of its spectrum
+- `magnitude`: numbers too large or too small for float64 are refused
+- `fit`: the minimiser from scratch
+- `precompute`: everything that a deletion needs, computed offline
+"""

@@ -12,7 +12,12 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dtrtri
 
-from lethe.engine.error.certificate import Certificate, certify_at_hessian, gradient_allowance
+from lethe.engine.error.certificate import (
+    Certificate,
+    Measured,
+    certify_at_hessian,
+    gradient_allowance,
+)
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.fit import Fit, fit
@@ -101,14 +106,8 @@ def _certified(
     reach = 0.0  # not used for a quadratic
     if objective.kind is Kind.LOGISTIC:
         reach = float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0)))
-    return certify_at_hessian(
-        objective,
-        factor,
-        gradient=gradient,
-        gradient_scale=objective.gradient_scale(rows, theta),
-        theta=theta,
-        reach=reach,
-    )
+    measured = Measured(theta, gradient, objective.gradient_scale(rows, theta))
+    return certify_at_hessian(objective, factor, measured, reach=reach)
 
 
 def dual_rows(factor: Factor, X: Array) -> Array:

@@ -1,1 +1,16 @@
-"""The four kinds of refresh, and which one is due."""
+"""The four kinds of refresh, and which one is due.
+
+Imports `engine.fit`, `engine.deletion` and `engine.error`. `kind` imports nothing: a command line
+need not wait for NumPy.
+
+- `kind`: the names of the four
+- `policy`: which one is due, the smallest that suffices
+- `kinds`: what each of them does
+- `blockwise`: precomputation, polish and compacting of every block, one after another
+- `compact`: folding V into factor and dual rows
+- `polish`: back to the optimum of the live rows without a new factor
+- `live`: the live rows as a polish sees them
+- `reweighted`: the stale Hessian with a few rows brought up to date
+- `subspace`: minimising the loss over the span of a few directions
+- `proving`: the certificates of a polish
+"""

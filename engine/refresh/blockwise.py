@@ -13,12 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from lethe.engine.deletion.growing import GrowingRows
-from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.deletion.stream import Generation, Stream, smallest_eigenvalue
 from lethe.engine.error.certificate import Certificate
-from lethe.engine.error.drift import Drift, audit
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Objective, Rows
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation, dual_error, precompute
 from lethe.engine.refresh import compact
 from lethe.engine.refresh.polish import Polish, polish
@@ -92,25 +91,22 @@ def precompute_blocks(
 
 
 def polish_blocks(
-    objective: Objective,
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
     rows: Rows,
     W: Array,
     *,
-    factor: Factor,
-    V: Array,
-    theta: Array,
-    theta_b: Array,
     target: float,
-    smallest: float | None = None,
-    off: float = 0.0,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polish:
-    """Polish every block to its share of the target, target / sqrt(h); see `engine.refresh.polish`.
+    """Polish every block of theta_exact to its share of the target, target / sqrt(h).
 
-    The limit of passes is each block's own; a pass costs O(n d), and the passes of all
-    blocks are counted.
+    See `engine.refresh.polish`. The limit of passes is each block's own; a pass costs O(n d), and
+    the passes of all blocks are counted.
     """
-    h, d = objective.blocks(theta.shape[1]), objective.d
+    objective, d, h = generation.objective, generation.objective.d, generation.blocks
+    linear = objective.kind is Kind.LINEAR
     polished: list[Polish] = []
     for c in range(h):
         polished.append(
@@ -119,12 +115,12 @@ def polish_blocks(
                 rows_of(rows, c, h),
                 blocks.part(W, c, d),
                 factor=factor_of(factor, c),
-                V=blocks.part(V, c, d),
-                theta=blocks.outputs(theta, c, h),
-                theta_b=blocks.outputs(theta_b, c, h),
+                V=blocks.part(stream.V.array, c, d),
+                theta=blocks.outputs(stream.theta_exact, c, h),
+                theta_b=blocks.outputs(generation.theta_b, c, h),
                 target=target / math.sqrt(h),
-                smallest=smallest,
-                off=off,
+                smallest=smallest_eigenvalue(generation, stream) if linear else None,
+                off=generation.dual_error,
                 on_pass=_counted_on(on_pass, sum(one.passes for one in polished)),
             )
         )
@@ -181,49 +177,6 @@ def dual_error_of_blocks(
 def _worst(errors: Sequence[float]) -> float:
     """Return the largest; unlike max, this keeps a NaN."""
     return float(np.max(errors))
-
-
-def audit_blocks(
-    generation: Generation,
-    stream: Stream,
-    factor: Factor,
-    rows: Rows,
-    W: Array,
-    *,
-    tolerated: float = 0.0,
-    seed: int = 0,
-) -> Drift:
-    """Audit every block; see `engine.error.drift.audit`. Each costs one such audit.
-
-    Residuals are the worst of a block. The error of theta and its limit add up as parts of one
-    vector do; each part may be off by all that the stream carries, so with several blocks up to
-    sqrt(h) times as much passes.
-    """
-    h, d = generation.blocks, generation.objective.d
-    if h == 1:
-        return audit(generation, stream, factor, rows, W, tolerated=tolerated, seed=seed)
-    parts = [
-        audit(
-            replace(
-                generation,
-                objective=generation.objective.of_block(c, h),
-                theta_b=blocks.outputs(generation.theta_b, c, h),
-            ),
-            stream_of(stream, c, d),
-            factor_of(factor, c),
-            rows_of(rows, c, h),
-            blocks.part(W, c, d),
-            tolerated=tolerated,
-            seed=seed,
-        )
-        for c in range(h)
-    ]
-    return Drift(
-        float(np.max([one.dual_rows for one in parts])),  # unlike max, keeps a NaN
-        float(np.max([one.inverse for one in parts])),
-        math.hypot(*(one.theta for one in parts)),
-        math.hypot(*(one.allowed for one in parts)),
-    )
 
 
 def stream_of(stream: Stream, c: int, d: int) -> Stream:

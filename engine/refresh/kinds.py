@@ -27,7 +27,7 @@ from lethe.engine.deletion.stream import (
     rounding,
     smallest_eigenvalue,
 )
-from lethe.engine.error.certificate import certify_by_residual
+from lethe.engine.error.certificate import Measured, certify_by_residual
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
@@ -104,21 +104,8 @@ def polish_snapshot(
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polished:
     """Polish theta_exact over the snapshot's live rows until certified within ``target``."""
-    linear = generation.objective.kind is Kind.LINEAR
-    polished = polish_blocks(
-        generation.objective,
-        rows,
-        W,
-        factor=factor,
-        V=stream.V.array,
-        theta=stream.theta_exact,
-        theta_b=generation.theta_b,
-        target=target,
-        smallest=smallest_eigenvalue(generation, stream) if linear else None,
-        off=generation.dual_error,
-        on_pass=on_pass,
-    )
-    certificate = polished.certificate
+    polished = polish_blocks(generation, stream, factor, rows, W, target=target, on_pass=on_pass)
+    certificate, linear = polished.certificate, generation.objective.kind is Kind.LINEAR
     return Polished(
         polished.theta,
         stream.theta_exact,
@@ -265,13 +252,9 @@ def _trace(generation: Generation, rows: Rows) -> float:
 def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) -> Stream:
     """Return the stream with its residual as measured by the live gradient, if that is less."""
     smallest = smallest_eigenvalue(generation, stream)
-    objective, theta = generation.objective, stream.theta_exact
-    measured = certify_by_residual(
-        gradient=objective.gradient(rows, theta),
-        gradient_scale=objective.gradient_scale(rows, theta),
-        smallest=smallest,
-    )
-    if measured.left >= rounding(generation, stream) + stream.carried:
+    measured = Measured.at(generation.objective, rows, stream.theta_exact)
+    left = certify_by_residual(measured, smallest).left
+    if left >= rounding(generation, stream) + stream.carried:
         return stream
     return replace(stream, residual=measured.residual, carried=0.0)
 

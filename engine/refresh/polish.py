@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lethe.engine.error.certificate import Certificate, certify_by_residual
+from lethe.engine.error.certificate import Certificate, Measured, certify_by_residual
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.refresh.live import Live, Point, survey
@@ -250,20 +250,16 @@ def _refine(
     """Refine a linear model's theta: A_t is its live Hessian, but for rounding."""
     best: Polish | None = None
     while True:
-        gradient = objective.gradient(rows, theta)
+        measured = Measured.at(objective, rows, theta)
         passes.take()
-        certificate = certify_by_residual(
-            gradient=gradient,
-            gradient_scale=objective.gradient_scale(rows, theta),
-            smallest=smallest,
-        )
+        certificate = certify_by_residual(measured, smallest)
         if best is not None and not certificate.left < best.certificate.left:
             return Polish(best.theta, best.certificate, passes.count, best.audited)
         audited = certificate.residual if best is None else best.audited
         best = Polish(theta, certificate, passes.count, audited)
         if passes.over or certificate.left <= target:
             return best
-        theta = theta - stale(gradient)
+        theta = theta - stale(measured.gradient)
 
 
 def _spectral_norm(V: Array) -> float:

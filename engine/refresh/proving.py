@@ -16,6 +16,7 @@ import numpy as np
 from lethe.engine.error.certificate import (
     Certificate,
     HessianFloor,
+    Measured,
     certify_with_residual,
     certify_with_stale_factor,
     hessian_floor,
@@ -44,16 +45,14 @@ def audit(live: Live, point: Point, newton: Array, target: float = math.inf) -> 
     target
         A bound above it is useless and need not be tight.
     """
-    scale = live.gradient_scale(point)
+    measured = Measured(point.theta, point.gradient, live.gradient_scale(point))
     change = float(np.max(np.abs(point.margin - live.margin_b)))
 
     def certify_within(reach: float) -> Certificate:
         return certify_with_stale_factor(
             live.objective,
-            gradient=point.gradient,
-            gradient_scale=scale,
+            measured,
             newton=newton,
-            theta=point.theta,
             reach=reach,
             margin_change=change,
             smallest=live.smallest,
@@ -92,7 +91,7 @@ def certify(
     cannot be reached, or no pass is left (``over``).
     """
     objective = live.objective
-    scale = live.gradient_scale(point)
+    measured = Measured(point.theta, point.gradient, live.gradient_scale(point))
     stale_ratio = _least_ratio(point.curvature, live.curvature_b)
     weights_ratio = _least_ratio(point.curvature, weights.curvature)
     floor: HessianFloor | None = None
@@ -129,12 +128,10 @@ def certify(
         solve = partial(
             certify_with_residual,
             objective,
-            gradient=point.gradient,
-            gradient_scale=scale,
+            measured,
             step=x,
             unsolved=residual,
             energy=max(energy, 0.0),
-            theta=point.theta,
             smallest=smallest,
         )
         certify_within = partial(_within, solve, stale_ratio, floor.reach)

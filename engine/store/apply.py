@@ -14,8 +14,10 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-from lethe.engine.store.keys import GenerationKeys, ModelKeys, shard_of
-from lethe.engine.store.scripts import Script
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.connection import text
+from lethe.engine.store.keys import GenerationKeys, ModelKeys, by_shard
+from lethe.engine.store.pipeline import Script
 
 
 class Applied(StrEnum):
@@ -36,6 +38,27 @@ class Applied(StrEnum):
     """A staged key that should become live no longer exists."""
     CORRUPT = "CORRUPT"
     """The stored values contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The script's answer to one change, and what it found."""
+
+    applied: Applied
+    found: str
+
+    @property
+    def done(self) -> bool:
+        """Whether the head has the commit now."""
+        return self.applied in (Applied.APPLIED, Applied.ALREADY)
+
+    @classmethod
+    def of(cls, answer: Any) -> Answer:
+        """Return what the script returned as an answer."""
+        if isinstance(answer, CorruptState):
+            return cls(Applied.CORRUPT, str(answer))
+        kind, detail = answer
+        return cls(Applied(text(kind)), text(detail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +215,7 @@ class Change:
             "deleted": list(self.deleted),
             "version": str(self.deleted_version),
             "retired": list(self.retired),
-            "erase": _by_shard(self.erase),
+            "erase": by_shard(self.erase),
             "requests": len(self.requests),
             "deferred": [part for pair in self.deferred.items() for part in pair],
             "undeferred": list(self.undeferred),
@@ -224,12 +247,13 @@ class Change:
         return keys, arguments + rows
 
 
-def _by_shard(row_ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return row ids by the number of the shard that holds their records."""
-    shards: dict[str, list[str]] = {}
-    for row in row_ids:
-        shards.setdefault(str(shard_of(row)), []).append(row)
-    return shards
+def corrupt(change: Change, detail: str) -> CorruptState:
+    """Return the error of a change that the script could not apply."""
+    return CorruptState(
+        f"model {change.keys.model_id!r}: commit {change.commit} cannot be applied ({detail}): the "
+        "store was restored in part, or changed by hand. Restore the whole of it, or register the "
+        "model again with --replace"
+    )
 
 
 APPLY = Script(files("lethe.engine.store").joinpath("apply.lua").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, Rows
 
 DENSE = 1
 """The only row codec so far."""
@@ -89,6 +89,11 @@ class RowRecords:
     y: Array
     weight: Array
     W: Array
+
+    @property
+    def rows(self) -> Rows:
+        """The rows, without their dual rows."""
+        return Rows(self.X, self.y, self.weight)
 
 
 def row_size(d: int, m: int, h: int = 1) -> int:

@@ -19,8 +19,8 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.store import keys
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import ModelKeys, PartitionKeys
+from lethe.engine.store.pipeline import Script, run_pipeline
 from lethe.engine.store.reading import integer, parse_text
-from lethe.engine.store.scripts import Script, run_pipeline
 
 _BEHIND = "behind:"
 
@@ -170,7 +170,7 @@ class Cursors:
         older parameters, so it sends the newest once more.
         """
         moved = ["published", low, high, "", -1, "", *halted]
-        return _noted(self._call(partition, moved))
+        return self.noted(self._call(partition, moved))
 
     def move_behind(
         self, partition: PartitionKeys, model_id: str, low: int, high: int, *, published: bool
@@ -187,7 +187,9 @@ class Cursors:
     @staticmethod
     def noted(answer: Any) -> Pair:
         """Return the partition's cursors from an answer to `queue_published`."""
-        return _noted(answer)
+        if not isinstance(answer, list) or len(answer) != 2:
+            raise CorruptState("the cursor script gave an unknown answer; run `lethe check`")
+        return Pair(*(integer(one, "a cursor") for one in answer))
 
     def _call(self, partition: PartitionKeys, arguments: Sequence[Any]) -> Any:
         [answer] = run_pipeline(
@@ -252,9 +254,3 @@ def _offset(stored: str, what: str) -> int:
     if offset < 0:
         raise CorruptState(f"{what}: {offset} is not an offset; run `lethe check`")
     return offset
-
-
-def _noted(answer: Any) -> Pair:
-    if not isinstance(answer, list) or len(answer) != 2:
-        raise CorruptState("the cursor script gave an unknown answer; run `lethe check`")
-    return Pair(*(integer(one, "a cursor") for one in answer))

@@ -16,8 +16,9 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
 from lethe.engine.store import codec
-from lethe.engine.store.head import Meta, ModelConfig
+from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.reading import parse_json_value
+from lethe.engine.store.state import Meta, ModelConfig
 
 
 class Sampled(NamedTuple):
@@ -64,6 +65,13 @@ def empty_generation(config: ModelConfig, number: int) -> Generation:
     origin = np.zeros((config.d, config.m))
     objective = Objective(config.kind, penalty)
     return Generation(number, objective, origin, config.ridge, config.ridge, 0.0)
+
+
+def queue_generation(pipeline: Any, where: GenerationKeys) -> None:
+    """Query in a pipeline the ``fixed`` hash, V and Q of a generation, in this order."""
+    pipeline.hgetall(where.fixed)
+    pipeline.lrange(where.V, 0, -1)
+    pipeline.lrange(where.Q, 0, -1)
 
 
 def read_fixed(
@@ -159,11 +167,6 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         v_seconds=meta.v_seconds,
         least_pivot=meta.least_pivot,
     )
-
-
-def placeholder_stream(head: Mapping[bytes, bytes], meta: Meta) -> Stream:
-    """Return the stream of a model without V and Q: its thetas, from which no step is possible."""
-    return read_stream(head, meta, [], [])
 
 
 def thetas_of(stream: Stream, before: Stream | None = None) -> dict[str, bytes]:

@@ -1,4 +1,7 @@
-"""Results of refresh jobs, under the job's own keys until the deletion worker takes them."""
+"""Results of refresh jobs, under the job's own keys until the deletion worker takes them.
+
+The rows of a compact or a rebuild are staged beside them (`engine.store.staging`).
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,29 @@ from itertools import islice
 from typing import Any
 
 import redis
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import Ledger, Reference
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.generation import THETAS, read_fixed
+from lethe.engine.store.keys import GenerationKeys, ModelKeys
 from lethe.engine.store.reading import Count, Counts, Texts, parse_model
-from lethe.engine.store.records import Status
-from lethe.engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.records import Status, Stored
+from lethe.engine.store.staging import TIME_TO_LIVE, Staged, read_arrays
+from lethe.engine.store.state import Meta
+from lethe.engine.store.store import ModelStore
 
 _REFUSALS = 64
+_SCALARS = frozenset(("v_trace", "residual", "carried", "completions", "least_pivot"))
 
 
-class JobResult(BaseModel):
+class JobResult(Stored):
     """The result of a refresh job, without its arrays.
 
     Attributes
@@ -55,8 +64,6 @@ class JobResult(BaseModel):
         What a certified model's polish measured.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     job_id: str
     model_id: str
     size: RefreshKind
@@ -76,18 +83,31 @@ class JobResult(BaseModel):
     generation: Count = 0
     rows: Count = 0
     class_counts: Counts | None = None
-    stream: dict[str, float] = {}
+    stream: dict[str, float] = Field(default_factory=dict)
     status: Status = "ACTIVE"
     resolved: Texts = ()
     ledger: Ledger | None = None
     reference: Reference | None = None
 
 
+def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
+    """Return a stream's scalars and thetas, as a job result keeps them."""
+    scalars = {
+        "v_trace": stream.v_trace,
+        "residual": stream.residual,
+        "carried": stream.carried,
+        "completions": float(stream.completions),
+        "v_seconds": stream.v_seconds,
+        "least_pivot": stream.least_pivot,
+    }
+    return scalars, {name: getattr(stream, name) for name in THETAS}
+
+
 def write_result(
     client: redis.Redis, result: JobResult, arrays: Mapping[str, Array] | None = None
 ) -> None:
     """Store a result; it expires."""
-    key = ModelKeys.of_model(result.model_id).job(result.job_id)
+    key = ModelKeys(result.model_id).job(result.job_id)
     fields: Fields = {"result": result.model_dump_json().encode()}
     for name, array in (arrays or {}).items():
         fields[name] = codec.pack(array)
@@ -131,7 +151,7 @@ def _count(
     client: redis.Redis, model_id: str, job_id: str, *, opened: int, interrupted: int = 0
 ) -> Attempts:
     """Add to the counts of a job; the counts expire, even if a failover lost the key."""
-    key = ModelKeys.of_model(model_id).job(job_id)
+    key = ModelKeys(model_id).job(job_id)
     with reachable(client):
         pipeline = client.pipeline(transaction=True)
         pipeline.hincrby(key, "attempts", opened)
@@ -143,12 +163,7 @@ def _count(
 
 def write_failure(client: redis.Redis, model_id: str, job_id: str, reason: str) -> None:
     """Store that a job failed, so that it is not scheduled again at once."""
-    key = ModelKeys.of_model(model_id).job(job_id)
-    with reachable(client):
-        pipeline = client.pipeline(transaction=True)
-        pipeline.hset(key, "failure", reason)
-        pipeline.expire(key, TIME_TO_LIVE)
-        pipeline.execute()
+    _keep(client, ModelKeys(model_id).job(job_id), "failure", reason)
 
 
 def read_result(
@@ -175,9 +190,46 @@ def parse_result(stored: bytes, keys: ModelKeys, job_id: str) -> JobResult:
     """
     what = f"model {keys.model_id!r}, result of job {job_id!r}"
     result = parse_model(JobResult, stored, what)
-    if result.job_id != job_id or ModelKeys.of_model(result.model_id) != keys:
+    if result.job_id != job_id or ModelKeys(result.model_id) != keys:
         raise CorruptState(f"{what}: is that of another job; run `lethe check`")
     return result
+
+
+def read_staged(
+    store: ModelStore,
+    where: GenerationKeys,
+    meta: Meta,
+    result: JobResult,
+    arrays: Mapping[bytes, bytes],
+) -> Staged | None:
+    """Return a staged generation, or None when it has expired."""
+    config = meta.config
+    what = f"model {config.model_id!r}, job {result.job_id}"
+    scalars = result.stream
+    if not scalars.keys() >= _SCALARS:
+        raise CorruptState(f"{what}: its result has no stream; run `lethe check`")
+    stored = read_arrays(store.client, where)
+    if stored is None:
+        return None
+    fixed, V, Q = stored
+    generation, sampled = read_fixed(
+        fixed, meta.model_copy(update={"generation": result.generation})
+    )
+    shape = (config.d, config.m)
+    thetas = {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in THETAS}
+    stream = Stream(
+        **thetas,
+        V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
+        Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
+        v_trace=scalars["v_trace"],
+        residual=scalars["residual"],
+        carried=scalars["carried"],
+        completions=int(scalars["completions"]),
+        v_seconds=scalars.get("v_seconds", 0.0),
+        least_pivot=scalars["least_pivot"],
+    )
+    sentinels = store.sentinels(where, meta, sampled)
+    return Staged(where, generation, stream, sentinels, result.ledger)
 
 
 # -- how often ------------------------------------------------------------------------------------

@@ -1,21 +1,30 @@
-"""Looking up what the requests of one poll refer to: heads, receipts, ledger, row records."""
+"""Reading of many models in one round trip: what requests refer to, heads, newest versions.
+
+Nothing here loads a model's state.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import redis
 
-from lethe.engine.store import keys
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Array
+from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.reading import integer
-from lethe.engine.store.scripts import run_pipeline
-from lethe.engine.store.state import Head, ModelState
+from lethe.engine.store.cursors import Cursors, PartitionCursors
+from lethe.engine.store.generation import theta_of
+from lethe.engine.store.keys import ModelKeys, PartitionKeys, by_shard, shard_of
+from lethe.engine.store.pipeline import chunks, present, read_shards, run_pipeline
+from lethe.engine.store.reading import integer, parse_text
+from lethe.engine.store.state import Head, ModelConfig, ModelState, check_format, parse_config
 
-CHUNK = 500  # elements in one command: with d = 4000, 32 MB of row records
+_SHOWN_FIELDS = ("format", "newest", "status", "config", "theta_exact", "published")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,50 +99,30 @@ def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Look
 
 def _look_up_many(client: redis.Redis, request: LookupRequest, lookup: Lookup) -> Lookup:
     state, live = request.state, []
-    for start in range(0, len(request.row_ids), CHUNK):
-        chunk = request.row_ids[start : start + CHUNK]
+    for chunk in chunks(request.row_ids):
         with reachable(client):
             pipeline = client.pipeline(transaction=False)
             for row in chunk:
-                pipeline.hexists(state.generation_keys.rows(keys.shard_of(row)), row)
+                pipeline.hexists(state.generation_keys.rows(shard_of(row)), row)
             answers = pipeline.execute()
         live += [row for row, exists in zip(chunk, answers, strict=True) if exists]
     config = state.meta.config
     if len(live) > config.limits.limits().hard_rows(config.d):
         return replace(lookup, unread=frozenset(live))
-    return replace(lookup, records=row_records(client, state.generation_keys, live))
-
-
-def row_records(
-    client: redis.Redis, live: GenerationKeys, row_ids: Sequence[str]
-) -> dict[str, bytes]:
-    """Return the records of those rows that have one."""
-    records: dict[str, bytes] = {}
-    for start in range(0, len(row_ids), CHUNK):
-        shards = _by_shard(row_ids[start : start + CHUNK])
-        with reachable(client):
-            pipeline = client.pipeline(transaction=False)
-            for shard, rows in shards.items():
-                pipeline.hmget(live.rows(shard), rows)
-            answers = pipeline.execute()
-        for rows, values in zip(shards.values(), answers, strict=True):
-            records |= {
-                row: record for row, record in zip(rows, values, strict=True) if record is not None
-            }
-    return records
+    return replace(lookup, records=read_shards(client, state.generation_keys.rows, live))
 
 
 def _queue(pipeline: Any, request: LookupRequest) -> None:
     model = request.state.keys
     pipeline.hmget(model.head, ["commit", "digest", "arrays"])
-    for chunk in _chunks(request.request_ids):
+    for chunk in chunks(request.request_ids):
         pipeline.hmget(model.requests, chunk)
-    for chunk in _chunks(request.row_ids):
+    for chunk in chunks(request.row_ids):
         pipeline.hmget(model.ledger, chunk)
         pipeline.smismember(model.retired, chunk)
     if not request.too_many:
-        for shard, rows in _by_shard(request.row_ids).items():
-            for chunk in _chunks(rows):
+        for shard, rows in by_shard(request.row_ids).items():
+            for chunk in chunks(rows):
                 pipeline.hmget(request.state.generation_keys.rows(shard), chunk)
 
 
@@ -142,19 +131,19 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
     what = f"model {request.state.model_id!r}"
     commit, digest, arrays = next(answers)
     receipts: dict[str, bytes] = {}
-    for chunk in _chunks(request.request_ids):
-        receipts |= _present(chunk, next(answers))
+    for chunk in chunks(request.request_ids):
+        receipts |= present(chunk, next(answers))
     ledger: dict[str, int] = {}
     retired: set[str] = set()
-    for chunk in _chunks(request.row_ids):
-        deleted = _present(chunk, next(answers))
+    for chunk in chunks(request.row_ids):
+        deleted = present(chunk, next(answers))
         ledger |= {row: integer(version, f"{what}, the ledger") for row, version in deleted.items()}
         retired |= {row for row, member in zip(chunk, next(answers), strict=True) if member}
     records: dict[str, bytes] = {}
     if not request.too_many:
-        for rows in _by_shard(request.row_ids).values():
-            for chunk in _chunks(rows):
-                records |= _present(chunk, next(answers))
+        for rows in by_shard(request.row_ids).values():
+            for chunk in chunks(rows):
+                records |= present(chunk, next(answers))
     head = Head(
         -1 if commit is None else integer(commit, f"{what}, its newest commit"),
         "" if digest is None else text(digest),
@@ -163,17 +152,97 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
     return Lookup(head, arrays_id, receipts, ledger, records, frozenset(retired))
 
 
-def _present(fields: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    return {f: value for f, value in zip(fields, values, strict=True) if value is not None}
+# -- heads ----------------------------------------------------------------------------------------
 
 
-def _chunks(names: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(names), CHUNK):
-        yield list(names[start : start + CHUNK])
+def read_heads(
+    client: redis.Redis, model_ids: Sequence[str], partition: PartitionKeys
+) -> tuple[dict[str, Head | CorruptState], PartitionCursors]:
+    """Return the newest commit of each model that has one, and the partition's cursors.
+
+    A model with a damaged head has the error instead. One round trip.
+    """
+
+    def fill(pipeline: Any) -> None:
+        for name in model_ids:
+            pipeline.hmget(ModelKeys(name).head, ["commit", "digest", "offset"])
+        pipeline.hgetall(partition.cursors)
+
+    *stored, cursors = run_pipeline(client, (), fill, each=True)
+    if isinstance(cursors, CorruptState):
+        raise cursors
+    heads = {name: _head(name, fields) for name, fields in zip(model_ids, stored, strict=True)}
+    registered = {name: head for name, head in heads.items() if head is not None}
+    return registered, Cursors.parsed(partition, cursors)
 
 
-def _by_shard(row_ids: Sequence[str]) -> dict[int, list[str]]:
-    shards: dict[int, list[str]] = {}
-    for row in row_ids:
-        shards.setdefault(keys.shard_of(row), []).append(row)
-    return shards
+def _head(model_id: str, stored: Any) -> Head | CorruptState | None:
+    if isinstance(stored, CorruptState):
+        return stored
+    commit, digest, offset = stored
+    what = f"model {model_id!r}, its newest commit"
+    try:
+        if commit is None:
+            return None
+        return Head(
+            integer(commit, what),
+            parse_text(digest or b"", f"{what}, its digest"),
+            integer(offset or b"-1", f"{what}, its offset"),
+        )
+    except CorruptState as error:
+        return error
+
+
+# -- newest versions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The newest version of a model that readers were shown.
+
+    Attributes
+    ----------
+    version
+        The version event, as it was published.
+    config
+        The configuration that it was made with.
+    theta
+        d x m, any intercept last.
+    """
+
+    version: bytes
+    config: ModelConfig
+    theta: Array
+
+
+def read_shown(client: redis.Redis, models: Sequence[str]) -> Iterator[Shown]:
+    """Yield the newest version of each registered model. Cost O(m d) each.
+
+    A model whose head is damaged is left out: it halts when it is needed. A few hundred models
+    take one round trip.
+    """
+    for chunk in chunks(models):
+        stored = run_pipeline(client, (), partial(_queue_heads, models=chunk), each=True)
+        for model, head in zip(chunk, stored, strict=True):
+            with suppress(CorruptState):
+                shown = _shown(model, head)
+                if shown is not None:
+                    yield shown
+
+
+def _queue_heads(pipeline: Any, models: Sequence[str]) -> None:
+    for model in models:
+        pipeline.hmget(ModelKeys(model).head, _SHOWN_FIELDS)
+
+
+def _shown(model_id: str, stored: Any) -> Shown | None:
+    if isinstance(stored, CorruptState):
+        raise stored
+    stored_format, version, status, stored_config, exact, published = stored
+    if not version or status == b"UNREGISTERED":
+        return None
+    check_format(stored_format, model_id)
+    config = parse_config(stored_config, model_id)
+    what = f"model {model_id!r}, its parameters"
+    theta = codec.unpack(exact, (config.d, config.m), f"{what}, theta_exact")
+    return Shown(version, config, theta_of(published, theta, what))

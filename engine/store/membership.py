@@ -1,17 +1,82 @@
-"""Which of the given rows a model never had, without loading the model."""
+"""Which models a store has and which rows they had, without loading one.
+
+A command line need not wait for SciPy to name a model or a row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import redis
 
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import ModelKeys, shard_of
-from lethe.engine.store.scripts import run_pipeline
+from lethe.engine.errors import CorruptState, FormatTooOld
+from lethe.engine.store.connection import address, reachable, text
+from lethe.engine.store.keys import (
+    FORMAT,
+    FORMER_MODELS,
+    SHARDS,
+    ModelKeys,
+    PartitionKeys,
+    every_partition,
+    shard_of,
+)
+from lethe.engine.store.pipeline import chunks, run_pipeline
+from lethe.engine.store.reading import integer, parse_json_value, parse_text
 
-_CHUNK = 500  # rows in one round trip
+_TRIES = 5  # the first agrees with the look before it, unless others commit in between
+
+
+def refuse_former_state(client: redis.Redis) -> None:
+    """Refuse a store with models of a format before 5. Cost: one EXISTS.
+
+    Their keys have other names, so nothing else would notice.
+
+    Raises
+    ------
+    FormatTooOld
+        The store holds such models.
+    """
+    with reachable(client):
+        exists: Any = client.exists(FORMER_MODELS)
+    if exists:
+        raise FormatTooOld(
+            f"the store at {address(client)} holds models of an older Lethe, before format "
+            f"{FORMAT}, which this release does not read; name an empty store (--data-dir or "
+            "--redis) and register them there again, or run the older release"
+        )
+
+
+def every_model(client: redis.Redis) -> list[str]:
+    """Return the ids of all models that were ever registered, sorted."""
+    partitions = run_pipeline(
+        client, (), lambda pipe: [pipe.smembers(part.models) for part in every_partition()]
+    )
+    return sorted(text(member) for members in partitions for member in members)
+
+
+def registered_models(client: redis.Redis) -> list[str]:
+    """Return the ids of the registered models, sorted."""
+    names: list[str] = []
+    for chunk in chunks(every_model(client)):
+        with reachable(client):
+            pipeline = client.pipeline(transaction=False)
+            for name in chunk:
+                pipeline.hget(ModelKeys(name).head, "status")
+            # A model whose head is not a hash is listed too: whoever loads it gets the error.
+            answers: list[Any] = pipeline.execute(raise_on_error=False)
+        names += [
+            name for name, status in zip(chunk, answers, strict=True) if status != b"UNREGISTERED"
+        ]
+    return names
+
+
+def models_in(client: redis.Redis, partition: PartitionKeys) -> list[str]:
+    """Return the ids of the models of one commits partition, sorted."""
+    with reachable(client):
+        members: Any = client.smembers(partition.models)
+    return sorted(text(member) for member in members)
 
 
 def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> list[str]:
@@ -31,15 +96,76 @@ def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) ->
         generation = client.hget(model.head, "rows")
     live = model.generation(text(generation) if generation else "")
     unknown: list[str] = []
-    for start in range(0, len(row_ids), _CHUNK):
-        chunk = row_ids[start : start + _CHUNK]
-
-        def fill(pipeline: Any, rows: Sequence[str] = chunk) -> None:
-            for row in rows:
+    for chunk in chunks(row_ids):
+        with reachable(client):
+            pipeline = client.pipeline(transaction=False)
+            for row in chunk:
                 pipeline.hexists(live.rows(shard_of(row)), row)
                 pipeline.hexists(model.ledger, row)
                 pipeline.sismember(model.retired, row)
-
-        answers = run_pipeline(client, (), fill)
+            answers = pipeline.execute()
         unknown += [row for i, row in enumerate(chunk) if not any(answers[3 * i : 3 * i + 3])]
     return unknown
+
+
+# -- lost rows ------------------------------------------------------------------------------------
+
+
+def models_that_lack_rows(client: redis.Redis, partition: PartitionKeys) -> list[str]:
+    """Return the models of a partition that have fewer row records than live rows.
+
+    Those that seem to are checked again: others may commit in between.
+    """
+    lacking = _lacking(client, models_in(client, partition))
+    for _ in range(_TRIES):
+        rechecked = _lacking(client, list(lacking))
+        if rechecked == lacking:
+            break
+        lacking = rechecked
+    return list(lacking)
+
+
+def _lacking(client: redis.Redis, models: Sequence[str]) -> Mapping[str, Any]:
+    """Return the models that have too few row records, with fields of their heads."""
+    if not models:
+        return {}
+    heads = run_pipeline(
+        client,
+        (),
+        lambda pipe: [
+            pipe.hmget(ModelKeys(name).head, ["meta", "rows", "status"]) for name in models
+        ],
+        each=True,
+    )
+    head_of = dict(zip(models, heads, strict=True))
+    wanted: dict[str, int] = {}
+    shards: list[str] = []
+    for name, stored in head_of.items():
+        try:
+            live = _live_rows(name, stored)
+        except CorruptState:
+            continue  # whoever loads it gets the error
+        if live is not None:
+            wanted[name], generation = live
+            shards += ModelKeys(name).generation(generation).every_rows()
+    counts = iter(run_pipeline(client, (), lambda p: [p.hlen(key) for key in shards], each=True))
+    records = {
+        name: sum(n for n in islice(counts, SHARDS) if isinstance(n, int)) for name in wanted
+    }
+    return {name: head_of[name] for name, live in wanted.items() if records[name] < live}
+
+
+def _live_rows(model_id: str, stored: Any) -> tuple[int, str] | None:
+    """Return how many live rows a model has, and the generation that holds their records."""
+    if isinstance(stored, CorruptState):
+        raise stored
+    meta, rows, status = stored
+    if meta is None or rows is None or status == b"UNREGISTERED":
+        return None
+    what = f"model {model_id!r}, its stored head"
+    fields = parse_json_value(meta, what)
+    if not isinstance(fields, dict):
+        raise CorruptState(f"{what}: is not an object; run `lethe check`")
+    return integer(fields.get("rows_live"), f"model {model_id!r}, its live rows"), parse_text(
+        rows, what
+    )

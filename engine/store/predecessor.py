@@ -7,7 +7,7 @@ chain stands, which requests wait, and which rows and subjects the model had.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import redis
@@ -15,13 +15,20 @@ import redis
 from lethe.engine.errors import CorruptState, FormatTooNew
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import applied_of, queue_applied
-from lethe.engine.store.format import check_format
-from lethe.engine.store.head import Meta, parse_config, parse_meta
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.lookup import CHUNK
+from lethe.engine.store.pipeline import CHUNK, read_list
 from lethe.engine.store.reading import integer, parse_ids
 from lethe.engine.store.records import SECRET_BYTES
-from lethe.engine.store.state import DeferredRequest, Head, parse_deferred, parse_offsets
+from lethe.engine.store.state import (
+    DeferredRequest,
+    Head,
+    Meta,
+    check_format,
+    parse_config,
+    parse_deferred,
+    parse_meta,
+    parse_offsets,
+)
 
 _FIELDS = ("format", "commit", "digest", "version", "version_digest", "meta", "config")
 
@@ -156,7 +163,8 @@ def read_members(client: redis.Redis, before: Predecessor) -> Members:
     subjects: dict[str, tuple[str, ...]] = {}
     for name in before.datasets:
         where = before.keys.dataset(name)
-        ids |= dict.fromkeys(_ids(client, where.ids))
+        for chunk in read_list(client, where.ids):
+            ids |= dict.fromkeys(chunk)
         with reachable(client):
             for subject, rows in client.hscan_iter(where.subjects, count=CHUNK):
                 subjects[text(subject)] = _rows(where.subjects, text(subject), rows)
@@ -173,17 +181,6 @@ def _meta(
         raise
     except CorruptState:
         return None
-
-
-def _ids(client: redis.Redis, key: str) -> Iterator[str]:
-    start = 0
-    while True:
-        with reachable(client):
-            chunk = client.lrange(key, start, start + CHUNK - 1)
-        if not chunk:
-            return
-        yield from (text(row) for row in chunk)
-        start += len(chunk)
 
 
 def _rows(key: str, subject: str, stored: bytes) -> tuple[str, ...]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from lethe.engine.error.budget import over_budget
+from lethe.engine.merkle import Frontier
+from lethe.engine.store.reading import Count
 
 SECRET_BYTES = 32
 """Length of the secret that salts commitments."""
 
 Status = Literal["ACTIVE", "EMPTY", "INTERCEPT_PENALISED", "UNREGISTERED"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+"""A SHA-256 in lower-case hexadecimal."""
 
 
 class Stored(BaseModel):
@@ -49,6 +53,47 @@ class CertificateRecord(Stored):
     sigma: Finite
     spent: Finite
     budget: Finite
+
+
+class LogHead(Stored):
+    """The head of a log: its size, and the root of the tree over its entries."""
+
+    size: Count
+    root: Hash
+
+
+class ReceiptLog(Stored):
+    """A model's log of final receipts: an append-only Merkle tree (`engine.merkle`), as stored.
+
+    The head keeps its frontier, O(log n) hashes, which is all that a commit needs. The hashes of
+    all leaves, for proofs, follow from the receipts (`consumers.commits.packed`), each of which has
+    its position. Every version carries the tree's head.
+    """
+
+    size: Count = 0
+    peaks: tuple[Hash, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        self.frontier()
+        return self
+
+    @classmethod
+    def of(cls, frontier: Frontier) -> ReceiptLog:
+        """Return a frontier as it is stored."""
+        return cls(size=frontier.size, peaks=tuple(peak.hex() for peak in frontier.peaks))
+
+    def frontier(self) -> Frontier:
+        """Return the frontier."""
+        return Frontier(self.size, tuple(bytes.fromhex(peak) for peak in self.peaks))
+
+    def appended(self, leaves: Sequence[bytes]) -> ReceiptLog:
+        """Return the log with further leaf hashes."""
+        return ReceiptLog.of(self.frontier().appended(leaves)) if leaves else self
+
+    def head(self) -> LogHead:
+        """Return the head that versions carry."""
+        return LogHead(size=self.size, root=self.frontier().root.hex())
 
 
 def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:

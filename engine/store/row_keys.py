@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from lethe.engine.errors import CorruptState, StoreUnavailable
 from lethe.engine.store.connection import Barrier, Fields, NoBarrier, reachable
-from lethe.engine.store.keys import SHARDS, GenerationKeys, shard_of
+from lethe.engine.store.keys import SHARDS, GenerationKeys, by_shard, shard_of
+from lethe.engine.store.pipeline import read_shards
 
 SEALED = 2
 """The codec byte of an encrypted record; inside is one of codec 1."""
@@ -29,7 +30,6 @@ TIME_TO_LIVE = 7 * 3600
 """Seconds that the keys of a staged generation live: an hour longer than its records."""
 
 _NONCE = 12
-_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +66,17 @@ class RowKeys:
         The keys expire unless `keep` is called.
         """
         sealed: dict[str, bytes] = {}
-        shards: dict[int, Fields] = {}
+        keys: dict[str, bytes] = {}
         for row, record in records.items():
             key, nonce = AESGCM.generate_key(256), os.urandom(_NONCE)
             body = AESGCM(key).encrypt(nonce, record, _bound_to(where, row))
             sealed[row] = bytes([SEALED]) + nonce + body
-            shards.setdefault(shard_of(row), {})[row] = key
-        with _named(), reachable(self._client):
-            pipeline = self._client.pipeline(transaction=True)
-            for shard, keys in shards.items():
-                pipeline.hset(where.row_keys(shard), mapping=keys)
+            keys[row] = key
+        with self._on_disk() as pipeline:
+            for shard, rows in by_shard(keys).items():
+                fields: Fields = {row: keys[row] for row in rows}
+                pipeline.hset(where.row_keys(shard), mapping=fields)
                 pipeline.expire(where.row_keys(shard), TIME_TO_LIVE)
-            pipeline.execute()
-            self._barrier.wait(self._client)
         return sealed
 
     def open(self, where: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
@@ -91,7 +89,8 @@ class RowKeys:
         """
         opened = {row: record for row, record in records.items() if record[:1] != bytes([SEALED])}
         closed = [row for row in records if row not in opened]
-        keys = self._read(where, closed)
+        with _named():
+            keys = read_shards(self._client, where.row_keys, closed)
         for row, key in keys.items():
             record = records[row]
             nonce, body = record[1 : 1 + _NONCE], record[1 + _NONCE :]
@@ -105,50 +104,33 @@ class RowKeys:
                 ) from None
         return Opened(opened, frozenset(row for row in closed if row not in keys))
 
-    def _read(self, where: GenerationKeys, rows: Sequence[str]) -> dict[str, bytes]:
-        row_keys: dict[str, bytes] = {}
-        for start in range(0, len(rows), _CHUNK):
-            shards: dict[int, list[str]] = {}
-            for row in rows[start : start + _CHUNK]:
-                shards.setdefault(shard_of(row), []).append(row)
-            with _named(), reachable(self._client):
-                pipeline = self._client.pipeline(transaction=False)
-                for shard, shard_rows in shards.items():
-                    pipeline.hmget(where.row_keys(shard), shard_rows)
-                answers = pipeline.execute()
-            for shard_rows, keys in zip(shards.values(), answers, strict=True):
-                row_keys |= {
-                    row: key for row, key in zip(shard_rows, keys, strict=True) if key is not None
-                }
-        return row_keys
-
     def keep(self, where: GenerationKeys) -> None:
         """Lift the time to live of a generation's keys, before a commit makes it live."""
-        with _named(), reachable(self._client):
-            pipeline = self._client.pipeline(transaction=True)
+        with self._on_disk() as pipeline:
             for shard in range(SHARDS):
                 pipeline.persist(where.row_keys(shard))
-            pipeline.execute()
-            self._barrier.wait(self._client)
 
     def drop(self, where: GenerationKeys, rows: Sequence[str]) -> None:
         """Drop the keys of rows, for good; on return the disk's newest state is without them."""
-        with _named(), reachable(self._client):
-            pipeline = self._client.pipeline(transaction=False)
+        with self._on_disk(transaction=False) as pipeline:
             for row in rows:
                 pipeline.hdel(where.row_keys(shard_of(row)), row)
-            pipeline.execute()
-            self._barrier.wait(self._client)
 
     def retire_generation(self, where: GenerationKeys) -> None:
         """Let the keys of a former generation expire.
 
         Not at once: a failover that loses the swap makes it live again, until the next rebuild.
         """
-        with _named(), reachable(self._client):
-            pipeline = self._client.pipeline(transaction=True)
+        with self._on_disk() as pipeline:
             for shard in range(SHARDS):
                 pipeline.expire(where.row_keys(shard), TIME_TO_LIVE)
+
+    @contextmanager
+    def _on_disk(self, *, transaction: bool = True) -> Iterator[Any]:
+        """Give a pipeline; it is sent, and what it wrote is on disk, when the block ends."""
+        with _named(), reachable(self._client):
+            pipeline = self._client.pipeline(transaction=transaction)
+            yield pipeline
             pipeline.execute()
             self._barrier.wait(self._client)
 

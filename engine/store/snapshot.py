@@ -1,25 +1,33 @@
-"""A consistent picture of a model and all its live rows, for refreshes and checks.
+"""Reading live rows: all of them, for refreshes and checks, or a new sample, for the estimate.
 
-The worker keeps committing while this reads. Rows are read first and the state afterwards: a row
-that was deleted in between is missing or stale, and the state's list of deletions names it.
+The worker keeps committing while a `Snapshot` is read. Rows are read first and the state
+afterwards: a row that was deleted in between is missing or stale, and the state's list of deletions
+names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from lethe.engine.error.estimate import SENTINELS, Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.generation import Sampled
+from lethe.engine.store.keys import SHARDS
+from lethe.engine.store.pipeline import read_list
 from lethe.engine.store.state import ModelState
-from lethe.engine.store.store import CHUNK, ModelStore
+from lethe.engine.store.store import ModelStore
 
 _TRIES = 5
+_POOL = 4 * SENTINELS
+"""Rows that new sentinels are chosen from: what a row can add is known only from its record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +88,13 @@ def take_snapshot(
 def _read_records(
     store: ModelStore, state: ModelState, on_rows: Callable[[int], None]
 ) -> dict[str, bytes]:
-    ids_key = state.keys.dataset(state.meta.dataset_key).ids
     records: dict[str, bytes] = {}
-    start = 0
-    while True:
-        with reachable(store.client):
-            chunk = store.client.lrange(ids_key, start, start + CHUNK - 1)
-        if not chunk:
-            return records
-        records |= store.row_records(state.generation_keys, [text(row) for row in chunk])
-        start += len(chunk)
-        on_rows(start)
+    done = 0
+    for chunk in read_list(store.client, state.keys.dataset(state.meta.dataset_key).ids):
+        records |= store.row_records(state.generation_keys, chunk)
+        done += len(chunk)
+        on_rows(done)
+    return records
 
 
 def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:
@@ -99,7 +103,7 @@ def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:
     what = f"model {config.model_id!r}, rows"
     packed = [records[row] for row in ids]
     decoded = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
-    return Snapshot(state, ids, Rows(decoded.X, decoded.y, decoded.weight), decoded.W)
+    return Snapshot(state, ids, decoded.rows, decoded.W)
 
 
 def load_factor(store: ModelStore, state: ModelState) -> Factor:
@@ -110,3 +114,66 @@ def load_factor(store: ModelStore, state: ModelState) -> Factor:
     raw = data if isinstance(data, bytes) else None
     L = codec.unpack(raw, (h, d, d), f"model {state.model_id!r}, factor")
     return Factor(np.tril(L).reshape(h * d, d), state.generation.smallest, state.generation.largest)
+
+
+# -- new sentinels, when deletions have taken half of them: the estimate needs a sample ------------
+
+
+def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
+    """Return the state with a new sample of live rows if it has lost half of the old one.
+
+    Two phases: a pool of live rows is drawn uniformly, and the sentinels from the pool, by what
+    each can add; the chance of a row is the product. Rows that were sentinels for certain stay so,
+    as long as they are live: they are few, can add most, and the pool may miss them.
+
+    The sample is the worker's own and is not stored: it only serves the estimate. Cost O(m' d)
+    for m' sentinels, once in a while.
+    """
+    wanted = min(SENTINELS, state.meta.rows_live)
+    if state.generation.objective.kind is Kind.LINEAR or 2 * len(state.sentinels.ids) >= wanted:
+        return state
+    certain = _certain(state.sentinels)
+    certain_ids = frozenset(certain.ids)
+    ids = sorted(row for row in _drawn(store, state) if row not in certain_ids)
+    pool = store.sentinels(state.generation_keys, state.meta, Sampled(tuple(ids)))
+    others = max(state.meta.rows_live - len(certain_ids), 1)
+    pool_chance = min(1.0, len(pool.ids) / others)
+    parts = possible_parts(state.generation, pool.rows, pool.W)
+    places, pi = choose_sentinels(parts, state.head.commit, most=SENTINELS - len(certain_ids))
+    chosen = Sentinels(
+        tuple(pool.ids[i] for i in places), pool.rows.take(places), pool.W[places], pool_chance * pi
+    )
+    return replace(state, sentinels=_together(certain, chosen))
+
+
+def _certain(sentinels: Sentinels) -> Sentinels:
+    """Return the sentinels that were taken for certain, or none if all were."""
+    pi = sentinels.pi
+    if pi is None or (pi >= 1.0).all():
+        return Sentinels((), sentinels.rows.take(slice(0, 0)), sentinels.W[:0])
+    return sentinels.without(frozenset(np.array(sentinels.ids)[pi < 1.0]))
+
+
+def _drawn(store: ModelStore, state: ModelState) -> list[str]:
+    """Return live rows, about as many from each shard: ids fall into shards at random."""
+    live = state.generation_keys
+    with reachable(store.client):
+        pipeline = store.client.pipeline(transaction=False)
+        for shard in range(SHARDS):
+            pipeline.hrandfield(live.rows(shard), _POOL // SHARDS)
+        answers: list[Any] = pipeline.execute()
+    drawn = [text(row) for shard in answers for row in shard or ()]
+    # A row that was just deleted may still have its record.
+    gone = store.ledgered(state.keys, drawn)
+    return sorted(set(drawn) - gone)
+
+
+def _together(certain: Sentinels, others: Sentinels) -> Sentinels:
+    pi = np.concatenate([np.ones(len(certain.ids)), others.chances(0)])
+    first, second = certain.rows, others.rows
+    rows = Rows(
+        np.vstack([first.X, second.X]),
+        np.vstack([first.y, second.y]),
+        np.concatenate([first.weight, second.weight]),
+    )
+    return Sentinels(certain.ids + others.ids, rows, np.vstack([certain.W, others.W]), pi)

@@ -1,5 +1,7 @@
 """Staging: a whole generation (or data set) written beside the live one, with a time to live.
 
+What is staged is read back here too, and catches up with deletions that it does not include.
+
 Nothing here touches live state. The commit makes a staged generation live by naming it in the
 head and lifting its time to live; one that is never named expires, and with it its copies of
 rows that were deleted meanwhile. A key and its time to live are written in one transaction: a
@@ -12,19 +14,32 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis
 
-from lethe.engine.deletion.stream import Generation, Stream
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import Deletion, Generation, Stream, delete
+from lethe.engine.error.certified import Ledger, after_deletion
+from lethe.engine.error.estimate import Sentinels
+from lethe.engine.fit.classes import class_counts
+from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
-from lethe.engine.store.generation import Sampled, generation_info
-from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.generation import (
+    Sampled,
+    generation_info,
+    queue_generation,
+    read_fixed,
+    read_stream,
+)
+from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, by_shard, shard_of
+from lethe.engine.store.pipeline import CHUNK, chunks
 from lethe.engine.store.reading import integer
 from lethe.engine.store.row_keys import RowKeys
-from lethe.engine.store.store import CHUNK
+from lethe.engine.store.state import Meta
+from lethe.engine.store.store import ModelStore
 
 TIME_TO_LIVE = 6 * 3600
 """Seconds: longer than any rebuild, and within the erasure deadline of the promises."""
@@ -74,10 +89,8 @@ def stage_generation(
             }
             if row_keys is not None:
                 packed = row_keys.seal(where, packed)
-            shards: dict[int, Fields] = {}
-            for row, record in packed.items():
-                shards.setdefault(shard_of(row), {})[row] = record
-            for shard, records in shards.items():
+            for shard, names in by_shard(packed).items():
+                records: Fields = {row: packed[row] for row in names}
                 pipeline.hset(where.rows(shard), mapping=records)
                 _expire(pipeline, where.rows(shard), seconds)
             pipeline.execute()
@@ -126,19 +139,17 @@ def unstage_rows(
 def stage_dataset(client: redis.Redis, where: DatasetKeys, ids: Sequence[str]) -> None:
     """Write the row ids in order. They do not expire: see `note_registration`."""
     with reachable(client):
-        for start in range(0, len(ids), CHUNK):
-            client.rpush(where.ids, *ids[start : start + CHUNK])
+        for chunk in chunks(ids):
+            client.rpush(where.ids, *chunk)
 
 
 def stage_subjects(
     client: redis.Redis, where: DatasetKeys, subjects: Mapping[str, Sequence[str]]
 ) -> None:
     """Write the rows of each subject, replacing what was staged before."""
-    names = list(subjects)
     with reachable(client):
         client.unlink(where.subjects)
-        for start in range(0, len(names), CHUNK):
-            chunk = names[start : start + CHUNK]
+        for chunk in chunks(list(subjects)):
             packed: Fields = {name: json.dumps(list(subjects[name])) for name in chunk}
             client.hset(where.subjects, mapping=packed)
 
@@ -253,3 +264,90 @@ def discard(client: redis.Redis, keys: Sequence[str]) -> None:
     with reachable(client):
         for key in keys:
             client.unlink(key)
+
+
+# -- reading back, and catching up ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged generation as it lies in the store."""
+
+    keys: GenerationKeys
+    generation: Generation
+    stream: Stream
+    sentinels: Sentinels
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """A staged generation after it has caught up with later deletions.
+
+    ``rows`` are the deleted rows that it had, ``gone`` how many of them each class had.
+    """
+
+    staged: Staged
+    deletion: Deletion | None
+    rows: tuple[str, ...]
+    gone: tuple[int, ...]
+
+    def class_counts(self, before: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Return the counts of rows by class without the deleted rows."""
+        if before is None or not self.rows:
+            return before
+        return tuple(count - gone for count, gone in zip(before, self.gone, strict=True))
+
+
+def read_arrays(
+    client: redis.Redis, where: GenerationKeys
+) -> tuple[Mapping[bytes, bytes], list[bytes], list[bytes]] | None:
+    """Return the ``fixed`` hash, V and Q of a staged generation; None if it has expired."""
+    with reachable(client):
+        pipeline = client.pipeline(transaction=True)
+        queue_generation(pipeline, where)
+        fixed, V, Q = pipeline.execute()
+    return (fixed, V, Q) if fixed else None
+
+
+def read_live(
+    store: ModelStore, where: GenerationKeys, meta: Meta, thetas: Mapping[str, bytes]
+) -> tuple[Generation, Stream] | None:
+    """Return a staged generation with the thetas of the commit that makes it live.
+
+    None if it has expired. Scalars are the commit's; V and Q are as they were staged.
+    """
+    stored = read_arrays(store.client, where)
+    if stored is None:
+        return None
+    fixed, V, Q = stored
+    generation, _ = read_fixed(fixed, meta)
+    head = {name.encode(): data for name, data in thetas.items()}
+    return generation, read_stream(head, meta, V, Q)
+
+
+def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[str]) -> CaughtUp:
+    """Delete rows from a staged generation, with its own records of them.
+
+    Raises
+    ------
+    IllConditioned
+        A guard refused; the generation cannot be used.
+    """
+    records = store.row_records(staged.keys, row_ids)
+    staged_rows = tuple(row for row in row_ids if row in records)
+    if not staged_rows:
+        return CaughtUp(staged, None, (), ())
+    config = meta.config
+    what = f"model {config.model_id!r}, staged rows"
+    packed = [records[row] for row in staged_rows]
+    decoded = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
+    rows, method = decoded.rows, method_named(config.method)
+    deletion = delete(staged.generation, staged.stream, rows, decoded.W, method)
+    ledger = staged.ledger
+    if ledger is not None:
+        ledger = after_deletion(ledger, staged.generation, staged.stream, deletion.stream, rows)
+    sentinels = staged.sentinels.without(frozenset(staged_rows))
+    after = replace(staged, stream=deletion.stream, sentinels=sentinels, ledger=ledger)
+    gone = class_counts(decoded.y) if config.kind is Kind.LOGISTIC else ()
+    return CaughtUp(after, deletion, staged_rows, gone)

@@ -18,7 +18,7 @@ from benchmarks.records import Record, Setting, compared, derived, measured
 from benchmarks.sides import Asked, Side, floor_side, worker_side
 from benchmarks.worker import Job
 from lethe.consumers.workers.deletion_worker import BatchLimits
-from lethe.engine.store.partition import COMMIT_PARTITIONS
+from lethe.engine.store.keys import COMMIT_PARTITIONS
 
 SECTION = "floor"
 METHODS = ("exact", "pru")

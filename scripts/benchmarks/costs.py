@@ -29,7 +29,7 @@ from lethe.consumers.service.logs import configure_logging
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.connection import NoBarrier, connect
-from lethe.engine.store.partition import COMMIT_PARTITIONS
+from lethe.engine.store.keys import COMMIT_PARTITIONS
 from lethe.engine.store.store import ModelStore
 
 SECTION = "costs"

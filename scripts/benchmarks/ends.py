@@ -16,7 +16,7 @@ import redis
 from benchmarks.pipeline import Stuck
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, Message, Partition, Producer, Reader
-from lethe.engine.store.partition import partition_index
+from lethe.engine.store.keys import partition_index
 
 ANSWER_SECONDS = 60.0
 SENT = (topics.COMMITS, topics.RECEIPTS, topics.VERSIONS, topics.MODELS)

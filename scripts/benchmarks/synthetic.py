@@ -10,7 +10,7 @@ import numpy as np
 import lethe.consumers.registration.candidate
 from lethe.consumers.registration.register import Registrar, TrainingData
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.state import ModelConfig
 
 RIDGE = 1.0
 NO_BUDGET = 1e6

@@ -175,7 +175,7 @@ class TestDamage:
     ) -> None:
         lethe("refresh", "log", "--size", "rebuild")  # the newest version carries a bound
         lethe("work", "--until-idle")
-        keys = ModelKeys.of_model("log")
+        keys = ModelKeys("log")
         meta = json.loads(client.hget(keys.head, "meta"))
         assert meta["error"]["bound"] is not None
         fixed = keys.generation(meta["generation_key"]).fixed
@@ -193,7 +193,7 @@ class TestDamage:
         assert found["distance"] > found["bound"]
 
     def test_a_damaged_factor_is_found_by_check(self, lethe: Lethe, client: Any) -> None:
-        keys = ModelKeys.of_model("log")
+        keys = ModelKeys("log")
         meta = json.loads(client.hget(keys.head, "meta"))
         factor = keys.generation(meta["generation_key"]).factor
         stored = client.get(factor)

@@ -141,7 +141,7 @@ def test_an_id_of_several_models_asks_which(lethe: Within) -> None:
 
 def test_a_record_that_is_still_there_is_not_erased(lethe: Within) -> None:
     """The story looks at the records themselves: one that was put back is found."""
-    keys = ModelKeys.of_model("churn")
+    keys = ModelKeys("churn")
     with redis.Redis.from_url(lethe.environment["SERVER"]) as client:
         staged = keys.generation("left-over").rows(shard_of("u30"))
         client.hset(staged, "u30", b"x")
@@ -153,7 +153,7 @@ def test_a_record_that_is_still_there_is_not_erased(lethe: Within) -> None:
 
 
 def test_a_receipt_that_was_altered_in_the_state_is_found_out(lethe: Within) -> None:
-    keys = ModelKeys.of_model("churn")
+    keys = ModelKeys("churn")
     with redis.Redis.from_url(lethe.environment["SERVER"]) as client:
         kept = client.hget(keys.requests, "later")
         assert isinstance(kept, bytes)

@@ -7,7 +7,7 @@ from typing import Any
 from lethe.consumers.commits.packed import unpack
 from lethe.engine.merkle import Frontier, leaf_hash
 from lethe.engine.store.connection import text
-from lethe.engine.store.receipt_log import LogHead
+from lethe.engine.store.records import LogHead
 from tests.support.platform import Platform
 
 

@@ -17,8 +17,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
 from lethe.engine.store import staging
 from lethe.engine.store.connection import text
-from lethe.engine.store.keys import SHARDS, ModelKeys
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import SHARDS, ModelKeys, commit_partition
 from tests.support.evidence import check_receipt_log
 from tests.support.oracles import Wide, distance, relative, retrain_wide
 from tests.support.platform import Platform, row_ids
@@ -34,7 +33,7 @@ def live_mask(platform: Platform, model_id: str = "m") -> Mask:
 
 def ledger_of(platform: Platform, model_id: str = "m") -> dict[str, int]:
     """Return the ledger: row id to version."""
-    stored = platform.raw().hgetall(ModelKeys.of_model(model_id).ledger)
+    stored = platform.raw().hgetall(ModelKeys(model_id).ledger)
     return {text(row): int(version) for row, version in stored.items()}
 
 

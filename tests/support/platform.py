@@ -38,10 +38,9 @@ from lethe.engine.error.certified import Terms
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import Barrier, NoBarrier, connect
-from lethe.engine.store.head import LimitsRecord, ModelConfig
 from lethe.engine.store.jobs import JobResult
 from lethe.engine.store.row_keys import RowKeys
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.state import LimitsRecord, ModelConfig, ModelState
 from lethe.engine.store.store import ModelStore
 from tests.support.families import Data, make
 

@@ -16,9 +16,9 @@ from lethe.consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Par
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.codec import pack
-from lethe.engine.store.head import ModelConfig
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.records import ErrorRecord
+from lethe.engine.store.state import ModelConfig
 
 NAMES = ("age", "visits")
 ERROR = ErrorRecord(
@@ -126,7 +126,7 @@ def publish_all(log: Log, made: list[Release]) -> None:
 
 def by_uri(one: Release) -> Parameters:
     """Return the parameters event as it is when theta is too large for it."""
-    uri = f"lethe-store:{ModelKeys.of_model(one.version.model_id).head}#published"
+    uri = f"lethe-store:{ModelKeys(one.version.model_id).head}#published"
     return one.parameters.model_copy(update={"theta": None, "intercept": None, "uri": uri})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.state import LimitsRecord
 
 CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
 """More than 8 rows wait for a rebuild."""

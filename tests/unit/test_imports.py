@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +58,29 @@ def test_a_package_imports_only_what_stands_below(path: Path) -> None:
 def test_the_engine_imports_nothing_of_the_consumers() -> None:
     for path in (ROOT / "engine").rglob("*.py"):
         assert not any(name.startswith("lethe.consumers") for name in imported(path)), path
+
+
+def test_the_mathematics_do_not_import_the_store() -> None:
+    for path in (ROOT / "engine").rglob("*.py"):
+        if path.parent.name != "store":
+            assert not any(name.startswith("lethe.engine.store") for name in imported(path)), path
+
+
+def test_delete_starts_without_the_numerical_code() -> None:
+    """It sends one message: SciPy alone would take longer."""
+    look = "import sys, lethe.consumers.cli.delete; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert not {"numpy", "scipy"} & set(loaded.stdout.split())
+
+
+@pytest.mark.parametrize("package", ["fit", "deletion", "error", "refresh", "store"])
+def test_a_package_of_the_engine_lists_its_modules(package: str) -> None:
+    files = (ROOT / "engine" / package).glob("*.py")
+    doc = ast.get_docstring(ast.parse((ROOT / "engine" / package / "__init__.py").read_text()))
+    listed = set(re.findall(r"^- `(\w+)`: ", doc or "", re.MULTILINE)) - {"methods"}
+    assert listed == {path.stem for path in files} - {"__init__"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

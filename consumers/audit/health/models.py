@@ -11,14 +11,14 @@ from lethe.consumers.subscriber.history import history
 from lethe.consumers.subscriber.published import published_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.drained import stuck
-from lethe.engine.error.drift import PROBES, RESIDUAL, dual_residual
+from lethe.engine.error.drift import PROBES, RESIDUAL, audit, dual_residual
 from lethe.engine.error.estimate import scale
 from lethe.engine.errors import LetheError
 from lethe.engine.fit import blocks
-from lethe.engine.refresh.blockwise import audit_blocks, factor_of
+from lethe.engine.refresh.blockwise import factor_of
 from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.format import FORMAT
+from lethe.engine.store.keys import FORMAT
 from lethe.engine.store.snapshot import load_factor, take_snapshot
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
@@ -125,7 +125,7 @@ def _drift(store: ModelStore, state: ModelState) -> Check:
         return Check(subject, True, detail)
     snapshot = take_snapshot(store, state.model_id)
     now = snapshot.state
-    drift = audit_blocks(
+    drift = audit(
         now.generation,
         now.stream,
         load_factor(store, now),

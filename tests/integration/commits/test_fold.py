@@ -25,6 +25,7 @@ from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import staging
 from lethe.engine.store.keys import shard_of
+from lethe.engine.store.membership import registered_models
 from lethe.engine.store.state import ModelState
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
@@ -390,7 +391,7 @@ def test_a_model_that_was_unregistered_and_came_back_is_unregistered_again(
     before = published(memory)
     restore(memory, early, "m")
     settle(memory)
-    assert memory.store.model_ids() == []
+    assert registered_models(memory.store.client) == []
     assert published(memory) == before
     assert [key for key in memory.raw().keys("lethe:{*}:m:gen:*") if b"job" not in key] == []
     late = memory.send("m", "row-50")

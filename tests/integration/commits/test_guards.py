@@ -22,10 +22,8 @@ from lethe.engine.errors import LogReset, LogUnavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, ArraysChange, Change, Place, Swap
 from lethe.engine.store.connection import connect, text
-from lethe.engine.store.head import LimitsRecord
-from lethe.engine.store.keys import PartitionKeys, watermark
-from lethe.engine.store.partition import commit_partition
-from lethe.engine.store.state import Head
+from lethe.engine.store.keys import PartitionKeys, commit_partition, watermark
+from lethe.engine.store.state import Head, LimitsRecord
 from tests.support.invariants import check_model, live_rows
 from tests.support.platform import SECRET, Platform, config_of, training_data
 from tests.support.servers import ValkeyProcess

@@ -9,7 +9,7 @@ import pytest
 
 from lethe.consumers.audit.health.models import check_model as check_stored
 from lethe.engine.store.connection import text
-from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.state import LimitsRecord
 from tests.support.families import make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids

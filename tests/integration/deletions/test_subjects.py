@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lethe.engine.store import lookup as lookup_module
-from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.pipeline import present
+from lethe.engine.store.state import LimitsRecord
 from tests.support.families import make
 from tests.support.platform import Platform, config_of, row_ids, training_data
 
@@ -38,16 +39,15 @@ def test_the_records_of_a_subject_of_many_rows_are_not_read(
     names = row_ids(make("benign", "linear"))
     register_owners(memory, {"org": names[:-10]})
     read: list[int] = []
-    original = lookup_module._present
 
     def watched(fields: Sequence[str], values: Sequence[object]) -> dict[str, object]:
-        found = original(fields, values)
+        found = present(fields, values)
         read.append(sum(isinstance(v, bytes) and len(v) > 64 for v in found.values()))
         return found
 
     worker = memory.deletion_worker()
     worker.run_once(0.01)
-    monkeypatch.setattr(lookup_module, "_present", watched)
+    monkeypatch.setattr(lookup_module, "present", watched)
     ask(memory, "org")
     memory.drain(worker)
     monkeypatch.undo()

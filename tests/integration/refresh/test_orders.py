@@ -11,7 +11,8 @@ from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.engine.deletion.stream import smallest_eigenvalue
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.head import LimitsRecord, meta_json
+from lethe.engine.store.membership import registered_models
+from lethe.engine.store.state import LimitsRecord, meta_json
 from tests.support.families import Data, make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
@@ -102,7 +103,7 @@ def test_a_budget_that_no_fit_can_meet_is_refused_with_what_to_do(memory: Platfo
     data = plain(rng.standard_normal((50, 3)), rng.standard_normal(50))
     with pytest.raises(InvalidData, match=r"scale, raise the ridge, or raise the error budget$"):
         memory.register("m", data, budget=1e-17)
-    assert memory.store.model_ids() == []
+    assert registered_models(memory.store.client) == []
     assert not list(memory.raw().scan_iter(match="lethe:{*}:m:*")), "something was stored"
 
 

@@ -21,8 +21,9 @@ from lethe.consumers.service.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import staging
-from lethe.engine.store.head import LimitsRecord, ModelConfig
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.membership import every_model, registered_models
+from lethe.engine.store.state import LimitsRecord, ModelConfig
 from tests.support.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
 from tests.support.platform import (
@@ -294,11 +295,11 @@ def test_a_registration_that_was_cut_short_is_finished_by_a_worker(
 
 def test_a_registration_that_was_never_appended_is_no_model(memory: Platform) -> None:
     cut_short(memory, Step.REGISTER_APPEND)
-    assert memory.store.every_model() == []
+    assert every_model(memory.store.client) == []
     memory.drain()  # a worker takes it over
     assert memory.raw().hlen(ModelKeys("m").stagings) == 1
     memory.register("m")
-    assert memory.store.model_ids() == ["m"]
+    assert registered_models(memory.store.client) == ["m"]
     # What the first one staged can never become live, and goes when its registration is over
     assert staging.sweep_registrations(memory.store.client, ModelKeys("m"), seconds=0) == 1
     assert memory.raw().hlen(ModelKeys("m").stagings) == 0

@@ -173,7 +173,7 @@ def _refused(client: redis.Redis, *command: str | bytes | int) -> bool:
 
 
 def test_no_role_but_the_writers_can_run_the_commit(secure: Secure) -> None:
-    keys = ModelKeys.of_model("victim")
+    keys = ModelKeys("victim")
     script = "return redis.call('HSET', KEYS[1], 'version', '7')"
     # Keys that the script does not declare are no way around it either.
     hidden = f"return redis.call('HSET', '{keys.head}', 'version', '7')"
@@ -215,7 +215,7 @@ def test_nobody_can_do_what_only_an_administrator_needs(secure: Secure) -> None:
 def test_readers_never_see_rows_and_the_refresh_worker_never_writes_live_state(
     secure: Secure,
 ) -> None:
-    keys = ModelKeys.of_model("scores")
+    keys = ModelKeys("scores")
     rows, head = keys.generation("x").rows(0), keys.head
     with secure.store("reader") as reader, secure.store("subscriber") as subscriber:
         for client in (reader, subscriber):

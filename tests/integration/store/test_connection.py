@@ -9,6 +9,7 @@ import redis
 
 from lethe.engine.errors import NotDurable, StoreUnavailable
 from lethe.engine.store.connection import Barrier, NoBarrier, connect, without_secrets
+from lethe.engine.store.membership import registered_models
 from lethe.engine.store.store import ModelStore
 from tests.support.servers import ValkeyProcess
 
@@ -17,7 +18,7 @@ def test_a_store_that_goes_away_while_it_is_opened_is_unavailable() -> None:
     """Given a server that broke the connection in between, a worker waits and does not end."""
     client = connect("redis://127.0.0.1:1")
     with pytest.raises(StoreUnavailable):
-        ModelStore(client, NoBarrier()).model_ids()
+        registered_models(ModelStore(client, NoBarrier()).client)
 
 
 def test_always_needs_no_waiting(redis_url: str) -> None:

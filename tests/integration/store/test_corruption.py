@@ -22,7 +22,8 @@ from lethe.engine.errors import LetheError
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import read_result
 from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.lookup import LookupRequest
+from lethe.engine.store.lookup import LookupRequest, read_heads
+from lethe.engine.store.membership import models_that_lack_rows, registered_models
 from lethe.engine.store.predecessor import read_members, read_predecessor
 from lethe.engine.store.snapshot import load_factor, take_snapshot
 from lethe.engine.store.state import ModelState
@@ -69,12 +70,12 @@ def _read_everything(platform: Platform, job_id: str) -> None:
         lambda: take_snapshot(store, "m"),
         lambda: published(store, "m"),
         lambda: receipt_of(store, "r1"),
-        lambda: store.heads(["m"], ModelKeys("m").partition),
+        lambda: read_heads(store.client, ["m"], ModelKeys("m").partition),
         lambda: store.cursors.read(keys.partition),
-        lambda: store.without_all_rows(keys.partition),
+        lambda: models_that_lack_rows(store.client, keys.partition),
         lambda: read_members(client, read_predecessor(client, keys)),
         lambda: store.ledgered(keys, ["row-1"]),
-        store.model_ids,
+        lambda: registered_models(store.client),
     ]
     for read in reads:
         said = ""

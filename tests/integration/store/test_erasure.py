@@ -270,7 +270,7 @@ def test_the_bytes_of_deleted_rows_are_gone_everywhere_after_t(
     # and what is not deleted is where it was; Kafka never had any of it
     assert LIVE in place.in_files()
     assert place.in_log() == set()
-    assert platform.raw().hlen(ModelKeys.of_model("m").ledger) == len(gone)
+    assert platform.raw().hlen(ModelKeys("m").ledger) == len(gone)
 
 
 def test_an_idle_model_is_rebuilt_when_what_derives_from_deleted_rows_is_too_old(

@@ -26,5 +26,5 @@ def test_attempts_that_did_not_end_and_interrupted_ones_are_counted_apart(
 
 def test_what_is_kept_of_a_job_that_a_failover_lost_expires(redis_client: redis.Redis) -> None:
     end_attempt(redis_client, "m", "j")
-    left: Any = redis_client.ttl(ModelKeys.of_model("m").job("j"))
+    left: Any = redis_client.ttl(ModelKeys("m").job("j"))
     assert 0 < left <= TIME_TO_LIVE

@@ -32,7 +32,7 @@ from tests.support.platform import Platform, store_at
 from tests.support.servers import ValkeyProcess
 from tests.support.stores import backup, restore
 
-KEYS = ModelKeys.of_model("m")
+KEYS = ModelKeys("m")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import redis
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.error.estimate import SENTINELS, remainder_estimate
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.resample import with_enough_sentinels
+from lethe.engine.store.snapshot import with_enough_sentinels
 from lethe.engine.store.state import ModelState
 from tests.support.families import Data
 from tests.support.oracles import retrain

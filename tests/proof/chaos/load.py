@@ -20,7 +20,7 @@ from lethe.consumers.contract.events import DELETION_REQUESTED, RefreshRequested
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.errors import Unavailable
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.head import LimitsRecord
+from lethe.engine.store.state import LimitsRecord
 from tests.proof.chaos.history import Asked
 from tests.support.families import Data
 

@@ -25,22 +25,24 @@ from lethe.engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
-from lethe.engine.store.format import FORMAT, check_format
 from lethe.engine.store.generation import read_fixed, read_stream
-from lethe.engine.store.head import (
+from lethe.engine.store.jobs import JobResult, parse_result
+from lethe.engine.store.keys import FORMAT, ModelKeys
+from lethe.engine.store.reading import integer, parse_ids, parse_json_value, parse_text
+from lethe.engine.store.records import ErrorRecord
+from lethe.engine.store.state import (
+    DeferredRequest,
     LimitsRecord,
     Meta,
     ModelConfig,
     PendingJob,
+    check_format,
     meta_json,
     parse_config,
+    parse_deferred,
     parse_meta,
+    parse_offsets,
 )
-from lethe.engine.store.jobs import JobResult, parse_result
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.reading import integer, parse_ids, parse_json_value, parse_text
-from lethe.engine.store.records import ErrorRecord
-from lethe.engine.store.state import DeferredRequest, parse_deferred, parse_offsets
 from tests.proof.fuzz.contract import Harness, joined, parts
 from tests.support.published import releases
 
@@ -89,7 +91,7 @@ def meta(**changes: Any) -> Meta:
         "completions": 0,
         "first_deletion_at": _NOW,
         "error": ERROR,
-        "certified": 1e-12,
+        "certified_bound": 1e-12,
         "pending_job": PendingJob(job_id="j", reason="error_budget", ordered_at=_NOW),
         "refreshed_at": _NOW,
     }
@@ -243,7 +245,7 @@ def _names(data: bytes) -> None:
 
 
 def _job(data: bytes) -> None:
-    keys = ModelKeys.of_model("m")
+    keys = ModelKeys("m")
     found = parse_result(data, keys, "j1")
     assert (found.model_id, found.job_id) == ("m", "j1")
     assert parse_result(found.model_dump_json().encode(), keys, "j1") == found

@@ -14,8 +14,9 @@ from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.engine.error.certified import Terms
 from lethe.engine.errors import LetheError
-from lethe.engine.store.head import LimitsRecord, ModelConfig
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import commit_partition
+from lethe.engine.store.membership import models_that_lack_rows
+from lethe.engine.store.state import LimitsRecord, ModelConfig
 from tests.proof.simulation.checks import CERTIFIED
 from tests.proof.simulation.store import Image
 from tests.proof.simulation.turns import Actor
@@ -141,7 +142,7 @@ class People:
             if not world.truth.registered(model):
                 continue
             index = commit_partition(model)
-            lost = world.platform.store.without_all_rows(world.partition_keys(index))
+            lost = models_that_lack_rows(world.platform.store.client, world.partition_keys(index))
             if model not in lost:
                 continue
             assert model in self.excused, f"{model} has lost rows, and nothing explains it"

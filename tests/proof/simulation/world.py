@@ -30,8 +30,7 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error import certified
 from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.keys import ModelKeys, PartitionKeys, every_partition
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import ModelKeys, PartitionKeys, commit_partition, every_partition
 from tests.proof.agreement import check_published
 from tests.proof.simulation.checks import (
     SimulatedPlatform,

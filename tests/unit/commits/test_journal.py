@@ -23,7 +23,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import LogReset
-from lethe.engine.store.partition import commit_partition
+from lethe.engine.store.keys import commit_partition
 from lethe.engine.store.state import Head
 from tests.support.families import make
 from tests.support.states import start

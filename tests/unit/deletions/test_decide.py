@@ -35,11 +35,10 @@ from lethe.consumers.log.base import Partition, Record
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.store.apply import Place
 from lethe.engine.store.codec import pack_row
-from lethe.engine.store.head import LimitsRecord, Meta
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.records import ErrorRecord
-from lethe.engine.store.state import Head, ModelState
-from lethe.engine.store.store import Lookup
+from lethe.engine.store.state import Head, LimitsRecord, Meta, ModelState
 from tests.support.families import Data, make
 from tests.support.platform import config_of, row_ids
 from tests.support.states import Started, start

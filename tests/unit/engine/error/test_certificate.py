@@ -10,6 +10,7 @@ import pytest
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.error.certificate import (
     Certificate,
+    Measured,
     certify_with_stale_factor,
     roundoff_allowance,
 )
@@ -141,10 +142,8 @@ def test_scaling_nu_rho_and_mu_alone_would_be_wrong() -> None:
         change = float(np.max(np.abs(rows.X @ (theta - theta_b))))
         wrong = certify_with_stale_factor(
             objective,
-            gradient=g,
-            gradient_scale=0.0,
+            Measured(theta, g, 0.0),
             newton=factor.solve(g),
-            theta=theta,
             reach=0.0,
             margin_change=0.0,
             smallest=factor.smallest,
@@ -189,10 +188,8 @@ def test_a_stale_factor_stretches_every_term_as_documented() -> None:
     )
     certificate = certify_with_stale_factor(
         objective,
-        gradient=np.array([[g]]),
-        gradient_scale=0.0,
+        Measured(np.zeros((1, 1)), np.array([[g]]), 0.0),
         newton=np.array([[newton]]),
-        theta=np.zeros((1, 1)),
         reach=rho,
         margin_change=m,
         smallest=mu,

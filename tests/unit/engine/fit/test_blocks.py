@@ -11,11 +11,12 @@ from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import at_rest, delete
 from lethe.engine.error.certificate import Certificate
+from lethe.engine.error.drift import audit
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.objective import Kind, Objective, Rows
-from lethe.engine.refresh.blockwise import audit_blocks, factor_of, stacked, together
+from lethe.engine.refresh.blockwise import factor_of, stacked, together
 from tests.support.states import started
 
 
@@ -91,20 +92,20 @@ def test_damage_in_one_class_is_found_by_the_audit() -> None:
     stream = state.delete_in([5, 4], "pru")
     rows, W = state.live_rows(9)
     d, factor = state.objective.d, state.made.factor
-    sound = audit_blocks(state.generation, stream, factor, rows, W)
+    sound = audit(state.generation, stream, factor, rows, W)
     assert sound.fault is None
     damaged = factor.L.copy()
     damaged[2 * d + 3, 1] += 1e-6
     hurt = Factor(damaged, factor.smallest, factor.largest)
-    assert "dual rows" in (audit_blocks(state.generation, stream, hurt, rows, W).fault or "")
+    assert "dual rows" in (audit(state.generation, stream, hurt, rows, W).fault or "")
     V = stream.V.array.copy()
     blocks.part(V, 3, d)[4, 0] *= 1.001
     other = replace(stream, V=GrowingRows.of(V))
-    assert "V does not" in (audit_blocks(state.generation, other, factor, rows, W).fault or "")
+    assert "V does not" in (audit(state.generation, other, factor, rows, W).fault or "")
     moved = stream.theta_exact.copy()
     moved[0, 1] += 1e-3
     other = replace(stream, theta_exact=moved)
-    assert "exact answer" in (audit_blocks(state.generation, other, factor, rows, W).fault or "")
+    assert "exact answer" in (audit(state.generation, other, factor, rows, W).fault or "")
 
 
 def test_a_stream_of_several_blocks_begins_with_room_for_each() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.store import codec
-from lethe.engine.store.format import FORMAT, check_format
-from lethe.engine.store.head import LimitsRecord, parse_config, parse_meta
+from lethe.engine.store.keys import FORMAT
+from lethe.engine.store.state import LimitsRecord, check_format, parse_config, parse_meta
 from tests.support.families import make
 from tests.support.platform import config_of
 

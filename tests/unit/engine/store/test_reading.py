@@ -19,8 +19,8 @@ from lethe.consumers.subscriber.history import read_version
 from lethe.consumers.subscriber.parameters import ParametersReader
 from lethe.engine.errors import BrokenChain, CorruptState, InvalidRequest
 from lethe.engine.store import codec
-from lethe.engine.store.head import meta_json, parse_config, parse_meta
 from lethe.engine.store.reading import integer, parse_ids, parse_json, parse_json_value, parse_text
+from lethe.engine.store.state import meta_json, parse_config, parse_meta
 from tests.proof.fuzz.stored import meta
 from tests.support.published import release
 
@@ -65,6 +65,13 @@ def test_what_is_no_list_of_ids_is_corrupt(stored: bytes) -> None:
 def test_text_that_is_no_utf8_is_corrupt() -> None:
     with pytest.raises(CorruptState, match="not UTF-8"):
         parse_text(b"\xff", "x")
+
+
+def test_the_bound_in_a_head_keeps_its_stored_name() -> None:
+    stored = meta_json(meta(certified_bound=0.25))
+    assert b'"certified":0.25' in stored
+    assert b"certified_bound" not in stored
+    assert parse_meta(stored, meta().config).certified_bound == 0.25
 
 
 def test_a_row_may_not_borrow_bytes_from_the_next_one() -> None:

@@ -1,4 +1,4 @@
-"""Lua scripts in pipelines, in one round trip each.
+"""Commands and Lua scripts in pipelines, in one round trip each.
 
 redis-py asks the server for each script before it sends a pipeline that calls one. Here they are
 called by digest at once; a server that does not know one (it was restarted) is sent all of them,
@@ -8,7 +8,7 @@ and the pipeline is sent again. So every script that runs in a pipeline must be 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,11 @@ import redis
 from redis.exceptions import NoScriptError
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.connection import reachable
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import by_shard
+
+CHUNK = 500
+"""Elements in one command: with d = 4000, 32 MB of row records."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +81,43 @@ def _checked(client: redis.Redis, answer: Any, *, each: bool) -> Any:
         if not each:
             raise
         return error
+
+
+def chunks(names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the names in lists of at most `CHUNK`."""
+    for start in range(0, len(names), CHUNK):
+        yield list(names[start : start + CHUNK])
+
+
+def read_list(client: redis.Redis, key: str) -> Iterator[list[str]]:
+    """Yield the texts of a stored list, at most `CHUNK` at a time."""
+    start = 0
+    while True:
+        with reachable(client):
+            stored: Any = client.lrange(key, start, start + CHUNK - 1)
+        if not stored:
+            return
+        yield [text(one) for one in stored]
+        start += len(stored)
+
+
+def read_shards(
+    client: redis.Redis, key: Callable[[int], str], row_ids: Sequence[str]
+) -> dict[str, bytes]:
+    """Return the fields of those rows that have one, from the hashes ``key`` of their shards."""
+    fields: dict[str, bytes] = {}
+    for chunk in chunks(row_ids):
+        shards = by_shard(chunk)
+        with reachable(client):
+            pipeline = client.pipeline(transaction=False)
+            for shard, rows in shards.items():
+                pipeline.hmget(key(shard), rows)
+            answers = pipeline.execute()
+        for rows, values in zip(shards.values(), answers, strict=True):
+            fields |= present(rows, values)
+    return fields
+
+
+def present(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """Return the values of an HMGET by name, without those that are missing."""
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
