@@ -14,12 +14,11 @@ in the same script. The server is responsible for durability (``appendfsync alwa
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import redis
 
-from lethe.consumers.log.base import Partition, TopicSpec
-from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.base import Log, Partition, PartitionReset, TopicSpec
 from lethe.consumers.log.streams.format import (
     MAX_PARTITIONS,
     latest_key,
@@ -36,7 +35,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.store.connection import Barrier
 
 
-class StreamsLog:
+class StreamsLog(Log):
     """The log in the Redis that ``client`` names; its parts open connections of their own.
 
     Parameters
@@ -125,11 +124,6 @@ class StreamsLog:
     def reader(self) -> StreamsReader:
         """Return a new reader."""
         return StreamsReader(own_client(self._origin))
-
-    def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return nothing: topics of Redis Streams have no such settings."""
-        del topic
-        return {}
 
     def ping(self) -> str:
         """Return the server's name and version."""
