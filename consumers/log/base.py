@@ -1,8 +1,8 @@
 """What every log offers: ordered partitions of records, a group consumer, a producer, a reader.
 
-The workers depend on this module only. `consumers.log.kafka` connects to Kafka, by either of two
-clients, `consumers.log.streams.log` to Redis Streams (single-node mode), and `consumers.log.memory`
-is for fast tests. All three pass the same battery of tests (`tests/integration/log/test_battery.py`).
+The workers depend on this module only. `consumers.log.kafka` connects to Kafka, with either of two
+clients, `consumers.log.streams` to Redis Streams (single-node mode), and `consumers.log.memory` is
+for fast tests. All pass the same battery of tests (`tests/integration/log/test_battery.py`).
 
 The workers rely on five rules:
 
