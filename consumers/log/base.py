@@ -359,7 +359,8 @@ class Log(Protocol):
         return {}
 
     def close(self) -> None:
-        """Release the log's own resources, if it has any."""
+        """Release the log's own resources."""
+        ...
 
 
 class WrappedLog(Log):

@@ -151,6 +151,9 @@ class MemoryLog(Log):
         """Return a short line about this log."""
         return f"in memory, {len(self._topics)} topics"
 
+    def close(self) -> None:
+        """Do nothing: the log lives as long as something refers to it."""
+
     def bounds(self, partition: Partition) -> Bounds:
         """Return the partition's bounds."""
         with self.changed:

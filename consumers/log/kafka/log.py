@@ -119,7 +119,10 @@ class KafkaLog(Log):
         session_seconds: float = settings.SESSION_SECONDS,
         connect_seconds: float = settings.CONNECT_SECONDS,
     ) -> None:
-        self._server = Server.named(bootstrap_servers, client_id, access, connect_seconds)
+        if isinstance(bootstrap_servers, str):
+            bootstrap_servers = bootstrap_servers.split(",")
+        hosts = tuple(host.strip() for host in bootstrap_servers if host.strip())
+        self._server = Server(hosts, client_id, access, connect_seconds)
         self._session_seconds = session_seconds
 
     @abstractmethod
@@ -162,6 +165,9 @@ class KafkaLog(Log):
         """Return the cluster's size and how it is reached."""
         with self._admin() as admin, admin.reaching():
             return admin.ping()
+
+    def close(self) -> None:
+        """Do nothing: the log itself holds no connection."""
 
 
 class KafkaProducer(Producer):
@@ -222,7 +228,9 @@ class KafkaProducer(Producer):
     def acknowledge(self, flush: KafkaFlush, timeout: float) -> Sequence[Appended]:
         """Return where the messages of ``flush`` are: for the flush itself."""
         if flush.client is not self._client:
-            raise self._server.send_again()
+            raise LogUnavailable(
+                f"an earlier send to Kafka at {self._server} failed: send this again as well"
+            )
         try:
             with self._connection.reaching():
                 return self._acknowledged(flush, timeout)

@@ -5,7 +5,7 @@ The wording is the same for both clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,19 +29,6 @@ class Server:
     client_id: str
     access: Mapping[str, Any] = field(repr=False)  # holds the password
     connect_seconds: float
-
-    @classmethod
-    def named(
-        cls,
-        bootstrap: str | Sequence[str],
-        client_id: str,
-        access: Mapping[str, Any],
-        connect_seconds: float,
-    ) -> Server:
-        """Return the server at ``bootstrap``: a comma-separated list, or a sequence."""
-        hosts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
-        stripped = tuple(host.strip() for host in hosts if host.strip())
-        return cls(stripped, client_id, access, connect_seconds)
 
     def __str__(self) -> str:
         return ",".join(self.bootstrap)
@@ -92,10 +79,6 @@ class Server:
     def not_created(self, topic: str, reason: str) -> LogUnavailable:
         """Report that the broker refused to create a topic."""
         return LogUnavailable(f"Kafka at {self} did not create topic {topic}: {reason}")
-
-    def send_again(self) -> LogUnavailable:
-        """Report that another send of the same producer has failed."""
-        return LogUnavailable(f"an earlier send to Kafka at {self} failed: send this again as well")
 
     @staticmethod
     def too_large(message: Message) -> InvalidData:

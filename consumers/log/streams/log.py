@@ -74,12 +74,13 @@ class StreamsLog(Log):
                         f"topic {spec.name}: {spec.partitions} partitions, but 1 to "
                         f"{MAX_PARTITIONS} are possible with Redis Streams"
                     )
+                keeps = spec.compacted or spec.until_released
                 settings = (
                     str(uuid.uuid4()),
                     spec.partitions,
                     int(spec.compacted),
                     spec.max_message_bytes,
-                    -1 if spec.compacted or spec.until_released else _retention(spec),
+                    -1 if keeps or spec.retention_ms is None else spec.retention_ms,
                 )
                 if create(keys=[topic_key(spec.name)], args=settings):
                     created.append(spec.name)
@@ -135,7 +136,3 @@ class StreamsLog(Log):
     def close(self) -> None:
         """Release the connection."""
         self._client.close()
-
-
-def _retention(spec: TopicSpec) -> int:
-    return -1 if spec.retention_ms is None else spec.retention_ms
