@@ -27,14 +27,14 @@ sys.path.insert(0, str(ROOT))
 warnings.simplefilter("ignore", DeprecationWarning)
 
 from lethe.consumers.log.base import Log, Message, Reader, TopicSpec  # noqa: E402
-from lethe.consumers.log.confluent.log import ConfluentLog  # noqa: E402
-from lethe.consumers.log.kafka.log import KafkaLog  # noqa: E402
+from lethe.consumers.log.kafka.confluent.log import ConfluentLog  # noqa: E402
+from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog  # noqa: E402
 
 VALUE = bytes(1000)
 MANY = 1_000
 PARTITIONS = 64
 CLIENTS: Mapping[str, Callable[[str], Log]] = {
-    "kafka-python": lambda where: KafkaLog(where, client_id="measure"),
+    "kafka-python": lambda where: KafkaPythonLog(where, client_id="measure"),
     "confluent-kafka": lambda where: ConfluentLog(where, client_id="measure"),
 }
 UNITS = {

@@ -26,7 +26,7 @@ from tests.support.platform import Platform  # noqa: E402
 from tests.support.servers import ValkeyProcess  # noqa: E402
 
 OURS = tuple(str((ROOT / name).resolve()) for name in ("engine", "consumers"))
-SKIPPED = {"consumers/log/memory.py", "consumers/log/hooks.py"}  # the log is not what is counted
+SKIPPED = {"consumers/log/memory.py"}  # the log is not what is counted
 
 
 def called(platform: Platform, row: int) -> dict[CodeType, int]:

@@ -1,8 +1,8 @@
 """What every log offers: ordered partitions of records, a group consumer, a producer, a reader.
 
-The workers depend on this module only. `consumers.log.kafka.log` connects to Kafka,
-`consumers.log.streams.log` to Redis Streams (single-node mode), and `consumers.log.memory` is for
-fast tests. All three pass the same battery of tests (`tests/integration/log/test_battery.py`).
+The workers depend on this module only. `consumers.log.kafka` connects to Kafka, with either of two
+clients, `consumers.log.streams` to Redis Streams (single-node mode), and `consumers.log.memory` is
+for fast tests. All pass the same battery of tests (`tests/integration/log/test_battery.py`).
 
 The workers rely on five rules:
 
@@ -22,6 +22,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from lethe.engine.errors import LogReset, LogUnavailable
+from lethe.engine.store.keys import partition_index
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -69,6 +72,23 @@ class Message:
     value: bytes | None
     headers: Headers = ()
     partition: int | None = None
+
+    def index_among(self, partitions: int) -> int:
+        """Return the index of the partition that it goes to in a topic of ``partitions``.
+
+        Raises
+        ------
+        LogUnavailable
+            It names a partition that the topic does not have.
+        """
+        if self.partition is None:
+            return partition_index(self.key, partitions)
+        if not 0 <= self.partition < partitions:
+            raise LogUnavailable(
+                f"partition {self.partition} of topic {self.topic} does not exist: it has "
+                f"{partitions}"
+            )
+        return self.partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +150,35 @@ class TopicSpec:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
+class PartitionReset(LogReset):
+    """A ``position`` is outside its ``partition``, or the topic was deleted and recreated.
+
+    The partition yields nothing until it is sought again; other partitions are not affected.
+    ``bounds`` is None if that incarnation of the topic is gone.
+    """
+
+    def __init__(self, partition: Partition, position: int, bounds: Bounds | None) -> None:
+        self.partition = partition
+        self.position = position
+        self.bounds = bounds
+        where = f"{partition.topic} partition {partition.index}"
+        if bounds is None:
+            reason = "the topic was deleted or recreated"
+        else:
+            reason = f"the log holds {bounds.begin} to {bounds.end}"
+        super().__init__(
+            f"{where}: position {position} is not in the log: {reason} (topic id "
+            f"{partition.topic_id}). Find out whether records were lost before you continue."
+        )
+
+
+def missing_topic(topic: str, place: str) -> LogUnavailable:
+    """Return the error for a topic that nobody has created yet."""
+    return LogUnavailable(
+        f"topic {topic} does not exist in {place}: `lethe work` and `lethe register` create it"
+    )
+
+
 class Consumer(Protocol):
     """A member of a consumer group. Used by one thread; every call may also send a heartbeat."""
 
@@ -138,8 +187,8 @@ class Consumer(Protocol):
 
         With a limit of 0 it only keeps the membership alive: for a worker whose buffers are full.
 
-        Raises `LogUnavailable` if the log cannot be reached and `LogReset` if a position is
-        outside the partition's bounds.
+        Raises `LogUnavailable` if the log cannot be reached and `PartitionReset` if a position
+        is outside the partition's bounds.
         """
         ...
 
@@ -229,7 +278,12 @@ class Producer(Protocol):
 
 
 class Reader(Protocol):
-    """Reads partitions without a group: for subscribers, receipts and tails."""
+    """Reads partitions without a group: for subscribers, receipts and tails.
+
+    Implementations inherit from it and define all but `partition_for`.
+    """
+
+    place: str  # what error messages call the log
 
     def partitions(self, topic: str) -> Sequence[Partition]:
         """Return the topic's partitions, in order; empty if the topic does not exist."""
@@ -237,7 +291,10 @@ class Reader(Protocol):
 
     def partition_for(self, topic: str, key: bytes) -> Partition:
         """Return the partition that `Producer` would send ``key`` to."""
-        ...
+        partitions = self.partitions(topic)
+        if not partitions:
+            raise missing_topic(topic, self.place)
+        return partitions[partition_index(key, len(partitions))]
 
     def bounds(self, partition: Partition) -> Bounds:
         """Return the partition's current bounds, in one round trip where the client can."""
@@ -252,7 +309,7 @@ class Reader(Protocol):
         Raises
         ------
         PartitionReset
-            A topic was deleted or recreated (`consumers.log.reset`).
+            A topic was deleted or recreated.
         """
         ...
 
@@ -272,7 +329,7 @@ class Reader(Protocol):
 
 
 class Log(Protocol):
-    """A log: creates the parts above, each with its own connection."""
+    """A log: creates the parts above, each with its own connection. Implementations inherit."""
 
     name: str  # "kafka", "streams" or "memory"
 
@@ -298,8 +355,45 @@ class Log(Protocol):
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """Return a topic's settings by Kafka's names; empty for other logs, which have none."""
-        ...
+        del topic
+        return {}
 
     def close(self) -> None:
         """Release the log's own resources."""
         ...
+
+
+class WrappedLog(Log):
+    """Delegates every call to another log; subclasses override what differs."""
+
+    def __init__(self, log: Log) -> None:
+        self.name = log.name
+        self._log = log
+
+    def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        """Create the missing topics; return the names of those created."""
+        return self._log.ensure_topics(specs)
+
+    def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
+        """Join ``group`` and read ``topics``."""
+        return self._log.consumer(group, topics)
+
+    def producer(self) -> Producer:
+        """Return a new producer."""
+        return self._log.producer()
+
+    def reader(self) -> Reader:
+        """Return a new reader."""
+        return self._log.reader()
+
+    def ping(self) -> str:
+        """Return a short line about the server."""
+        return self._log.ping()
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Return a topic's settings."""
+        return self._log.topic_settings(topic)
+
+    def close(self) -> None:
+        """Release the log's own resources."""
+        self._log.close()

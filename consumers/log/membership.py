@@ -1,15 +1,24 @@
-"""Which partitions one member of a group holds, and what changed since the worker last asked.
+"""What the consumers of all logs share: which partitions a member holds, and where it reads.
 
-Every log keeps one of these per consumer. Changes may arrive on another thread (kafka-python
-calls its rebalance listener on its own thread), so each method takes the lock.
+Changes may arrive on another thread (kafka-python calls its rebalance listener on its own thread),
+so each method of `Membership` takes the lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
-from lethe.consumers.log.base import Partition
+from lethe.consumers.log.base import (
+    Bounds,
+    Consumer,
+    Partition,
+    PartitionReset,
+    Position,
+    Record,
+)
 
 
 class Membership:
@@ -81,3 +90,71 @@ class Membership:
         with self._lock:
             taken, self._lost = frozenset(self._lost), set()
             return taken
+
+
+class GroupConsumer(Consumer):
+    """A member of a group; a log's own consumer adds `_poll`, `bounds` and `close`."""
+
+    def __init__(self, group: str, topics: Sequence[str]) -> None:
+        self.group = group
+        self.topics = tuple(topics)
+        self.membership = Membership()
+        self._positions: dict[Partition, int] = {}
+        self._resets: list[tuple[Partition, Bounds | None]] = []
+        self._hints: dict[Partition, Position] = {}
+        self._closed = False
+
+    def poll(self, timeout: float, limit: int) -> Sequence[Record]:
+        """Return at most ``limit`` records; early and empty if the assignment changes."""
+        if self._closed:
+            raise RuntimeError("poll of a closed consumer")
+        return self._poll(time.monotonic() + timeout, limit)
+
+    @abstractmethod
+    def _poll(self, deadline: float, limit: int) -> Sequence[Record]: ...
+
+    def take_assigned(self) -> frozenset[Partition]:
+        """Return the partitions assigned since the last call."""
+        return self.membership.take_assigned()
+
+    def take_lost(self) -> frozenset[Partition]:
+        """Return the partitions revoked or lost since the last call."""
+        return self.membership.take_lost()
+
+    def assignment(self) -> frozenset[Partition]:
+        """Return the partitions held now."""
+        return self.membership.held()
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continue at ``offset``; a partition that was lost meanwhile is ignored."""
+        if self.membership.seek(partition):
+            self._positions[partition] = offset
+            self._move(partition)
+
+    def _move(self, partition: Partition) -> None:
+        """Make the log's client continue at the position; called by `seek`."""
+
+    def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
+        """Keep the newest positions, for the log to store when it next has the occasion."""
+        self._hints.update(positions)
+
+    def release(self, partition: Partition, below_offset: int) -> None:
+        """Do nothing: this log removes records by itself."""
+
+    def _reset(self, partition: Partition, bounds: Bounds | None = None) -> None:
+        """Yield nothing more from a partition, and queue the error that says why.
+
+        Without ``bounds``, they are queried when the error is raised.
+        """
+        self.membership.silence(partition)
+        self._resets.append((partition, bounds))
+
+    def _raise_reset(self) -> None:
+        """Raise a reset of a partition still held and not sought again; the others stay queued."""
+        while self._resets:
+            partition, bounds = self._resets[-1]
+            if partition in self.membership.held() - self.membership.sought():
+                bounds = bounds or self.bounds(partition)  # if this fails, it is queued still
+                self._resets.pop()
+                raise PartitionReset(partition, self._positions[partition], bounds)
+            self._resets.pop()

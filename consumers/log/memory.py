@@ -12,22 +12,42 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Condition
+from typing import Literal
 
 from lethe.consumers.log.base import (
     Appended,
     Bounds,
+    Log,
     Message,
     Partition,
-    Position,
+    PartitionReset,
     Producer,
+    Reader,
     Record,
     TopicSpec,
+    missing_topic,
 )
-from lethe.consumers.log.hooks import Hook, HookCall
-from lethe.consumers.log.membership import Membership
-from lethe.consumers.log.partitioner import index_for, partition_index
-from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.membership import GroupConsumer
 from lethe.engine.errors import LogUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """The point at which a hook is called.
+
+    If a hook raises *before* a publish, the log has none of the messages; *between*, it has those
+    up to this point; *after*, it has all of them and only the acknowledgement is lost. A poll
+    whose hook raises moves no position: it delivers the records again.
+    """
+
+    call: Literal["publish", "poll"]
+    stage: Literal["before", "between", "after"]
+    client: object
+    messages: Sequence[Message] = ()
+    records: Sequence[Record] = ()
+
+
+Hook = Callable[[HookCall], None]
 
 
 @dataclass(slots=True)
@@ -48,7 +68,7 @@ class _Partition:
         return self.records[offset - self.begin : offset - self.begin + limit]
 
 
-class MemoryLog:
+class MemoryLog(Log):
     """Topics in memory, shared by the consumers, producers and readers created from it.
 
     Parameters
@@ -127,17 +147,17 @@ class MemoryLog:
         """Return a new reader."""
         return MemoryReader(self)
 
-    def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return nothing: topics in memory have no settings."""
-        del topic
-        return {}
-
     def ping(self) -> str:
         """Return a short line about this log."""
         return f"in memory, {len(self._topics)} topics"
 
     def close(self) -> None:
         """Do nothing: the log lives as long as something refers to it."""
+
+    def bounds(self, partition: Partition) -> Bounds:
+        """Return the partition's bounds."""
+        with self.changed:
+            return self.find(partition, 0).bounds()
 
     # The methods below are for the classes that follow; callers hold `changed`.
 
@@ -156,8 +176,8 @@ class MemoryLog:
         """Add one message to its partition."""
         topic = self.partitions(message.topic)
         if not topic:
-            raise LogUnavailable(f"topic {message.topic} does not exist: create it first")
-        target = topic[index_for(message, len(topic))]
+            raise missing_topic(message.topic, "memory")
+        target = topic[message.index_among(len(topic))]
         record = Record(
             target.identity,
             target.bounds().end,
@@ -206,27 +226,18 @@ class MemoryLog:
         self.changed.notify_all()
 
 
-class MemoryConsumer:
+class MemoryConsumer(GroupConsumer):
     """A member of a group of a `MemoryLog`."""
 
     def __init__(self, log: MemoryLog, group: str, topics: Sequence[str]) -> None:
-        self.group = group
-        self.topics = frozenset(topics)
-        self.membership = Membership()
+        super().__init__(group, topics)
         self._log = log
-        self._positions: dict[Partition, int] = {}
         self._turn = 0
-        self._closed = False
-        self.hints: dict[Partition, Position] = {}
         with log.changed:
             log.join(self)
 
-    def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records; early and empty if the assignment changes."""
-        if self._closed:
-            raise RuntimeError("poll of a closed consumer")
+    def _poll(self, deadline: float, limit: int) -> Sequence[Record]:
         self._log.hook(HookCall("poll", "before", self))
-        deadline = time.monotonic() + timeout
         changes = self.membership.changes
         with self._log.changed:
             self._log.join(self)
@@ -244,34 +255,9 @@ class MemoryConsumer:
                 self._positions[record.partition] = record.offset + 1
         return records
 
-    def take_assigned(self) -> frozenset[Partition]:
-        """Return the partitions assigned since the last call."""
-        return self.membership.take_assigned()
-
-    def take_lost(self) -> frozenset[Partition]:
-        """Return the partitions revoked since the last call."""
-        return self.membership.take_lost()
-
-    def assignment(self) -> frozenset[Partition]:
-        """Return the partitions held now."""
-        return self.membership.held()
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Continue at ``offset``; a partition that was lost meanwhile is ignored."""
-        self._positions[partition] = offset
-        self.membership.seek(partition)
-
     def bounds(self, partition: Partition) -> Bounds:
         """Return the partition's bounds."""
-        with self._log.changed:
-            return self._log.find(partition, 0).bounds()
-
-    def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
-        """Keep the positions in `hints`, where tests can see them."""
-        self.hints.update(positions)
-
-    def release(self, partition: Partition, below_offset: int) -> None:
-        """Do nothing: retention is not simulated."""
+        return self._log.bounds(partition)
 
     def close(self) -> None:
         """Leave the group."""
@@ -353,8 +339,10 @@ class MemoryFlush:
         return self._appended
 
 
-class MemoryReader:
+class MemoryReader(Reader):
     """Reads a `MemoryLog` without a group."""
+
+    place = "memory"
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
@@ -364,24 +352,14 @@ class MemoryReader:
         with self._log.changed:
             return [partition.identity for partition in self._log.partitions(topic)]
 
-    def partition_for(self, topic: str, key: bytes) -> Partition:
-        """Return the partition of ``key``."""
-        partitions = self.partitions(topic)
-        if not partitions:
-            raise LogUnavailable(f"topic {topic} does not exist: create it first")
-        return partitions[partition_index(key, len(partitions))]
-
     def bounds(self, partition: Partition) -> Bounds:
         """Return the partition's bounds."""
-        with self._log.changed:
-            return self._log.find(partition, 0).bounds()
+        return self._log.bounds(partition)
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
         """Return the end of each partition."""
         with self._log.changed:
-            return {
-                partition: self._log.find(partition, 0).bounds().end for partition in partitions
-            }
+            return {partition: self._log.bounds(partition).end for partition in partitions}
 
     def read(
         self, partition: Partition, offset: int, timeout: float, limit: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.consumers.log.base import Log
-from lethe.consumers.log.kafka.limits import SESSION_SECONDS
+from lethe.consumers.log.kafka.settings import SESSION_SECONDS
 from lethe.consumers.service.credentials import kafka_access, librdkafka_access
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import InvalidData
@@ -29,16 +29,16 @@ def kafka_log(
     """
     servers = bootstrap or settings.kafka_bootstrap_servers or ""
     if settings.kafka_client == "kafka-python":
-        from lethe.consumers.log.kafka.log import KafkaLog  # noqa: PLC0415
+        from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog  # noqa: PLC0415
 
-        return KafkaLog(
+        return KafkaPythonLog(
             servers,
             client_id=client_id,
-            extra=kafka_access(settings),
+            access=kafka_access(settings),
             session_seconds=session_seconds,
         )
     try:
-        from lethe.consumers.log.confluent.log import ConfluentLog  # noqa: PLC0415
+        from lethe.consumers.log.kafka.confluent.log import ConfluentLog  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise

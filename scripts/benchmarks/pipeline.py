@@ -24,7 +24,7 @@ from lethe.consumers.contract.events import MODEL_VERSION, Version
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.version_chain import check_version
 from lethe.consumers.log.base import Log, Message, Partition, Producer, Reader
-from lethe.consumers.log.kafka.log import KafkaLog
+from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.errors import LogUnavailable
@@ -200,7 +200,7 @@ def pipeline(directory: Path, job: Job, kafka: str | None) -> Iterator[Pipeline]
             stack.callback(client.close)
             log = StreamsLog(client)
         else:
-            log = KafkaLog(kafka, client_id="lethe-bench")
+            log = KafkaPythonLog(kafka, client_id="lethe-bench")
         producer, reader = log.producer(), log.reader()
         stack.callback(producer.close)
         stack.callback(reader.close)
@@ -213,7 +213,7 @@ def pipeline(directory: Path, job: Job, kafka: str | None) -> Iterator[Pipeline]
 
 def delete_topics(kafka: str, prefix: str) -> None:
     """Delete a pipeline's topics."""
-    log = KafkaLog(kafka, client_id="lethe-bench")
+    log = KafkaPythonLog(kafka, client_id="lethe-bench")
     for spec in topics.specs():
         with suppress(LogUnavailable):  # the floor has not all of them
             log.delete_topic(prefix + spec.name)

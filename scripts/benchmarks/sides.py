@@ -20,7 +20,7 @@ from benchmarks.synthetic import model_id, request_id, row_id
 from benchmarks.worker import Job
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log
-from lethe.consumers.log.kafka.log import KafkaLog
+from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.workers.deletion_worker import BatchLimits
@@ -145,7 +145,7 @@ def floor_side(
         name = _prefix(kafka)
         ends: Ends
         if kafka is not None:
-            log = KafkaLog(kafka, client_id="lethe-bench")
+            log = KafkaPythonLog(kafka, client_id="lethe-bench")
             specs = topics.specs(partitions)
             log.ensure_topics([replace(spec, name=name + spec.name) for spec in specs])
             stack.callback(delete_topics, kafka, name)
@@ -174,7 +174,7 @@ def _prefix(kafka: str | None) -> str:
 
 
 def _log(kafka: str | None, client: redis.Redis) -> Log:
-    return StreamsLog(client) if kafka is None else KafkaLog(kafka, client_id="lethe-bench")
+    return StreamsLog(client) if kafka is None else KafkaPythonLog(kafka, client_id="lethe-bench")
 
 
 @contextmanager

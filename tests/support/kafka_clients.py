@@ -30,7 +30,7 @@ def kafka_log(
     """Return the log in Kafka."""
     if (client or chosen_client()) == "confluent":
         need_confluent()
-        from lethe.consumers.log.confluent.log import ConfluentLog
+        from lethe.consumers.log.kafka.confluent.log import ConfluentLog
 
         return ConfluentLog(
             bootstrap,
@@ -38,9 +38,9 @@ def kafka_log(
             session_seconds=session_seconds,
             connect_seconds=connect_seconds,
         )
-    from lethe.consumers.log.kafka.log import KafkaLog
+    from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog
 
-    return KafkaLog(
+    return KafkaPythonLog(
         bootstrap,
         client_id=client_id,
         session_seconds=session_seconds,

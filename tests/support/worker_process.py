@@ -148,9 +148,9 @@ def main(orders: dict[str, object]) -> int:
     assert isinstance(deaths, list)
     if orders["bootstrap"]:
         if chosen_client() == "confluent":  # loaded once, before the children
-            import lethe.consumers.log.confluent.log
+            import lethe.consumers.log.kafka.confluent.log
         else:
-            import lethe.consumers.log.kafka.log  # noqa: F401
+            import lethe.consumers.log.kafka.kafka_python.log  # noqa: F401
     for death in deaths:
         child = os.fork()
         if child == 0:

@@ -1,1 +1,1 @@
-"""Kafka as a log, using kafka-python."""
+"""The log in Kafka: what its two clients share. Each is a package of its own, imported if used."""

@@ -32,7 +32,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.errors import CorruptState, InvalidData, LogUnavailable
-from lethe.engine.store.connection import is_wrong_type, refusal
+from lethe.engine.store.connection import address, is_wrong_type, refusal
 from lethe.engine.store.reading import integer, parse_text
 
 # A server that takes longer than this to reply counts as unreachable. Blocking reads wait less.
@@ -214,14 +214,6 @@ def own_client(client: redis.Redis) -> redis.Redis:
     return redis.Redis.from_pool(
         redis.ConnectionPool(connection_class=pool.connection_class, **settings)
     )
-
-
-def address(client: redis.Redis) -> str:
-    """Return the address that the client connects to, without its password."""
-    settings = client.connection_pool.connection_kwargs
-    if "path" in settings:
-        return str(settings["path"])
-    return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
 
 
 @contextmanager

@@ -14,12 +14,11 @@ in the same script. The server is responsible for durability (``appendfsync alwa
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import redis
 
-from lethe.consumers.log.base import Partition, TopicSpec
-from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.base import Log, Partition, PartitionReset, TopicSpec
 from lethe.consumers.log.streams.format import (
     MAX_PARTITIONS,
     latest_key,
@@ -36,7 +35,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.store.connection import Barrier
 
 
-class StreamsLog:
+class StreamsLog(Log):
     """The log in the Redis that ``client`` names; its parts open connections of their own.
 
     Parameters
@@ -75,12 +74,13 @@ class StreamsLog:
                         f"topic {spec.name}: {spec.partitions} partitions, but 1 to "
                         f"{MAX_PARTITIONS} are possible with Redis Streams"
                     )
+                keeps = spec.compacted or spec.until_released
                 settings = (
                     str(uuid.uuid4()),
                     spec.partitions,
                     int(spec.compacted),
                     spec.max_message_bytes,
-                    -1 if spec.compacted or spec.until_released else _retention(spec),
+                    -1 if keeps or spec.retention_ms is None else spec.retention_ms,
                 )
                 if create(keys=[topic_key(spec.name)], args=settings):
                     created.append(spec.name)
@@ -126,11 +126,6 @@ class StreamsLog:
         """Return a new reader."""
         return StreamsReader(own_client(self._origin))
 
-    def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Return nothing: topics of Redis Streams have no such settings."""
-        del topic
-        return {}
-
     def ping(self) -> str:
         """Return the server's name and version."""
         with reaching(self._client):
@@ -141,7 +136,3 @@ class StreamsLog:
     def close(self) -> None:
         """Release the connection."""
         self._client.close()
-
-
-def _retention(spec: TopicSpec) -> int:
-    return -1 if spec.retention_ms is None else spec.retention_ms

@@ -12,8 +12,7 @@ from typing import Any
 
 import redis
 
-from lethe.consumers.log.base import Appended, Message, Producer
-from lethe.consumers.log.partitioner import index_for
+from lethe.consumers.log.base import Appended, Message, Producer, missing_topic
 from lethe.consumers.log.streams.format import (
     MAX_BYTES_PER_CALL,
     MAX_HEADER_BYTES,
@@ -84,10 +83,7 @@ class StreamsProducer(Producer):
     def _topic(self, name: str) -> Topic:
         topic = self._topics.get(name) or read_topic(self._client, name)
         if topic is None:
-            raise LogUnavailable(
-                f"topic {name} does not exist in the log: `lethe work` and `lethe register` "
-                "create it"
-            )
+            raise missing_topic(name, "the log")
         self._topics[name] = topic
         return topic
 
@@ -97,7 +93,7 @@ class StreamsProducer(Producer):
         used: dict[int, int] = {}
         records: list[str | bytes | int] = []
         for message in call.messages:
-            index = index_for(message, topic.partitions)
+            index = message.index_among(topic.partitions)
             records += (
                 used.setdefault(index, len(used) + 1),
                 int(message.value is not None),
@@ -149,7 +145,7 @@ class _Call:
         nexts = dict(zip(self.used, firsts, strict=True))
         appended: dict[int, Appended] = {}
         for place, message in zip(self.places, self.messages, strict=True):
-            index = index_for(message, self.sent_to.partitions)
+            index = message.index_among(self.sent_to.partitions)
             appended[place] = Appended(self.sent_to.partition(index), nexts[index])
             nexts[index] += 1
         return appended

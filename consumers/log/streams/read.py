@@ -9,10 +9,8 @@ from typing import Any
 
 import redis
 
-from lethe.consumers.log.base import Bounds, Partition, Position, Record
-from lethe.consumers.log.membership import Membership
-from lethe.consumers.log.partitioner import partition_index
-from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.base import Bounds, Partition, PartitionReset, Reader, Record
+from lethe.consumers.log.membership import GroupConsumer
 from lethe.consumers.log.streams.format import (
     MAX_BLOCK,
     MAX_RECORDS_PER_READ,
@@ -37,7 +35,7 @@ TRIM_SECONDS = 60.0
 """How often released records are removed, all at once."""
 
 
-class StreamsConsumer:
+class StreamsConsumer(GroupConsumer):
     """A member of a group: reads the partitions that it holds a lease on.
 
     The heartbeat runs within `poll`, four times per lease. Records are delivered only while the
@@ -47,43 +45,32 @@ class StreamsConsumer:
     def __init__(
         self, client: redis.Redis, group: str, topics: Sequence[str], lease_seconds: float
     ) -> None:
+        super().__init__(group, topics)
         self._client = client
-        self._group = group
-        self._topics = tuple(topics)
         self._lease_seconds = lease_seconds
         # Tokens sort by age, so a new member leaves most shares unchanged.
         self._token = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
         self._lease = client.register_script(script("lease"))
-        self._membership = Membership()
         self._tenures: dict[Partition, int] = {}
-        self._positions: dict[Partition, int] = {}
         self._holes_allowed: dict[Partition, bool] = {}
-        self._resets: list[PartitionReset] = []
-        self._hints: dict[Partition, Position] = {}
         self._released: dict[Partition, int] = {}
         self._next_trim = 0.0
         self._trim = client.register_script(script("trim"))
         self._lease_ends = 0.0
         self._next_heartbeat = 0.0
         self._turn = 0
-        self._closed = False
         with reaching(client):
             self._heartbeat()
 
-    def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Return at most ``limit`` records; early and empty if the assignment changes."""
-        if self._closed:
-            raise RuntimeError("poll of a closed consumer")
-        deadline = time.monotonic() + timeout
-        changes = self._membership.changes
+    def _poll(self, deadline: float, limit: int) -> Sequence[Record]:
+        changes = self.membership.changes
         try:
             with reaching(self._client):
                 while True:
                     if time.monotonic() >= self._next_heartbeat:
                         self._heartbeat()
-                    for reset in self._take_resets():
-                        raise reset
-                    if changes != self._membership.changes:
+                    self._raise_reset()
+                    if changes != self.membership.changes:
                         return []
                     wait = min(deadline, self._next_heartbeat) - time.monotonic()
                     records = self._deliver(self._read(max(wait, 0.0), limit))
@@ -93,33 +80,23 @@ class StreamsConsumer:
             self._released.clear()  # the server may restart with an older state
             raise
 
-    def take_assigned(self) -> frozenset[Partition]:
-        """Return the partitions leased since the last call."""
-        return self._membership.take_assigned()
-
     def take_lost(self) -> frozenset[Partition]:
         """Return the partitions given up or expired since the last call."""
         self._notice_expiry()
-        return self._membership.take_lost()
+        return super().take_lost()
 
     def assignment(self) -> frozenset[Partition]:
         """Return the partitions on which this member has a valid lease."""
         self._notice_expiry()
-        return self._membership.held()
+        return super().assignment()
 
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Continue at ``offset``; a partition that was lost meanwhile is ignored."""
-        if self._membership.seek(partition):
-            self._positions[partition] = offset
-            self._next_heartbeat = 0.0  # which checks the position against the log's bounds
+    def _move(self, partition: Partition) -> None:
+        del partition
+        self._next_heartbeat = 0.0  # which checks the position against the log's bounds
 
     def bounds(self, partition: Partition) -> Bounds:
         """Return the partition's bounds."""
         return read_bounds(self._client, partition, 0)
-
-    def commit_hint(self, positions: Mapping[Partition, Position]) -> None:
-        """Keep the positions; they are stored with the next heartbeat and on closing."""
-        self._hints.update(positions)
 
     def release(self, partition: Partition, below_offset: int) -> None:
         """Remove the records below the offset at a later heartbeat (once a minute) or on close.
@@ -137,19 +114,19 @@ class StreamsConsumer:
             self._store_hints()
             self._notice_expiry()
             self._remove_released()
-            for topic in self._topics:
+            for topic in self.topics:
                 self._lease(keys=self._lease_keys(topic), args=[self._token, 0])
         except redis.RedisError:
             pass  # the leases expire by themselves
         finally:
-            self._membership.lose(self._membership.held())
+            self.membership.lose(self.membership.held())
             self._client.close()
 
     def _lease_keys(self, topic: str) -> list[str]:
         return [
             topic_key(topic),
-            group_key(topic, "members", self._group),
-            group_key(topic, "leases", self._group),
+            group_key(topic, "members", self.group),
+            group_key(topic, "leases", self.group),
         ]
 
     def _heartbeat(self) -> None:
@@ -159,7 +136,7 @@ class StreamsConsumer:
         self._store_hints()
         tenures: dict[Partition, int] = {}
         bounds: dict[Partition, Bounds] = {}
-        for topic in self._topics:
+        for topic in self.topics:
             topic_id, compacted, *leases = self._lease(
                 keys=self._lease_keys(topic), args=[self._token, int(self._lease_seconds * 1000)]
             )
@@ -169,14 +146,14 @@ class StreamsConsumer:
                 tenures[partition] = tenure
                 self._holes_allowed[partition] = bool(compacted)
                 bounds[partition] = Bounds(begin, end)
-        before = self._membership.held()
+        before = self.membership.held()
         kept = {p for p in before if tenures.get(p) == self._tenures.get(p)}
-        self._membership.lose(before - kept)
-        self._membership.gain(tenures.keys() - kept)
+        self.membership.lose(before - kept)
+        self.membership.gain(tenures.keys() - kept)
         self._tenures = tenures
         self._lease_ends = sent + self._lease_seconds
         self._next_heartbeat = sent + self._lease_seconds / _HEARTBEATS_PER_LEASE
-        for partition in self._membership.sought():
+        for partition in self.membership.sought():
             position = self._positions[partition]
             if not bounds[partition].begin <= position <= bounds[partition].end:
                 self._reset(partition, bounds[partition])
@@ -188,9 +165,9 @@ class StreamsConsumer:
     def _remove_released(self) -> None:
         """Remove released records, except in partitions that were lost since."""
         released, self._released = self._released, {}
-        sought = self._membership.sought()
+        sought = self.membership.sought()
         for partition in released:
-            if partition.topic in self._topics and partition not in sought:
+            if partition.topic in self.topics and partition not in sought:
                 continue
             self._trim(
                 keys=[topic_key(partition.topic), stream_key(partition)],
@@ -199,23 +176,11 @@ class StreamsConsumer:
 
     def _notice_expiry(self) -> None:
         if time.monotonic() >= self._lease_ends:
-            self._membership.lose(self._membership.held())
-
-    def _reset(self, partition: Partition, bounds: Bounds | None) -> None:
-        self._membership.silence(partition)
-        self._resets.append(PartitionReset(partition, self._positions[partition], bounds))
-
-    def _take_resets(self) -> list[PartitionReset]:
-        """Return one reset of a partition that is still held; the other resets stay queued."""
-        while self._resets:
-            reset = self._resets.pop()
-            if reset.partition in self._membership.held():
-                return [reset]
-        return []
+            self.membership.lose(self.membership.held())
 
     def _read(self, wait: float, limit: int) -> list[Record]:
         """Read from the sought partitions; wait up to ``wait`` seconds if there is nothing."""
-        sought = sorted(self._membership.sought())
+        sought = sorted(self.membership.sought())
         if not sought or limit == 0:
             time.sleep(min(wait, MAX_BLOCK))
             return []
@@ -239,7 +204,7 @@ class StreamsConsumer:
     def _deliver(self, records: Sequence[Record]) -> Sequence[Record]:
         """Move the positions past ``records``, unless their lease may have expired meanwhile."""
         self._notice_expiry()
-        sought = self._membership.sought()
+        sought = self.membership.sought()
         delivered = [record for record in records if record.partition in sought]
         for at, record in enumerate(delivered):
             partition = record.partition
@@ -252,14 +217,17 @@ class StreamsConsumer:
         return delivered
 
     def _store_hints(self) -> None:
+        """Store the hints: with each heartbeat, and on closing."""
         hints, self._hints = self._hints, {}
         for partition, position in hints.items():
-            key = group_key(partition.topic, "hints", self._group)
+            key = group_key(partition.topic, "hints", self.group)
             self._client.hset(key, str(partition), str(position.next_offset))
 
 
-class StreamsReader:
+class StreamsReader(Reader):
     """Reads partitions without a group."""
+
+    place = "the log"
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -269,13 +237,6 @@ class StreamsReader:
         with reaching(self._client):
             record = read_topic(self._client, topic)
         return [] if record is None else [record.partition(i) for i in range(record.partitions)]
-
-    def partition_for(self, topic: str, key: bytes) -> Partition:
-        """Return the partition that the producer would send ``key`` to."""
-        partitions = self.partitions(topic)
-        if not partitions:
-            raise LogUnavailable(f"topic {topic} does not exist in the log")
-        return partitions[partition_index(key, len(partitions))]
 
     def bounds(self, partition: Partition) -> Bounds:
         """Return the partition's current bounds."""

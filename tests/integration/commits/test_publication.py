@@ -12,8 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutErr
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.hooks import HookCall
-from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
+from lethe.consumers.log.memory import HookCall, MemoryConsumer, MemoryLog
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import Step
 from lethe.consumers.workers import deletion_worker

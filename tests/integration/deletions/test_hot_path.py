@@ -17,8 +17,7 @@ import redis
 from redis.connection import Connection
 
 from lethe.consumers.contract import topics
-from lethe.consumers.log.hooks import HookCall
-from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.engine.error.estimate import SENTINELS
 from lethe.engine.store.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore

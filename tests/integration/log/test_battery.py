@@ -21,12 +21,12 @@ from lethe.consumers.log.base import (
     Log,
     Message,
     Partition,
+    PartitionReset,
     Position,
     Record,
     TopicSpec,
 )
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
-from lethe.consumers.log.reset import PartitionReset
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.errors import InvalidData, LogReset, LogUnavailable
 from tests.support.kafka_clients import kafka_log
@@ -810,10 +810,10 @@ def test_a_topic_that_is_not_there_is_said_so(bench: Bench) -> None:
 
 @pytest.mark.parametrize("bench", [KAFKA], indirect=True)
 def test_no_metadata_request_creates_topics(bench: Bench) -> None:
-    from lethe.consumers.log.kafka.reader import KafkaReader
+    from lethe.consumers.log.kafka.kafka_python.reading import KafkaPythonReader
 
     reader = bench.log.reader()
-    assert isinstance(reader, KafkaReader)
+    assert isinstance(reader, KafkaPythonReader)
     request = reader._connection._client.cluster.metadata_request()
     reader.close()
     assert request.allow_auto_topic_creation is False

@@ -18,11 +18,12 @@ from lethe.consumers.log.base import (
     Log,
     Message,
     Partition,
+    PartitionReset,
     Producer,
     Record,
     TopicSpec,
 )
-from lethe.consumers.log.reset import PartitionReset
+from lethe.consumers.log.kafka import settings
 from lethe.consumers.log.streams.format import stream_key, topic_key
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.errors import LogUnavailable
@@ -113,12 +114,7 @@ def test_kafka_clients_survive_their_broker(
 ) -> None:
     broker = private_kafka()
     log = kafka_log(broker.bootstrap, session_seconds=3.0, client=client)
-    patient: Any  # where it is said how long a broker may be away; to wait less
-    if client == "confluent":
-        from lethe.consumers.log.confluent import server as patient
-    else:
-        from lethe.consumers.log.kafka import connection as patient
-    monkeypatch.setattr(patient, "UNREACHABLE_SECONDS", 1.0)
+    monkeypatch.setattr(settings, "UNREACHABLE_SECONDS", 1.0)
     _server_dies_and_comes_back(log, broker.kill, broker.start)
     log.close()
 
@@ -241,14 +237,12 @@ def test_aborted_records_and_markers_are_passed_over(
 def test_a_join_that_finishes_between_two_polls_is_completed(
     client: str, kafka_bootstrap: str, topic_prefix: str
 ) -> None:
-    from lethe.consumers.log.kafka.connection import METADATA_SECONDS
-
     topic = topic_prefix + "t"
     log = kafka_log(kafka_bootstrap, client=client)
     consumer = log.consumer(topic, [topic])
     consumer.poll(1.0, 10)  # a member, of a topic that is not there yet
     log.ensure_topics([TopicSpec(topic)])
-    time.sleep(METADATA_SECONDS + 0.2)
+    time.sleep(settings.METADATA_SECONDS + 0.2)
     deadline = time.monotonic() + 60.0
     while not consumer.assignment() and time.monotonic() < deadline:
         consumer.poll(0.0, 10)  # too short for any answer to arrive within it

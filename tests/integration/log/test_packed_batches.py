@@ -31,7 +31,7 @@ def _bomb(size: int) -> bytes:
 
 
 def test_unpacking_never_holds_more_than_the_limit() -> None:
-    from lethe.consumers.log.kafka.batches import MAX_UNPACKED_BYTES, unpack
+    from lethe.consumers.log.kafka.kafka_python.batches import MAX_UNPACKED_BYTES, unpack
 
     packed = _bomb(BOMB_BYTES)
     assert len(packed) < 80_000
@@ -61,7 +61,7 @@ def test_a_small_batch_that_unpacks_to_a_huge_one_is_refused(
     from kafka import KafkaAdminClient, KafkaProducer
     from kafka.admin import ConfigResource
 
-    from lethe.consumers.log.kafka.batches import PACKED
+    from lethe.consumers.log.kafka.kafka_python.batches import PACKED
 
     if chosen_client() == "confluent":
         pytest.skip("librdkafka does not bound what it unpacks: docs/kafka-clients.md")

@@ -13,8 +13,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.hooks import HookCall
-from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.consumers.registration import candidate
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.steps import Step

@@ -15,8 +15,8 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from lethe.consumers.cli.delete import _read_rows
 from lethe.consumers.log.base import Partition
-from lethe.consumers.log.kafka.records import to_record
-from lethe.consumers.log.kafka.repairs import read_odd_header_names
+from lethe.consumers.log.kafka.kafka_python.reading import to_record
+from lethe.consumers.log.kafka.kafka_python.repairs import read_odd_header_names
 from lethe.consumers.registration.table.reader import Columns, read_table
 from lethe.consumers.service.settings import load_settings, unknown_variables
 from lethe.consumers.service.valkey_server import _read_line, read_pid

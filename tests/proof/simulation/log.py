@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lethe.consumers.log.base import Message, Partition, Record, TopicSpec
-from lethe.consumers.log.hooks import HookCall
-from lethe.consumers.log.memory import MemoryConsumer, MemoryLog, MemoryReader
+from lethe.consumers.log.memory import HookCall, MemoryConsumer, MemoryLog, MemoryReader
 
 
 class Watcher(Protocol):

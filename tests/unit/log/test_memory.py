@@ -9,11 +9,10 @@ from threading import Thread
 import pytest
 
 from lethe.consumers.log.base import Message, Partition, TopicSpec
-from lethe.consumers.log.hooks import HookCall
 from lethe.consumers.log.membership import Membership
-from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.log.partitioner import murmur2, partition_index
+from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.engine.errors import LogUnavailable
+from lethe.engine.store.keys import murmur2, partition_index
 
 
 def test_the_partitioner_is_kafkas() -> None:

@@ -17,7 +17,8 @@ from tests.support.servers import ROOT
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("lethe.consumers.log.confluent")]:
+    package = "lethe.consumers.log.kafka.confluent"
+    for name in [name for name in sys.modules if name.startswith(package)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     settings = load_settings({"kafka_client": "confluent", "kafka_bootstrap_servers": "h:1"})
@@ -41,7 +42,7 @@ def test_the_settings_choose_the_client() -> None:
     by_default = kafka_log(load_settings({}), "t", bootstrap="h:1")
     assert named["confluent"].__name__ == "ConfluentLog"
     assert type(by_default) is named["kafka-python"]
-    assert named["kafka-python"].__name__ == "KafkaLog"
+    assert named["kafka-python"].__name__ == "KafkaPythonLog"
 
 
 def test_librdkafka_is_told_the_same_of_signing_on(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_librdkafka_is_told_the_same_of_signing_on(tmp_path: Path) -> None:
 
 def test_only_its_own_package_imports_the_second_client() -> None:
     """Whoever has not installed the extra never meets it."""
-    own = ROOT / "consumers" / "log" / "confluent"
+    own = ROOT / "consumers" / "log" / "kafka" / "confluent"
     importing = [
         path
         for top in ("consumers", "engine", "deploy")

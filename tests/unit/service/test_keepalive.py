@@ -7,8 +7,8 @@ from typing import NoReturn
 import pytest
 
 from lethe.consumers.contract import topics
+from lethe.consumers.log.base import PartitionReset
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.log.reset import PartitionReset
 from lethe.consumers.service.health import Health
 from lethe.consumers.service.keepalive import Keepalive
 

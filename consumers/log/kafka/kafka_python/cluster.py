@@ -1,4 +1,4 @@
-"""First and last offsets of many partitions, in one round trip.
+"""Queries about topics and offsets with kafka-python: many partitions in one round trip.
 
 kafka-python requests the beginnings and then the ends, and neither answer says whether the topic
 was recreated. This module sends all requests at once: one for the description of the topics, and
@@ -14,17 +14,12 @@ from typing import Any
 
 from kafka import errors
 from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest, OffsetSpec
+from kafka.protocol.metadata import MetadataRequest
 
-from lethe.consumers.log.base import Bounds, Partition
-from lethe.consumers.log.kafka.connection import (
-    REQUEST_SECONDS,
-    Connection,
-    describe_request,
-    described,
-)
-from lethe.consumers.log.reset import PartitionReset
-
-_RETRY_SECONDS = 0.05
+from lethe.consumers.log.base import Bounds, Partition, PartitionReset
+from lethe.consumers.log.kafka.kafka_python.connection import Connection
+from lethe.consumers.log.kafka.server import Server
+from lethe.consumers.log.kafka.settings import REQUEST_SECONDS, RETRY_SECONDS
 
 # Which offset is requested, and at which isolation level.
 _Spec = tuple[int, int]
@@ -35,31 +30,36 @@ _LAST: _Spec = (OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
 _OffsetTable = dict[tuple[Partition, _Spec], int]
 
 
-class Offsets:
-    """Queries offsets on one connection, and remembers each partition's leader."""
+class KafkaPythonCluster(Connection):
+    """A connection that answers queries as well; it remembers each partition's leader."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._leaders: dict[Partition, int] = {}
 
-    def bounds(self, partition: Partition, position: int = 0) -> Bounds:
-        """Return the partition's bounds for a reader of committed records.
+    def leaders(self, topics: Sequence[str]) -> Mapping[Partition, int]:
+        """Ask a broker for the partitions of ``topics`` with their leaders."""
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                leaders: Mapping[Partition, int] = self.ask(_describe, topics)
+            except errors.KafkaError as error:
+                self._wait_to_retry(error, deadline)
+            else:
+                return leaders
 
-        Raises
-        ------
-        PartitionReset
-            Its topic is gone; the error names ``position``.
-        """
-        offsets = self._ask([partition], (_FIRST, _LAST_VISIBLE), position)
+    def bounds(self, partition: Partition, position: int = 0) -> Bounds:
+        """Return the partition's bounds for a reader of committed records."""
+        offsets = self._offsets([partition], (_FIRST, _LAST_VISIBLE), position)
         return Bounds(offsets[partition, _FIRST], offsets[partition, _LAST_VISIBLE])
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
         """Return the end of each partition, including uncommitted records."""
         requested = list(partitions)
-        offsets = self._ask(requested, (_LAST,), 0) if requested else {}
+        offsets = self._offsets(requested, (_LAST,), 0) if requested else {}
         return {partition: offsets[partition, _LAST] for partition in requested}
 
-    def _ask(
+    def _offsets(
         self, partitions: Sequence[Partition], specs: Sequence[_Spec], position: int
     ) -> _OffsetTable:
         deadline = time.monotonic() + REQUEST_SECONDS
@@ -67,30 +67,33 @@ class Offsets:
         offsets: _OffsetTable
         while True:
             try:
-                present, offsets = self._connection.ask(self._look_up, partitions, specs)
+                present, offsets = self.ask(self._look_up, partitions, specs)
             except errors.KafkaError as error:
-                if not isinstance(error, errors.RetriableError) or time.monotonic() > deadline:
-                    raise
-            else:
-                for partition in partitions:
-                    if partition not in present:
-                        raise PartitionReset(partition, position, None)
-                if len(offsets) == len(set(partitions)) * len(specs):
-                    return offsets
-                if time.monotonic() > deadline:
-                    raise errors.KafkaTimeoutError(
-                        f"no offsets of {partitions[0].topic} within {REQUEST_SECONDS:.0f} s"
-                    )
-            time.sleep(_RETRY_SECONDS)
+                self._wait_to_retry(error, deadline)
+                continue
+            for partition in partitions:
+                if partition not in present:
+                    raise PartitionReset(partition, position, None)
+            if len(offsets) == len(set(partitions)) * len(specs):
+                return offsets
+            missing = f"no offsets of {partitions[0].topic} within {REQUEST_SECONDS:.0f} s"
+            self._wait_to_retry(errors.KafkaTimeoutError(missing), deadline)
+
+    @staticmethod
+    def _wait_to_retry(error: errors.KafkaError, deadline: float) -> None:
+        """Wait a moment; raise an error that no retry can repair, or that has lasted too long."""
+        if not isinstance(error, errors.RetriableError) or time.monotonic() > deadline:
+            raise error
+        time.sleep(RETRY_SECONDS)
 
     async def _look_up(
         self, manager: Any, partitions: Sequence[Partition], specs: Sequence[_Spec]
     ) -> tuple[set[Partition], _OffsetTable]:
         """Return the existing partitions of the topics, and the offsets from their leaders."""
         topics = sorted({partition.topic for partition in partitions})
-        answer = manager.send(describe_request(topics))
+        answer = manager.send(_describe_request(topics))
         first = self._send(manager, [p for p in partitions if p in self._leaders], specs)
-        leaders = described(await answer)
+        leaders = _described(await answer)
         offsets: _OffsetTable = {}
         moved = [p for p in partitions if leaders.get(p, -1) != self._leaders.get(p)]
         for partition in partitions:
@@ -112,7 +115,7 @@ class Offsets:
             topics = by_leader.setdefault(self._leaders[partition], {})
             topics.setdefault(partition.topic, []).append(partition.index)
         return [
-            (spec, manager.send(_request(topics, spec), node_id=leader))
+            (spec, manager.send(_offsets_request(topics, spec), node_id=leader))
             for leader, topics in by_leader.items()
             for spec in specs
         ]
@@ -134,7 +137,35 @@ class Offsets:
                         raise kind(topic.name)
 
 
-def _request(topics: Mapping[str, Sequence[int]], spec: _Spec) -> Any:
+async def _describe(manager: Any, topics: Sequence[str]) -> dict[Partition, int]:
+    return _described(await manager.send(_describe_request(topics)))
+
+
+def _describe_request(topics: Sequence[str]) -> Any:
+    """Return a request for the metadata of ``topics`` that creates none of them."""
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+
+
+def _described(response: Any) -> dict[Partition, int]:
+    """Return the partitions in a metadata response, with their leaders (-1: currently none)."""
+    leaders: dict[Partition, int] = {}
+    for topic in response.topics:
+        kind = errors.for_code(topic.error_code)
+        if kind is errors.NoError:
+            for info in topic.partitions:
+                partition = Partition(topic.name, str(topic.topic_id), info.partition_index)
+                leaders[partition] = int(info.leader_id)
+        elif kind is not errors.UnknownTopicOrPartitionError:
+            raise kind(topic.name)
+    return leaders
+
+
+def _offsets_request(topics: Mapping[str, Sequence[int]], spec: _Spec) -> Any:
     timestamp, isolation = spec
     entry = ListOffsetsRequest.ListOffsetsTopic
     return ListOffsetsRequest(

@@ -1,4 +1,4 @@
-"""Kafka as a log, using confluent-kafka (librdkafka): the second client, an optional extra.
+"""The log in Kafka, using confluent-kafka (librdkafka): the second client, an optional extra.
 
 Nothing outside this package imports ``confluent_kafka``, and nothing imports this package unless
 ``LETHE_KAFKA_CLIENT=confluent``.

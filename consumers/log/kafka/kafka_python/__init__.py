@@ -1,0 +1,1 @@
+"""The log in Kafka, using kafka-python 3.0."""
