@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from lethe.consumers.commits.journal import LogGap, Verdict, gap, judge, read_records
 from lethe.consumers.commits.record import OpenPart
+from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.progress import Progress
+from lethe.engine.store.partition import commit_partition
 from lethe.engine.store.state import Head
 
 _PROGRESS_INTERVAL = 64  # records between two progress reports
@@ -16,12 +18,23 @@ _PROGRESS_INTERVAL = 64  # records between two progress reports
 
 @dataclass(frozen=True, slots=True)
 class OpenRecord:
-    """A record as a fold first reads it: its open part, and where it lies."""
+    """What everybody can read of a record: its open part, and where it lies."""
 
     offset: int
-    epoch: int
     digest: str
     open: OpenPart
+    epoch: int = -1
+
+    @property
+    def number(self) -> int:
+        """The commit's number."""
+        return self.open.number
+
+    @property
+    def place(self) -> str:
+        """Where it lies, in words; only in its model's partition can it count."""
+        index = commit_partition(self.open.model_id)
+        return f"{topics.COMMITS}/{index} at offset {self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +66,23 @@ def read_open(
             progress("reading commits", record.offset, end)
         if framed is not None:
             epoch = -1 if record.leader_epoch is None else record.leader_epoch
-            open_records.append(OpenRecord(record.offset, epoch, framed.digest, framed.open))
+            open_records.append(OpenRecord(record.offset, framed.digest, framed.open, epoch))
     return open_records
+
+
+def head_before(record: OpenRecord, continued: Container[str]) -> Head:
+    """Return what a model's record follows if no commit before it is known.
+
+    A model begins with its commit 0 or, if that has expired, with the first commit that another
+    one continues; ``continued`` holds the digests of such commits.
+    """
+    if record.number > 0 and record.digest in continued:
+        return Head(record.number - 1, record.open.prev)
+    return Head()
 
 
 def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> Counted:
     """Return the records that count: those that the stored heads descend from, and what follows.
-
-    A model without a head begins with its commit 0 or, if that has expired, with the first commit
-    that another one continues.
 
     Parameters
     ----------
@@ -84,9 +105,7 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
         if record.offset in valid:
             continue
         # A model that halts is no exception: what continues its newest commit is then the newest.
-        head = newest.get(model, Head())
-        if model not in newest and record.open.number > 0 and record.digest in continued:
-            head = Head(record.open.number - 1, record.open.prev)
+        head = newest[model] if model in newest else head_before(record, continued)
         match judge(record.open, head, index):
             case Verdict.VALID:
                 valid[record.offset] = record

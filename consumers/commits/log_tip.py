@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lethe.consumers.commits.counted import OpenRecord
 from lethe.consumers.commits.journal import Verdict, judge
-from lethe.consumers.commits.record import OpenPart
 from lethe.engine.store.state import Head
-
-
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """What everybody can read of a record of one model."""
-
-    offset: int
-    digest: str
-    open: OpenPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class LogTip:
         )
 
 
-def log_tip(records: Sequence[LogRecord], stored: Head, index: int) -> LogTip:
+def log_tip(records: Sequence[OpenRecord], stored: Head, index: int) -> LogTip:
     """Return where a model's log ends, judged from the store's commit if the log has it.
 
     Otherwise the log begins with commit 0, or with the first commit that another one continues.
