@@ -222,17 +222,18 @@ class BundleReader:
 
     def _record(self, document: Mapping[str, Any]) -> Record:
         topic, index, offset = (document.get(name) for name in ("topic", "partition", "offset"))
-        named = isinstance(topic, str) and type(index) is int and type(offset) is int
         headers = document.get("headers", [])
         pairs = isinstance(headers, list) and all(
             isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
             for pair in headers
         )
-        if not named or not pairs:
+        if (
+            not isinstance(topic, str)
+            or type(index) is not int
+            or type(offset) is not int
+            or not pairs
+        ):
             raise self._bad("is not a record with topic, partition, offset, headers and value")
-        assert isinstance(topic, str)  # noqa: S101 (mypy)
-        assert isinstance(index, int)  # noqa: S101 (mypy)
-        assert isinstance(offset, int)  # noqa: S101 (mypy)
         return Record(
             Partition(topic, "", index),
             offset,

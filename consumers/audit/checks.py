@@ -18,7 +18,7 @@ from lethe.consumers.audit.receipts import (
     rows_finding,
 )
 from lethe.consumers.contract import topics, version_chain
-from lethe.consumers.subscriber.parameters import IDENTITY
+from lethe.consumers.contract.events import IDENTITY
 from lethe.engine.errors import BrokenChain
 
 

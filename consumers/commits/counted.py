@@ -1,4 +1,4 @@
-"""Which records of a commits partition count: a fold judges this from their open parts alone."""
+"""Which records of a commits partition count: readers judge this from their open parts alone."""
 
 from __future__ import annotations
 
@@ -118,3 +118,61 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
             case Verdict.VOID:
                 pass
     return Counted(valid, newest, gaps)
+
+
+# -- where an incomplete log ends -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogTip:
+    """Where a model's log ends, when it may be incomplete (`lethe recover`).
+
+    Attributes
+    ----------
+    head, offset, version
+        Its last commit that counts, that commit's offset (-1 if the log has none), and the newest
+        version that the log names up to it (-1 if none).
+    highest
+        The highest number of any of its records.
+    next
+        Offset of the first commit that continues the store's, or None.
+    """
+
+    head: Head = Head()  # noqa: RUF009 - it is immutable
+    offset: int = -1
+    version: int = -1
+    highest: int = -1
+    next: int | None = None
+
+    def lost(self, stored: Head) -> bool:
+        """Return whether no fold can bring store and log together."""
+        return self.next is None and (
+            self.head != stored or self.highest > max(self.head.commit, stored.commit)
+        )
+
+
+def log_tip(records: Sequence[OpenRecord], stored: Head, index: int) -> LogTip:
+    """Return where a model's log ends, judged from the store's commit if the log has it.
+
+    Otherwise the log begins with commit 0, or with the first commit that another one continues.
+    """
+    highest = max((record.number for record in records), default=-1)
+    continued = {record.open.prev for record in records}
+    stored_record = next((record for record in records if record.digest == stored.digest), None)
+    if stored_record is not None:
+        versions = [record.open.version for record in records if record.number <= stored.commit]
+        version = max((number for number in versions if number is not None), default=-1)
+        head, offset = stored, stored_record.offset
+    else:
+        first = next((r for r in records if r.number == 0 or r.digest in continued), None)
+        if first is None:
+            return LogTip(highest=highest)
+        version, head, offset = -1, head_before(first, continued), -1
+    following: int | None = None
+    for record in records:
+        if judge(record.open, head, index) is Verdict.VALID:
+            if stored_record is not None and following is None:
+                following = record.offset
+            head, offset = Head(record.number, record.digest), record.offset
+            version = version if record.open.version is None else record.open.version
+    return LogTip(head, offset, version, highest, following)

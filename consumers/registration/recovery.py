@@ -14,7 +14,7 @@ from typing import Any
 
 from lethe.consumers.commits.apply import checkpoint_change
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
-from lethe.consumers.commits.counted import OpenRecord
+from lethe.consumers.commits.counted import LogTip, OpenRecord, log_tip
 from lethe.consumers.commits.fold import Fold
 from lethe.consumers.commits.journal import (
     Followed,
@@ -24,7 +24,6 @@ from lethe.consumers.commits.journal import (
     commit_partitions,
     read_records,
 )
-from lethe.consumers.commits.log_tip import LogTip, log_tip
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.contract import topics
