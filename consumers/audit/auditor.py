@@ -151,7 +151,7 @@ def audit_model(
         opener=Opener.of(seals, state),
         published=reading.published,
     )
-    findings += _of_state(store, reading, log_alone=log_alone)
+    findings += _of_state(reading, log_alone=log_alone)
     if state is not None and bound:
         progress("retraining on the live rows", 0, 0)
         findings.append(bound_finding(store, model_id))
@@ -161,9 +161,18 @@ def audit_model(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A history and the state at the same moment; ``disturbed`` says why they cannot be compared.
+    """A history, and the state at the same moment.
 
-    ``published`` is the offset below which all commits are published; None if unknown.
+    Attributes
+    ----------
+    fault
+        Why the state cannot be read, if it cannot.
+    compared
+        The findings on the state.
+    disturbed
+        Why state and history cannot be compared, if they cannot.
+    published
+        The offset below which all commits are published; None if unknown.
     """
 
     history: History
@@ -171,6 +180,7 @@ class _Reading:
     extent: Extent
     state: ModelState | None
     fault: str | None
+    compared: Sequence[Finding] = ()
     disturbed: str | None = None
     published: int | None = None
 
@@ -182,7 +192,7 @@ def _read(
     trusted: TrustedKeys | None,
     progress: Progress,
 ) -> _Reading:
-    """Read the log and the state, and again if commits arrive in between."""
+    """Read the log and compare the state, and again if commits arrive in between."""
     for attempt in range(1, _TRIES + 1):
         state, fault = _state(store, model_id)
         before = None if state is None else stamp_of(store, state)
@@ -198,8 +208,12 @@ def _read(
         if state is None or before is None:
             return _Reading(history, chain, extent, None, fault)
         _complete(store, state, history)
+        compared = state_findings(store, state, history, chain)
         disturbed = _disturbed(state, chain, before, stamp_of(store, state))
-        reading = _Reading(history, chain, extent, state, fault, disturbed, before.published)
+        if disturbed is not None:
+            compared = [Finding.passed_over(one.check, disturbed) for one in compared]
+        published = before.published
+        reading = _Reading(history, chain, extent, state, fault, compared, disturbed, published)
         if disturbed is None:
             return reading
         if attempt < _TRIES:
@@ -251,11 +265,9 @@ def _of_history(reading: _Reading, seen: Checkpoint | None, *, trusted: bool) ->
     return list(history_findings(reading.history, trusted=trusted, seen=seen))
 
 
-def _of_state(store: ModelStore, reading: _Reading, *, log_alone: bool) -> list[Finding]:
+def _of_state(reading: _Reading, *, log_alone: bool) -> Sequence[Finding]:
     if reading.state is not None:
-        return list(
-            state_findings(store, reading.state, reading.history, reading.chain, reading.disturbed)
-        )
+        return reading.compared
     if reading.fault is not None:
         return [Finding("state", Result.FAILED, reading.fault)]
     if log_alone:

@@ -121,7 +121,8 @@ class History:
     """Everything published of one model, as far as it was read.
 
     ``values`` are leaf hashes of the versions and parameters, byte for byte; ``receipts`` has those
-    of receipts as keys.
+    of receipts as keys. ``finals`` has the final receipt of each request, and ``contradictions``
+    all those of a request with different ones.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ class History:
         self.versions: dict[int, VersionFact] = {}
         self.receipts: dict[bytes, ReceiptFact] = {}
         self.finals: dict[str, ReceiptFact] = {}
-        self.contradictions: list[tuple[ReceiptFact, ReceiptFact]] = []
+        self.contradictions: dict[str, list[ReceiptFact]] = {}
         self.parameters_faults = Faults()
         self.signatures = {
             topic: Signatures() for topic in (topics.VERSIONS, topics.RECEIPTS, topics.MODELS)
@@ -195,10 +196,18 @@ class History:
                 starts = range(0, len(item), HASH_BYTES)
                 self.leaves += (item[start : start + HASH_BYTES] for start in starts)
             else:
-                self.add(item)
+                self._add(item)
+        for request, receipts in self.contradictions.items():
+            later = (receipt for receipt in receipts if not self.precedes_model(receipt))
+            self.finals[request] = next(later, receipts[0])
 
-    def add(self, record: Record) -> None:
-        """Add one record."""
+    def precedes_model(self, receipt: ReceiptFact) -> bool:
+        """Return whether a receipt is from before the model existed: it answers nothing."""
+        first = self.versions.get(0)
+        early = first is not None and receipt.completed_at < first.event.created_at
+        return receipt.code == UNKNOWN_MODEL or (receipt.status == "REJECTED" and early)
+
+    def _add(self, record: Record) -> None:
         topic = record.partition.topic
         event_type = signed_type(topic)
         if event_type is None:
@@ -279,7 +288,7 @@ class History:
         if fact.final:
             earlier = self.finals.setdefault(fact.request_id, fact)
             if earlier is not fact:
-                self.contradictions.append((earlier, fact))
+                self.contradictions.setdefault(fact.request_id, [earlier]).append(fact)
         return number
 
     def _add_parameters(self, record: Record) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from lethe.consumers.audit.finding import Faults, Finding
-from lethe.consumers.audit.history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
+from lethe.consumers.audit.history import History, ReceiptFact, VersionFact
 from lethe.engine.merkle import Frontier
 
 # -- receipts -----------------------------------------------------------------------------------
@@ -14,7 +14,13 @@ from lethe.engine.merkle import Frontier
 def receipts_finding(history: History) -> Finding:
     """Check that each request of a version has one final receipt, and the other way round."""
     faults, missing = Faults(), []
-    _contradictions(history, faults)
+    for receipts in history.contradictions.values():
+        answers = [receipt for receipt in receipts if not history.precedes_model(receipt)]
+        for other in answers[1:]:
+            faults.add(
+                f"request {other.request_id!r} has two different final receipts: "
+                f"{answers[0].status} and {other.status}"
+            )
     listed: dict[str, int] = {}
     for number, fact in sorted(history.versions.items()):
         for request in fact.event.request_ids:
@@ -61,26 +67,6 @@ def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
             f"version {number} lists request {receipt.request_id!r}, whose receipt says "
             f"{receipt.status} in version {receipt.version}"
         )
-
-
-def _contradictions(history: History, faults: Faults) -> None:
-    """Find requests with two outcomes. Receipts from before the model existed do not count."""
-    for one, other in history.contradictions:
-        if _precedes_model(history, one):
-            if history.finals[one.request_id] is one:
-                history.finals[one.request_id] = other
-        elif not _precedes_model(history, other):
-            faults.add(
-                f"request {one.request_id!r} has two different final receipts: {one.status} and "
-                f"{other.status}"
-            )
-
-
-def _precedes_model(history: History, receipt: ReceiptFact) -> bool:
-    """Return whether a receipt is from before the model existed."""
-    first = history.versions.get(0)
-    early = first is not None and receipt.completed_at < first.event.created_at
-    return receipt.code == UNKNOWN_MODEL or (receipt.status == "REJECTED" and early)
 
 
 def _order(history: History, faults: Faults) -> None:
@@ -167,7 +153,7 @@ def leaves_of_log(history: History) -> list[bytes]:
     Receipts of requests from before the model existed are not part of its log.
     """
     receipts = history.finals.values()
-    return history.leaves or [one.leaf for one in receipts if not _precedes_model(history, one)]
+    return history.leaves or [one.leaf for one in receipts if not history.precedes_model(one)]
 
 
 def _members(history: History, size: int, leaves: list[bytes]) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +18,6 @@ from lethe.engine.merkle import leaf_hash, root_of
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.state import Head, ModelState
 from lethe.engine.store.store import ModelStore
-
-_STATE_CHECKS = ("state: head", "state: deletions", "state: offsets", "state: receipts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +46,15 @@ def stamp_of(store: ModelStore, state: ModelState) -> StateStamp:
 
 
 def state_findings(
-    store: ModelStore,
-    state: ModelState,
-    history: History,
-    chain: CommitChain,
-    disturbed: str | None,
-) -> Iterator[Finding]:
-    """Yield the findings on the state; ``disturbed`` says why it cannot be compared."""
-    if disturbed is not None:
-        for name in _STATE_CHECKS:
-            yield Finding.passed_over(name, disturbed)
-        return
-    yield _head(state, history, chain)
-    yield _deletions(store, state, history)
-    yield _offsets(state, history)
-    yield _receipts(store, state, history)
+    store: ModelStore, state: ModelState, history: History, chain: CommitChain
+) -> list[Finding]:
+    """Return the findings on a state, which must stand still meanwhile."""
+    return [
+        _head(state, history, chain),
+        _deletions(store, state, history),
+        _offsets(state, history),
+        _receipts(store, state, history),
+    ]
 
 
 def _head(state: ModelState, history: History, chain: CommitChain) -> Finding:
