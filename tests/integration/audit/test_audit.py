@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.consumers.audit import auditor
 from lethe.consumers.audit.auditor import Audit, audit_model
 from lethe.consumers.audit.finding import Result
+from lethe.consumers.audit.state import state_findings
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
@@ -165,7 +166,7 @@ def test_a_commit_while_the_state_is_compared_is_no_fault(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(memory)
-    compare, rows = auditor.state_findings, iter([20])
+    compare, rows = state_findings, iter([20])
 
     def disturbed(*arguments: Any) -> Any:
         for row in rows:
