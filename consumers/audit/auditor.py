@@ -15,41 +15,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lethe.consumers.audit.bundle import BundleReader, Header, write_bundle
-from lethe.consumers.audit.checks import Seen, history_findings
-from lethe.consumers.audit.commit_checks import Sealing, commit_findings
-from lethe.consumers.audit.commits import CommitChain, read_chain
+from lethe.consumers.audit.checkpoint import Checkpoint
+from lethe.consumers.audit.checks import history_findings
+from lethe.consumers.audit.commit_checks import commit_findings
+from lethe.consumers.audit.commits import CommitChain, Opener, read_chain
 from lethe.consumers.audit.finding import Finding, Result
 from lethe.consumers.audit.history import History
 from lethe.consumers.audit.reading import (
-    Extent,
-    extent_of,
     for_export,
-    home_of,
-    records_in,
     records_of_model,
     stored_parameters,
     stored_receipts,
 )
-from lethe.consumers.audit.refit import Holding, refit_finding
-from lethe.consumers.audit.state import (
-    StateStamp,
-    bound_finding,
-    stamp_of,
-    state_findings,
-)
+from lethe.consumers.audit.refit import Holding, bound_finding, refit_finding
+from lethe.consumers.audit.state import StateStamp, stamp_of, state_findings
 from lethe.consumers.commits.receipt_index import leaves_of
+from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader
+from lethe.consumers.log.scan import Extent, extent_of
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
-from lethe.engine.merkle import HASH_BYTES, root_of
+from lethe.engine.merkle import root_of
 from lethe.engine.store.records import ReceiptLog
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
-Remembered = Callable[[str], Seen | None]
+Remembered = Callable[[str], Checkpoint | None]
 """Returns the checkpoint of an earlier audit of a model, if there is one."""
 
 _TRIES = 5
@@ -150,15 +144,14 @@ def audit_model(
     progress("checking", 0, 0)
     seen = remembered(model_id)
     findings = _of_history(reading, seen, trusted=trusted is not None)
-    config = None if state is None else state.meta.config
     findings += commit_findings(
         reading.chain,
         history,
         trusted=trusted,
-        sealing=None if seals is None else Sealing(seals, config),
+        opener=Opener.of(seals, state),
         published=reading.published,
     )
-    findings += _of_state(store, reading, log_alone=log_alone)
+    findings += _of_state(reading, log_alone=log_alone)
     if state is not None and bound:
         progress("retraining on the live rows", 0, 0)
         findings.append(bound_finding(store, model_id))
@@ -168,9 +161,18 @@ def audit_model(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A history and the state at the same moment; ``disturbed`` says why they cannot be compared.
+    """A history, and the state at the same moment.
 
-    ``published`` is the offset below which all commits are published; None if unknown.
+    Attributes
+    ----------
+    fault
+        Why the state cannot be read, if it cannot.
+    compared
+        The findings on the state.
+    disturbed
+        Why state and history cannot be compared, if they cannot.
+    published
+        The offset below which all commits are published; None if unknown.
     """
 
     history: History
@@ -178,6 +180,7 @@ class _Reading:
     extent: Extent
     state: ModelState | None
     fault: str | None
+    compared: Sequence[Finding] = ()
     disturbed: str | None = None
     published: int | None = None
 
@@ -189,35 +192,35 @@ def _read(
     trusted: TrustedKeys | None,
     progress: Progress,
 ) -> _Reading:
-    """Read the log and the state, and again if commits arrive in between."""
+    """Read the log and compare the state, and again if commits arrive in between."""
     for attempt in range(1, _TRIES + 1):
         state, fault = _state(store, model_id)
         before = None if state is None else stamp_of(store, state)
-        extent = extent_of(reader)
+        extent = extent_of(reader, topics.VERSIONS, topics.RECEIPTS, topics.MODELS)
         history = History(model_id, trusted)
-        history.begins = extent.receipts_begin
+        history.begins = {
+            one.index: bounds.begin
+            for one, bounds in extent.items()
+            if one.topic == topics.RECEIPTS
+        }
         history.read(records_of_model(reader, model_id, extent, progress))
-        chain = _chain(reader, model_id, history, progress)
+        chain = read_chain(reader, history, progress)
         if state is None or before is None:
             return _Reading(history, chain, extent, None, fault)
         _complete(store, state, history)
+        compared = state_findings(store, state, history, chain)
         disturbed = _disturbed(state, chain, before, stamp_of(store, state))
-        reading = _Reading(history, chain, extent, state, fault, disturbed, before.published)
+        if disturbed is not None:
+            compared = [Finding.passed_over(one.check, disturbed) for one in compared]
+        published = before.published
+        reading = _Reading(history, chain, extent, state, fault, compared, disturbed, published)
         if disturbed is None:
             return reading
         if attempt < _TRIES:
             time.sleep(_PAUSE)
-    tip = reading.history.tip
-    if tip is not None and tip.head is not None:  # later receipts may not be published yet
-        del reading.history.leaves[tip.head.size * HASH_BYTES :]
+    if reading.history.head is not None:  # later receipts may not be published yet
+        del reading.history.leaves[reading.history.head.size :]
     return reading
-
-
-def _chain(reader: Reader, model_id: str, history: History, progress: Progress) -> CommitChain:
-    home = home_of(reader, model_id)
-    versions = history.versions.values()
-    named = {fact.event.commit: fact.event.commit_prev for fact in versions}
-    return read_chain(model_id, lambda: records_in(reader, home, progress), named)
 
 
 def _complete(store: ModelStore, state: ModelState, history: History) -> None:
@@ -226,7 +229,7 @@ def _complete(store: ModelStore, state: ModelState, history: History) -> None:
     with suppress(CorruptState):
         leaves = leaves_of(store, state.keys, log.size)
         if root_of(leaves) == log.frontier().root:  # if not, `state: receipts` fails
-            history.leaves += b"".join(leaves)
+            history.leaves += leaves
     if history.truncated:
         history.read(stored_receipts(store, state, history))
     if history.parameters is None or history.parameters.digest != state.digest:
@@ -256,17 +259,15 @@ def _state(store: ModelStore, model_id: str) -> tuple[ModelState | None, str | N
         return None, str(error)
 
 
-def _of_history(reading: _Reading, seen: Seen | None, *, trusted: bool) -> list[Finding]:
+def _of_history(reading: _Reading, seen: Checkpoint | None, *, trusted: bool) -> list[Finding]:
     if reading.disturbed is not None and not reading.history.versions and seen is None:
         return [Finding.passed_over("chain", reading.disturbed)]  # version 0 is not published yet
     return list(history_findings(reading.history, trusted=trusted, seen=seen))
 
 
-def _of_state(store: ModelStore, reading: _Reading, *, log_alone: bool) -> list[Finding]:
+def _of_state(reading: _Reading, *, log_alone: bool) -> Sequence[Finding]:
     if reading.state is not None:
-        return list(
-            state_findings(store, reading.state, reading.history, reading.chain, reading.disturbed)
-        )
+        return reading.compared
     if reading.fault is not None:
         return [Finding("state", Result.FAILED, reading.fault)]
     if log_alone:
@@ -293,4 +294,4 @@ def _export(
         registration=registration,
     )
     records = for_export(reader, store, state, history, reading.extent)
-    return write_bundle(path, header, records, bytes(history.leaves))
+    return write_bundle(path, header, records, history.leaves)

@@ -13,7 +13,8 @@ import binascii
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -61,8 +62,9 @@ Item = Record | bytes
 """A record, or concatenated leaf hashes of the receipt log."""
 
 
-def write_bundle(path: Path, header: Header, records: Iterable[Record], leaves: bytes) -> int:
-    """Write a file, which gets its name once it is complete; return the number of records.
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[str]]:
+    """Write a text file, which gets its name once it is complete; until then an old one stays.
 
     Raises
     ------
@@ -73,45 +75,53 @@ def write_bundle(path: Path, header: Header, records: Iterable[Record], leaves: 
         descriptor, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                count = _write(file, header, records, leaves)
+                yield file
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InvalidData(f"{path}: cannot be written ({error.strerror}); check the path") from None
-    return count
 
 
-def _write(file: IO[str], header: Header, records: Iterable[Record], leaves: bytes) -> int:
-    _line(
-        file,
-        {
-            "lethe_bundle": FORMAT,
-            "model_id": header.model_id,
-            "exported_at": header.exported_at,
-            "public_keys": list(header.public_keys),
-            "receipts_begin": {str(index): offset for index, offset in header.begins.items()},
-            "registration": dict(header.registration),
-        },
-    )
-    count = 0
-    for record in records:
-        count += 1
+def write_bundle(
+    path: Path, header: Header, records: Iterable[Record], leaves: Sequence[bytes]
+) -> int:
+    """Write a file and return the number of its records; ``leaves`` are those of the receipt log.
+
+    Raises
+    ------
+    InvalidData
+        The file cannot be written.
+    """
+    with new_file(path) as file:
         _line(
             file,
             {
-                "topic": record.partition.topic,
-                "partition": record.partition.index,
-                "offset": record.offset,
-                "headers": [[name, _encoded(value)] for name, value in record.headers],
-                "value": _encoded(record.value or b""),
+                "lethe_bundle": FORMAT,
+                "model_id": header.model_id,
+                "exported_at": header.exported_at,
+                "public_keys": list(header.public_keys),
+                "receipts_begin": {str(index): begin for index, begin in header.begins.items()},
+                "registration": dict(header.registration),
             },
         )
-    step = _LEAVES * HASH_BYTES
-    for start in range(0, len(leaves), step):
-        _line(file, {"receipt_log": _encoded(leaves[start : start + step])})
-    _line(file, {"lethe_bundle_end": FORMAT, "records": count})
+        count = 0
+        for record in records:
+            count += 1
+            _line(
+                file,
+                {
+                    "topic": record.partition.topic,
+                    "partition": record.partition.index,
+                    "offset": record.offset,
+                    "headers": [[name, _encoded(value)] for name, value in record.headers],
+                    "value": _encoded(record.value or b""),
+                },
+            )
+        for start in range(0, len(leaves), _LEAVES):
+            _line(file, {"receipt_log": _encoded(b"".join(leaves[start : start + _LEAVES]))})
+        _line(file, {"lethe_bundle_end": FORMAT, "records": count})
     return count
 
 
@@ -207,22 +217,23 @@ class BundleReader:
             return {}
         try:
             return {int(index): int(offset) for index, offset in begins.items()}
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise self._bad("receipts_begin does not give offsets by partition") from None
 
     def _record(self, document: Mapping[str, Any]) -> Record:
         topic, index, offset = (document.get(name) for name in ("topic", "partition", "offset"))
-        named = isinstance(topic, str) and type(index) is int and type(offset) is int
         headers = document.get("headers", [])
         pairs = isinstance(headers, list) and all(
             isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
             for pair in headers
         )
-        if not named or not pairs:
+        if (
+            not isinstance(topic, str)
+            or type(index) is not int
+            or type(offset) is not int
+            or not pairs
+        ):
             raise self._bad("is not a record with topic, partition, offset, headers and value")
-        assert isinstance(topic, str)  # noqa: S101 (mypy)
-        assert isinstance(index, int)  # noqa: S101 (mypy)
-        assert isinstance(offset, int)  # noqa: S101 (mypy)
         return Record(
             Partition(topic, "", index),
             offset,

@@ -8,20 +8,40 @@ store or the keys.
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from pathlib import Path
 
-from lethe.consumers.audit.checks import Seen
+from pydantic import BaseModel, ConfigDict
+
+from lethe.consumers.audit.bundle import new_file
+from lethe.consumers.audit.finding import Faults, Finding
 from lethe.consumers.audit.history import History
+from lethe.consumers.audit.receipts import leaves_of_log
 from lethe.engine.errors import InvalidData
+from lethe.engine.merkle import consistency_proof, verify_consistency
+from lethe.engine.store.reading import Count, parse_json
+from lethe.engine.store.records import Hash, LogHead
 
 _BYTES = 64 * 1024
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def read_checkpoint(path: Path, model_id: str) -> Seen | None:
+class Checkpoint(BaseModel):
+    """Where an earlier audit ended.
+
+    ``model_id`` is empty if a person gave version and digest; ``receipt_log`` is that of the
+    version, if it had one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    lethe_checkpoint: int = 1
+    model_id: str = ""
+    version: Count
+    digest: Hash
+    receipt_log: LogHead | None = None
+
+
+def read_checkpoint(path: Path, model_id: str) -> Checkpoint | None:
     """Return the checkpoint of a model; None if there is no file yet.
 
     Raises
@@ -37,31 +57,18 @@ def read_checkpoint(path: Path, model_id: str) -> Seen | None:
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
     try:
-        document = json.loads(data) if len(data) <= _BYTES else None
-        seen = _parse(document) if isinstance(document, dict) else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        seen = None
-    if seen is None or not isinstance(document, dict):
-        raise InvalidData(f"{path}: is not a checkpoint of `lethe audit`; name another file")
-    if document.get("model_id") != model_id:
+        document = parse_json(data if len(data) <= _BYTES else b"")
+        seen = Checkpoint.model_validate(document, strict=True)
+    except (ValueError, RecursionError):
+        raise InvalidData(
+            f"{path}: is not a checkpoint of `lethe audit`; name another file"
+        ) from None
+    if seen.model_id != model_id:
         raise InvalidData(f"{path}: is a checkpoint of another model, not of {model_id!r}")
     return seen
 
 
-def _parse(document: dict[str, object]) -> Seen | None:
-    version, digest, log = document["version"], document["digest"], document.get("receipt_log")
-    if type(version) is not int or version < 0 or not _is_digest(digest):
-        return None
-    if log is None:
-        return Seen(version, str(digest))
-    if not isinstance(log, dict) or type(log.get("size")) is not int or log["size"] < 0:
-        return None
-    if not _is_digest(log.get("root")):
-        return None
-    return Seen(version, str(digest), log["size"], bytes.fromhex(log["root"]))
-
-
-def parse_since(text: str) -> Seen:
+def parse_since(text: str) -> Checkpoint:
     """Return a checkpoint from ``VERSION:DIGEST``.
 
     Raises
@@ -69,16 +76,12 @@ def parse_since(text: str) -> Seen:
     InvalidData
         The text has another form.
     """
-    number, _, digest = text.partition(":")
-    if not re.fullmatch(r"[0-9]{1,18}", number) or not _is_digest(digest):
+    match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text)
+    if match is None:
         raise InvalidData(
             "--since is not VERSION:DIGEST with the 64 hexadecimal digits of a version's digest"
         )
-    return Seen(int(number), digest)
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+    return Checkpoint(version=int(match[1]), digest=match[2])
 
 
 def write_checkpoint(path: Path, history: History) -> None:
@@ -89,21 +92,42 @@ def write_checkpoint(path: Path, history: History) -> None:
     InvalidData
         The file cannot be written.
     """
-    tip = history.tip
-    if tip is None:
+    if history.tip is None:
         return
-    log = None if tip.head is None else {"size": tip.head.size, "root": tip.head.root.hex()}
-    document = {
-        "lethe_checkpoint": 1,
-        "model_id": history.model_id,
-        "version": tip.event.version,
-        "digest": tip.event.digest,
-        **({} if log is None else {"receipt_log": log}),
-    }
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(json.dumps(document, indent=2) + "\n")
-        Path(name).replace(path)
-    except OSError as error:
-        raise InvalidData(f"{path}: cannot be written ({error.strerror}); check the path") from None
+    event = history.tip.event
+    checkpoint = Checkpoint(
+        model_id=history.model_id,
+        version=event.version,
+        digest=event.digest,
+        receipt_log=event.receipt_log,
+    )
+    with new_file(path) as file:
+        file.write(json.dumps(checkpoint.model_dump(exclude_none=True), indent=2) + "\n")
+
+
+def checkpoint_finding(history: History, seen: Checkpoint) -> Finding:
+    """Check that a history continues from what was seen before."""
+    faults, tip = Faults(), history.tip
+    fact = history.versions.get(seen.version)
+    if fact is None or tip is None:
+        end = "is empty" if tip is None else f"ends with version {tip.event.version}"
+        faults.add(f"version {seen.version} was seen before, but history {end}: it was rolled back")
+    elif fact.event.digest != seen.digest:
+        faults.add(
+            f"version {seen.version} was seen before with digest {seen.digest[:12]}, but now has "
+            f"{fact.event.digest[:12]}: history was rewritten"
+        )
+    elif seen.receipt_log is not None and not _grown(history, seen.receipt_log):
+        faults.add("the receipt log does not extend the one that was seen before")
+    return Finding.of("checkpoint", faults, f"continues from version {seen.version} as seen before")
+
+
+def _grown(history: History, seen: LogHead) -> bool:
+    """Build a consistency proof from the leaves, and check it as any third party would."""
+    head = history.head
+    leaves = [] if head is None else leaves_of_log(history)[: head.size]
+    if head is None or not seen.size <= len(leaves) <= head.size:
+        return False
+    proof = consistency_proof(leaves, seen.size)
+    old, new = bytes.fromhex(seen.root), bytes.fromhex(head.root)
+    return verify_consistency(seen.size, head.size, old, new, proof)

@@ -6,39 +6,24 @@ reads. docs/audit.md says what each check detects, and what none can detect.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from lethe.consumers.audit.checkpoint import Checkpoint, checkpoint_finding
 from lethe.consumers.audit.finding import Faults, Finding
 from lethe.consumers.audit.history import History, VersionFact
 from lethe.consumers.audit.receipts import (
-    leaves_derived,
     receipt_log_finding,
     receipts_finding,
     rows_finding,
 )
-from lethe.consumers.audit.signatures import signatures_finding
 from lethe.consumers.contract import topics, version_chain
-from lethe.consumers.subscriber.parameters import IDENTITY
+from lethe.consumers.contract.events import IDENTITY
 from lethe.engine.errors import BrokenChain
-from lethe.engine.merkle import consistency_proof, verify_consistency
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A checkpoint: where an earlier audit ended.
-
-    ``size`` and ``root`` are those of the receipt log, if the version had one.
-    """
-
-    version: int
-    digest: str
-    size: int | None = None
-    root: bytes = b""
 
 
 def history_findings(
-    history: History, *, trusted: bool, seen: Seen | None = None
+    history: History, *, trusted: bool, seen: Checkpoint | None = None
 ) -> Iterator[Finding]:
     """Yield the findings on a history alone.
 
@@ -53,13 +38,13 @@ def history_findings(
     """
     yield Finding.of("records", history.faults, _read_so_far(history))
     yield chain_finding(history)
-    yield signatures_finding(history, trusted=trusted)
+    yield _signatures(history, trusted=trusted)
     yield _parameters(history)
     yield receipts_finding(history)
     yield rows_finding(history)
     yield receipt_log_finding(history)
     if seen is not None:
-        yield _checkpoint(history, seen)
+        yield checkpoint_finding(history, seen)
 
 
 def _read_so_far(history: History) -> str:
@@ -120,32 +105,53 @@ def _parameters(history: History) -> Finding:
     return Finding.of(name, faults, f"they have the digest that version {newest} names")
 
 
-# -- what was seen before -----------------------------------------------------------------------
+# -- signatures ---------------------------------------------------------------------------------
 
 
-def _checkpoint(history: History, seen: Seen) -> Finding:
-    name, faults, tip = "checkpoint", Faults(), history.tip
-    fact = history.versions.get(seen.version)
-    if fact is None or tip is None:
-        end = "is empty" if tip is None else f"ends with version {tip.event.version}"
-        faults.add(f"version {seen.version} was seen before, but history {end}: it was rolled back")
-    elif fact.event.digest != seen.digest:
-        faults.add(
-            f"version {seen.version} was seen before with digest {seen.digest[:12]}, but now has "
-            f"{fact.event.digest[:12]}: history was rewritten"
-        )
-    elif seen.size is not None and not _grown(history, seen, seen.size, tip):
-        faults.add("the receipt log does not extend the one that was seen before")
-    return Finding.of(name, faults, f"continues from version {seen.version} as seen before")
+def _signatures(history: History, *, trusted: bool) -> Finding:
+    """Check that records are signed, or vouched for by a signed version through its digests."""
+    name, faults = "signatures", Faults()
+    for signatures in history.signatures.values():
+        faults += signatures.faults
+    counters = (signatures.by_key for signatures in history.signatures.values())
+    by_key = sum(counters, Counter[str]())
+    keys = ", ".join(f"{count} records by key {key}" for key, count in sorted(by_key.items()))
+    if faults:
+        return Finding.of(name, faults, "")
+    if "?" in by_key:
+        keys = f"{by_key['?']} records are signed: name trusted keys (--trust) to see by whom"
+        return Finding.passed_over(name, keys)
+    if not by_key and not trusted:
+        return Finding.passed_over(name, "nothing is signed: it may be from anybody")
+    older = _unvouched(history, faults)
+    if not trusted and not faults:
+        detail = f"{keys}, which the file itself names: name those that you trust (--trust)"
+        return Finding.passed_over(name, detail)
+    if older and not faults:
+        reason = "older than the first signature and in no signed receipt log"
+        detail = f"{keys}; {older} receipts are {reason}"
+        return Finding.passed_over(name, detail)
+    return Finding.of(name, faults, keys)
 
 
-def _grown(history: History, seen: Seen, size: int, tip: VersionFact) -> bool:
-    """Build a consistency proof from the leaves, and check it as any third party would."""
-    head = tip.head
-    if head is None or head.size < size:
-        return False
-    leaves = (history.leaf_list or leaves_derived(history))[: head.size]
-    if len(leaves) < size:
-        return False
-    proof = consistency_proof(leaves, size)
-    return verify_consistency(size, head.size, seen.root, head.root, proof)
+def _unvouched(history: History, faults: Faults) -> int:
+    """Report what is unsigned and should not be; return how many receipts nothing vouches for.
+
+    A signed version vouches for all before it through the chain, and for the receipts in its
+    receipt log.
+    """
+    if history.signed is None:
+        faults.add("no version is signed although keys are trusted: it may be from anybody")
+        return 0
+    oldest, newest = history.signed
+    for number in sorted(history.versions.keys() - history.signatures[topics.VERSIONS].numbers):
+        if number > oldest:
+            faults.add(f"version {number} is not signed, but version {oldest} before it is")
+    head = history.versions[newest].event.receipt_log
+    covered = set() if head is None else set(history.leaves[: head.size])
+    uncovered = history.signatures[topics.RECEIPTS].unsigned - covered
+    began = history.versions[oldest].event.created_at
+    for leaf in sorted(uncovered, key=lambda leaf: history.receipts[leaf].place):
+        if history.receipts[leaf].completed_at >= began:
+            faults.add(f"the receipt at {history.receipts[leaf].place} is not signed")
+    return len(uncovered)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
-from lethe.consumers.audit.commits import CommitChain, CommitFact
+from lethe.consumers.audit.commits import CommitChain, Opener
 from lethe.consumers.audit.finding import Faults, Finding
 from lethe.consumers.audit.history import History, ReceiptFact
 from lethe.consumers.commits.commit import Commit
+from lethe.consumers.commits.counted import OpenRecord
 from lethe.consumers.commits.publish import parameters_of
-from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.commits.record import Framed, check_signature
 from lethe.consumers.contract.signatures import TrustedKeys
-from lethe.engine.errors import LetheError
+from lethe.engine.errors import Unauthenticated
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.store.state import ModelConfig
 
 _CHAIN, _SIGNATURES, _CONTENTS = "commits", "commits: signatures", "commits: contents"
-
-
-@dataclass(frozen=True, slots=True)
-class Sealing:
-    """What opens commits; ``config`` is the model's, for commits that do not carry one."""
-
-    seals: SealKeys
-    config: ModelConfig | None = None
 
 
 def commit_findings(
@@ -31,10 +24,10 @@ def commit_findings(
     history: History,
     *,
     trusted: TrustedKeys | None,
-    sealing: Sealing | None,
+    opener: Opener | None,
     published: int | None,
 ) -> list[Finding]:
-    """Return the findings on a model's commits.
+    """Return the findings on a model's commits; their records are read once more.
 
     Parameters
     ----------
@@ -42,7 +35,7 @@ def commit_findings(
         The commits that the log retains, and what was published.
     trusted
         The keys that must have signed commits; None: signatures are not checked.
-    sealing
+    opener
         What opens them; None: only their open part is checked.
     published
         The offset below which every commit is published; None: all of them are.
@@ -50,23 +43,30 @@ def commit_findings(
     if not chain.valid and not chain.faults:
         detail = "the log retains none; versions still name them by digest"
         return [Finding.passed_over(_CHAIN, detail)]
-    published_facts = [
-        fact for fact in chain.valid.values() if published is None or fact.offset < published
+    published_records = [
+        record for record in chain.valid.values() if published is None or record.offset < published
     ]
-    findings = [_chain(chain, history, published_facts)]
-    if trusted is not None:
-        by_key, faults = chain.signed(trusted)
-        keys = ", ".join(f"{count} by key {key}" for key, count in sorted(by_key.items()))
-        findings.append(Finding.of(_SIGNATURES, faults, keys))
-    if sealing is None:
+    signatures = None if trusted is None else _Signatures(trusted)
+    contents = None
+    if opener is not None:
+        contents = _Contents(history, opener, {record.number for record in published_records})
+    for record, framed in chain.framed() if signatures or contents else ():
+        if signatures is not None:
+            signatures.take(record, framed)
+        if contents is not None:
+            contents.take(record, framed)
+    findings = [_chain(chain, history, published_records)]
+    if signatures is not None:
+        findings.append(signatures.finding(chain))
+    if contents is not None:
+        findings.append(contents.finding(chain))
+    else:
         detail = "no seal key is available: name a file in LETHE_SEAL_KEY_FILE"
         findings.append(Finding.passed_over(_CONTENTS, detail))
-    else:
-        findings.append(_contents(chain, history, sealing, published_facts))
     return findings
 
 
-def _chain(chain: CommitChain, history: History, published: list[CommitFact]) -> Finding:
+def _chain(chain: CommitChain, history: History, published: list[OpenRecord]) -> Finding:
     """Check that commits are dense and linked, and that versions name their commits."""
     faults = Faults()
     faults += chain.faults
@@ -98,81 +98,110 @@ def _chain(chain: CommitChain, history: History, published: list[CommitFact]) ->
 
 
 @dataclass
+class _Signatures:
+    """Who signed the commits.
+
+    A signed commit vouches for those before it through their links: commits older than the first
+    signature may be unsigned.
+    """
+
+    trusted: TrustedKeys
+    by_key: Counter[str] = field(default_factory=Counter)
+    faults: Faults = field(default_factory=Faults)
+
+    def take(self, record: OpenRecord, framed: Framed) -> None:
+        """Check the signature of the next commit."""
+        try:
+            self.by_key[check_signature(framed, self.trusted)] += 1
+        except Unauthenticated as error:
+            if framed.signature or self.by_key:
+                self.faults.add(f"commit {record.number} at {record.place}: {error}")
+
+    def finding(self, chain: CommitChain) -> Finding:
+        """Return what all signatures show."""
+        if not self.by_key and chain.valid and not self.faults:
+            self.faults.add(
+                "no commit is signed although keys are trusted: they may be from anybody"
+            )
+        keys = ", ".join(f"{count} by key {key}" for key, count in sorted(self.by_key.items()))
+        return Finding.of(_SIGNATURES, self.faults, keys)
+
+
+@dataclass
 class _Contents:
-    """What opening the commits, one after another, has shown so far."""
+    """Versions, receipts and parameters compared with what commits seal, byte for byte.
+
+    ``published`` are the numbers of the commits that must have been published.
+    """
 
     history: History
-    faults: Faults
-    sealed: set[bytes]
+    opener: Opener
+    published: set[int]
+    faults: Faults = field(default_factory=Faults)
+    sealed: set[bytes] = field(default_factory=set)
     unopened: int = 0
     newest: Commit | None = None
     opening: dict[str, int] | None = None
 
-    def take(self, fact: CommitFact, commit: Commit, *, published: bool) -> None:
-        """Compare a commit with what was published."""
+    def take(self, record: OpenRecord, framed: Framed) -> None:
+        """Open the next commit, and compare it with what was published."""
+        commit = self.opener.open(framed)
+        if isinstance(commit, Commit):
+            self._compare(commit)
+        elif record.open.key in self.opener.seals:
+            self.faults.add(f"commit {record.number}: {commit}")
+        else:
+            self.unopened += 1
+
+    def _compare(self, commit: Commit) -> None:
         if commit.opening is not None:
             self.opening = dict(commit.opening)
         if commit.version is not None:
             self.newest = commit
         history = self.history
-        answers = [answer.value for answer in commit.answers]
-        leaves = [leaf_hash(value) for value in (*answers, *commit.repeats)]
+        leaves = [
+            leaf_hash(value) for value in (*(a.value for a in commit.answers), *commit.repeats)
+        ]
         self.sealed.update(leaves)
-        if not published:
+        if commit.number not in self.published:
             return
         finals = {leaf_hash(answer.value) for answer in commit.answers if answer.receipt.final}
         for leaf in leaves:
             expected = leaf in finals or not history.truncated  # others expire, and stay away
             if expected and leaf not in history.receipts:
-                self.faults.add(f"a receipt of commit {fact.number} was not published as sealed")
+                self.faults.add(f"a receipt of commit {commit.number} was not published as sealed")
         if commit.version is not None and leaf_hash(commit.version_value) not in history.values:
-            self.faults.add(f"the version of commit {fact.number} was not published as sealed")
+            self.faults.add(f"the version of commit {commit.number} was not published as sealed")
 
+    def finding(self, chain: CommitChain) -> Finding:
+        """Return what all commits show."""
+        if not self.unopened:
+            self._compare_parameters()
+            self._find_strangers(chain)
+        if self.unopened and not self.faults:
+            count = f"{self.unopened} of {len(chain.valid)}"
+            detail = f"{count} are sealed with keys that are not available here"
+            return Finding.passed_over(_CONTENTS, detail)
+        fine = "versions, receipts and parameters match what they seal, byte for byte"
+        return Finding.of(_CONTENTS, self.faults, fine)
 
-def _contents(
-    chain: CommitChain, history: History, sealing: Sealing, published: list[CommitFact]
-) -> Finding:
-    """Compare versions, receipts and parameters with what commits seal, byte for byte."""
-    contents = _Contents(history, Faults(), set())
-    numbers = {fact.number for fact in published}
-    for fact, commit in chain.opened(sealing.seals, sealing.config):
-        if not isinstance(commit, LetheError):
-            contents.take(fact, commit, published=fact.number in numbers)
-        elif fact.open.key in sealing.seals:
-            contents.faults.add(f"commit {fact.number}: {commit}")
-        else:
-            contents.unopened += 1
-    if not contents.unopened:
-        _parameters(contents, numbers)
-        _strangers(contents, chain)
-    if contents.unopened and not contents.faults:
-        count = f"{contents.unopened} of {len(chain.valid)}"
-        detail = f"{count} are sealed with keys that are not available here"
-        return Finding.passed_over(_CONTENTS, detail)
-    fine = "versions, receipts and parameters match what they seal, byte for byte"
-    return Finding.of(_CONTENTS, contents.faults, fine)
+    def _compare_parameters(self) -> None:
+        commit, tip, event = self.newest, self.history.tip, self.history.parameters
+        if commit is None or commit.number not in self.published:
+            return
+        if tip is None or event is None or event.version != tip.event.version:
+            return  # the check `parameters` reports it
+        value = parameters_of(commit).value or b""
+        if tip.event.version == commit.newest and leaf_hash(value) not in self.history.values:
+            self.faults.add(f"parameters of version {commit.newest} are not those of its commit")
 
-
-def _parameters(contents: _Contents, published: set[int]) -> None:
-    commit, history = contents.newest, contents.history
-    if commit is None or commit.number not in published:
-        return
-    tip, event = history.tip, history.parameters
-    if tip is None or event is None or event.version != tip.event.version:
-        return  # the check `parameters` reports it
-    value = parameters_of(commit).value or b""
-    if tip.event.version == commit.newest and leaf_hash(value) not in history.values:
-        contents.faults.add(f"parameters of version {commit.newest} are not those of its commit")
-
-
-def _strangers(contents: _Contents, chain: CommitChain) -> None:
-    """Report receipts that no commit holds, unless their requests precede the model."""
-    first = chain.first
-    if first is None or first.number > 0:
-        return
-    for leaf, receipt in contents.history.receipts.items():
-        if leaf not in contents.sealed and not precedes(receipt, contents.opening):
-            contents.faults.add(f"the receipt at {receipt.place} is in no commit")
+    def _find_strangers(self, chain: CommitChain) -> None:
+        """Report receipts that no commit holds, unless their requests precede the model."""
+        if chain.first is None or chain.first.number > 0:
+            return
+        for leaf, receipt in self.history.receipts.items():
+            if leaf not in self.sealed and not precedes(receipt, self.opening):
+                self.faults.add(f"the receipt at {receipt.place} is in no commit")
 
 
 def precedes(receipt: ReceiptFact, opening: dict[str, int] | None) -> bool:

@@ -6,45 +6,28 @@ name its commits. With the key, it compares what was published with what the com
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from redis.exceptions import NoPermissionError
+
 from lethe.consumers.audit.finding import Faults
+from lethe.consumers.audit.history import History
 from lethe.consumers.commits.commit import Commit
+from lethe.consumers.commits.counted import OpenRecord, head_before, read_open
 from lethe.consumers.commits.journal import Verdict, judge
-from lethe.consumers.commits.record import (
-    FORMAT,
-    Framed,
-    OpenPart,
-    check_signature,
-    decode_frame,
-    open_commit,
-)
-from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.contract.signatures import TrustedKeys
-from lethe.consumers.log.base import Record
-from lethe.engine.errors import LetheError, Unauthenticated
+from lethe.consumers.commits.record import FORMAT, Framed, decode_frame, open_commit
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
+from lethe.consumers.log.base import Partition, Reader
+from lethe.consumers.log.scan import scan
+from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.progress import Progress, no_progress
+from lethe.engine.errors import LetheError, StoreUnavailable
 from lethe.engine.store.keys import commit_partition
-from lethe.engine.store.state import Head, ModelConfig
-
-Again = Callable[[], Iterable[Record]]
-"""Reads the records of a model's commits partition, from its begin to its end when first read."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitFact:
-    """A valid commit: its open part, its digest and its place in the log."""
-
-    open: OpenPart
-    digest: str
-    place: str
-    offset: int
-
-    @property
-    def number(self) -> int:
-        """The commit's number."""
-        return self.open.number
+from lethe.engine.store.state import Head, ModelConfig, ModelState
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass
@@ -53,10 +36,8 @@ class CommitChain:
 
     Attributes
     ----------
-    model_id
-        The model.
-    again
-        Reads the records once more.
+    reader, partition, progress
+        Read the records once more; the partition is None if the topic does not exist.
     valid
         The valid commits, by number.
     void
@@ -66,112 +47,155 @@ class CommitChain:
         What is wrong with the chain.
     """
 
-    model_id: str
-    again: Again
-    valid: dict[int, CommitFact] = field(default_factory=dict)
+    reader: Reader
+    partition: Partition | None
+    progress: Progress = no_progress
+    valid: dict[int, OpenRecord] = field(default_factory=dict)
     void: int = 0
     faults: Faults = field(default_factory=Faults)
 
     @property
-    def first(self) -> CommitFact | None:
+    def first(self) -> OpenRecord | None:
         """The oldest that is retained."""
         return self.valid[min(self.valid)] if self.valid else None
 
     @property
-    def last(self) -> CommitFact | None:
+    def last(self) -> OpenRecord | None:
         """The newest."""
         return self.valid[max(self.valid)] if self.valid else None
 
-    def framed(self, only: int | None = None) -> Iterator[tuple[CommitFact, Framed]]:
+    def framed(self, only: OpenRecord | None = None) -> Iterator[tuple[OpenRecord, Framed]]:
         """Yield the valid commits in order with their records; with ``only``, just that one."""
-        numbers = self.valid if only is None else [only]
-        by_offset = {fact.offset: fact for fact in map(self.valid.__getitem__, numbers)}
-        for record in self.again():
+        wanted = list(self.valid.values()) if only is None else [only]
+        by_offset = {known.offset: known for known in wanted}
+        if self.partition is None or not by_offset:
+            return
+        begin, end = min(by_offset), max(by_offset) + 1
+        for record in scan(self.reader, self.partition, begin, end, self.progress):
             known = by_offset.get(record.offset)
             framed = None if known is None else decode_frame(record.value)
             if known is not None and framed is not None and framed.digest == known.digest:
                 yield known, framed
 
-    def opened(
-        self, seals: SealKeys, config: ModelConfig | None = None, only: int | None = None
-    ) -> Iterator[tuple[CommitFact, Commit | LetheError]]:
-        """Yield what the commits (or one of them) seal, in order, or why one cannot be opened.
 
-        ``config`` is the model's, for commits before the first that carries one.
-        """
-        for fact, framed in self.framed(only):
-            try:
-                commit = open_commit(framed, seals, None, config)
-            except LetheError as error:
-                yield fact, error
-                continue
-            config = commit.meta.config
-            yield fact, commit
+def read_chain(reader: Reader, history: History, progress: Progress = no_progress) -> CommitChain:
+    """Read and judge the commits of the model that a history is about.
 
-    def signed(self, trusted: TrustedKeys) -> tuple[Counter[str], Faults]:
-        """Return how many commits each key signed, and what is wrong with the signatures.
-
-        A signed commit vouches for those before it through their links: commits older than the
-        first signature may be unsigned.
-        """
-        by_key: Counter[str] = Counter()
-        faults = Faults()
-        first_signed: int | None = None
-        for fact, framed in self.framed():
-            try:
-                by_key[check_signature(framed, trusted)] += 1
-                first_signed = fact.number if first_signed is None else first_signed
-            except Unauthenticated as error:
-                if framed.signature or first_signed is not None:
-                    faults.add(f"commit {fact.number} at {fact.place}: {error}")
-        if first_signed is None and self.valid and not faults:
-            faults.add("no commit is signed although keys are trusted: they may be from anybody")
-        return by_key, faults
-
-
-def read_chain(model_id: str, again: Again, named: Mapping[int, str]) -> CommitChain:
-    """Read and judge the commits of a model.
-
-    Parameters
-    ----------
-    model_id
-        The model.
-    again
-        Reads the records of its commits partition.
-    named
-        What published versions say: the number of a commit, and the digest of the commit before it.
-        Where the log does not reach back to commit 0, the chain begins with a record that a version
-        names or that another record continues.
+    Where the log does not reach back to commit 0, the chain begins with a record that a version
+    names or that another record continues.
     """
-    chain = CommitChain(model_id, again)
+    index = commit_partition(history.model_id)
+    partitions = (one for one in reader.partitions(topics.COMMITS) if one.index == index)
+    chain = CommitChain(reader, next(partitions, None), progress)
+    if chain.partition is None:
+        return chain
+    bounds = reader.bounds(chain.partition)
     records = [
-        (record, framed)
-        for record in again()
-        if (framed := decode_frame(record.value)) is not None and framed.open.model_id == model_id
+        record
+        for record in read_open(reader, chain.partition, bounds.begin, bounds.end, progress)
+        if record.open.model_id == history.model_id
     ]
-    continued = {framed.open.prev for _, framed in records}
-    index = commit_partition(model_id)
+    events = (fact.event for fact in history.versions.values())
+    named = {event.commit: event.commit_prev for event in events}
+    continued = {record.open.prev for record in records}
+    continued |= {one.digest for one in records if named.get(one.number) == one.open.prev}
     head: Head | None = None
-    for record, framed in records:
-        part = framed.open
-        begins = framed.digest in continued or named.get(part.number) == part.prev
-        if head is None and part.number > 0 and begins:
-            head = Head(part.number - 1, part.prev)
-        match judge(part, head or Head(), index):
+    for record in records:
+        before = head_before(record, continued) if head is None else head
+        match judge(record.open, before, index):
             case Verdict.VALID:
-                place = f"{record.partition.topic}/{record.partition.index} at offset "
-                place += str(record.offset)
-                chain.valid[part.number] = CommitFact(part, framed.digest, place, record.offset)
-                head = Head(part.number, framed.digest)
-                if part.format != FORMAT:
-                    detail = f"commit {part.number} has format {part.format}: upgrade Lethe"
-                    chain.faults.add(detail)
+                chain.valid[record.number] = record
+                head = Head(record.number, record.digest)
+                if record.open.format != FORMAT:
+                    chain.faults.add(
+                        f"commit {record.number} has format {record.open.format}: upgrade Lethe"
+                    )
             case Verdict.VOID:
                 chain.void += 1
             case Verdict.GAP:
                 chain.faults.add(
-                    f"commit {part.number} at offset {record.offset} does not follow commit "
-                    f"{(head or Head()).commit}, the newest before it: the log lost commits, or "
-                    "another program writes to it"
+                    f"commit {record.number} at offset {record.offset} does not follow commit "
+                    f"{before.commit}, the newest before it: the log lost commits, or another "
+                    "program writes to it"
                 )
     return chain
+
+
+# -- what commits seal --------------------------------------------------------------------------
+
+
+@dataclass
+class Opener:
+    """Opens a model's commits in order.
+
+    ``config`` is the model's; commits before the first that carries one are opened with it.
+    """
+
+    seals: SealKeys
+    config: ModelConfig | None = None
+
+    @classmethod
+    def of(cls, seals: SealKeys | None, state: ModelState | None) -> Opener | None:
+        """Return what opens the commits of a state's model; None without keys."""
+        config = None if state is None else state.meta.config
+        return None if seals is None else cls(seals, config)
+
+    def open(self, framed: Framed) -> Commit | LetheError:
+        """Return what a commit seals, or why it cannot be opened."""
+        try:
+            commit = open_commit(framed, self.seals, None, self.config)
+        except LetheError as error:
+            return error
+        self.config = commit.meta.config
+        return commit
+
+
+def seals_of_auditor(runtime: Runtime, store: ModelStore) -> SealKeys | None:
+    """Return the keys that open commits, from the configured file or else from the store.
+
+    None: there are none, or this user may not read those of the store. Without them an audit
+    checks less.
+
+    Raises
+    ------
+    InvalidData
+        The configured file cannot be used.
+    """
+    path = runtime.settings.seal_key_file
+    if path is not None:
+        return read_seal_keys(path)
+    try:
+        return stored_seal_keys(store, make=False)
+    except StoreUnavailable as error:
+        if isinstance(error.__cause__, NoPermissionError):
+            return None
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCommit:
+    """The commit that processed a request; ``commit`` None: it cannot be opened here."""
+
+    record: OpenRecord
+    commit: Commit | None
+
+
+def commit_of(
+    reader: Reader, history: History, receipt: Receipt, value: bytes, opener: Opener | None
+) -> RequestCommit | None:
+    """Return the commit that holds a receipt (``value``: its bytes); None if it is not known.
+
+    A version names the commit that made it. Where a request made no version, only the sealed
+    content of the commits tells.
+    """
+    chain = read_chain(reader, history)
+    version = None if receipt.version is None else history.versions.get(receipt.version)
+    named: OpenRecord | None = None
+    if version is not None and receipt.request_id in version.event.request_ids:
+        named = chain.valid.get(version.event.commit)
+    if opener is not None:
+        for record, framed in chain.framed(named):
+            commit = opener.open(framed)
+            if isinstance(commit, Commit) and any(one.value == value for one in commit.answers):
+                return RequestCommit(record, commit)
+    return None if named is None else RequestCommit(named, None)

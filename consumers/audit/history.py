@@ -7,12 +7,11 @@ each receipt stay in memory.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
 
 from lethe.consumers.audit.bundle import STORED
 from lethe.consumers.audit.finding import Faults
@@ -20,7 +19,7 @@ from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
-    MODEL_VERSION,
+    Event,
     Parameters,
     Receipt,
     Version,
@@ -31,29 +30,66 @@ from lethe.consumers.log.base import Record
 from lethe.consumers.subscriber.history import read_object, read_version
 from lethe.engine.errors import BrokenChain, Unauthenticated
 from lethe.engine.merkle import HASH_BYTES, leaf_hash
+from lethe.engine.store.records import LogHead
 
 CONFLICT = "REQUEST_ID_CONFLICT"
 UNKNOWN_MODEL = "UNKNOWN_MODEL"
 
 _CANDIDATES = 8  # parameters of one version that are kept, 1 MiB each
-_HEX = re.compile(r"[0-9a-f]{64}")
+EventT = TypeVar("EventT", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
-class TreeHead:
-    """The ``receipt_log`` of a version: the number of receipts, and the root over them."""
+class Signature:
+    """The signature of a record. ``valid`` None: no key is trusted, so it was not checked.
 
-    size: int
-    root: bytes
+    ``key_id`` is the one that the record names, checked or not: None if the record is not signed,
+    "?" if its signature names none.
+    """
+
+    key_id: str | None
+    valid: bool | None
+    detail: str
+
+
+def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -> Signature:
+    """Return a record's signature, checked if keys are trusted."""
+    named = [value for name, value in record.headers if name.lower() == HEADER]
+    if not named:
+        return Signature(None, None if trusted is None else False, "not signed")
+    parts = named[0].decode("utf-8", errors="replace").split(":")
+    key_id = parts[1][:16] if len(parts) > 1 else "?"
+    if trusted is None:
+        detail = f"signed by key {key_id}; name the keys you trust with --trust"
+        return Signature(key_id, None, detail)
+    try:
+        trusted.check(event_type, record.value or b"", record.headers)
+    except Unauthenticated as error:
+        return Signature(key_id, False, str(error))
+    return Signature(key_id, True, f"signed by trusted key {key_id}")
+
+
+@dataclass
+class Signatures:
+    """The signatures on one topic: how many by each key, and what is wrong.
+
+    ``numbers`` are the versions that a trusted key signed; ``unsigned`` has the leaf hashes of
+    unsigned receipts.
+    """
+
+    by_key: Counter[str] = field(default_factory=Counter)
+    numbers: set[int] = field(default_factory=set)
+    unsigned: set[bytes] = field(default_factory=set)
+    faults: Faults = field(default_factory=Faults)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFact:
-    """A version whose digest matches its content."""
+    """A version whose digest matches its content, where it lies first."""
 
     event: Version
-    head: TreeHead | None
     place: str
+    signature: Signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +117,12 @@ class ReceiptFact:
         return self.status != "DEFERRED" and self.code != CONFLICT
 
 
-@dataclass
-class Signatures:
-    """The signatures on one topic: how many by each key, what is unsigned, and what is wrong."""
-
-    by_key: Counter[str] = field(default_factory=Counter)
-    numbers: set[int] = field(default_factory=set)
-    unsigned: int = 0
-    unsigned_leaves: set[bytes] = field(default_factory=set)
-    faults: Faults = field(default_factory=Faults)
-
-
 class History:
     """Everything published of one model, as far as it was read.
 
     ``values`` are leaf hashes of the versions and parameters, byte for byte; ``receipts`` has those
-    of receipts as keys.
+    of receipts as keys. ``finals`` has the final receipt of each request, and ``contradictions``
+    all those of a request with different ones.
 
     Parameters
     ----------
@@ -114,13 +140,13 @@ class History:
         self.versions: dict[int, VersionFact] = {}
         self.receipts: dict[bytes, ReceiptFact] = {}
         self.finals: dict[str, ReceiptFact] = {}
-        self.contradictions: list[tuple[ReceiptFact, ReceiptFact]] = []
+        self.contradictions: dict[str, list[ReceiptFact]] = {}
         self.parameters_faults = Faults()
         self.signatures = {
             topic: Signatures() for topic in (topics.VERSIONS, topics.RECEIPTS, topics.MODELS)
         }
         self.records: Counter[str] = Counter()
-        self.leaves = bytearray()
+        self.leaves: list[bytes] = []
         self.values: set[bytes] = set()
         self.begins: dict[int, int] = {}
         self.recovered = 0
@@ -133,6 +159,17 @@ class History:
     def tip(self) -> VersionFact | None:
         """The newest version."""
         return self.versions[max(self.versions)] if self.versions else None
+
+    @property
+    def head(self) -> LogHead | None:
+        """The head of the receipt log in the newest version."""
+        return None if self.tip is None else self.tip.event.receipt_log
+
+    @property
+    def signed(self) -> tuple[int, int] | None:
+        """The oldest and the newest version that a trusted key signed; None if there is none."""
+        numbers = self.signatures[topics.VERSIONS].numbers & self.versions.keys()
+        return (min(numbers), max(numbers)) if numbers else None
 
     @property
     def parameters(self) -> Parameters | None:
@@ -152,22 +189,25 @@ class History:
         """Whether receipts have expired from the log."""
         return any(begin > 0 for begin in self.begins.values())
 
-    @property
-    def leaf_list(self) -> list[bytes]:
-        """The leaf hashes of the receipt log, where they are known."""
-        data = bytes(self.leaves)
-        return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
-
     def read(self, items: Iterable[Record | bytes]) -> None:
         """Add records and leaf hashes in order."""
         for item in items:
             if isinstance(item, bytes):
-                self.leaves += item
+                starts = range(0, len(item), HASH_BYTES)
+                self.leaves += (item[start : start + HASH_BYTES] for start in starts)
             else:
-                self.add(item)
+                self._add(item)
+        for request, receipts in self.contradictions.items():
+            later = (receipt for receipt in receipts if not self.precedes_model(receipt))
+            self.finals[request] = next(later, receipts[0])
 
-    def add(self, record: Record) -> None:
-        """Add one record."""
+    def precedes_model(self, receipt: ReceiptFact) -> bool:
+        """Return whether a receipt is from before the model existed: it answers nothing."""
+        first = self.versions.get(0)
+        early = first is not None and receipt.completed_at < first.event.created_at
+        return receipt.code == UNKNOWN_MODEL or (receipt.status == "REJECTED" and early)
+
+    def _add(self, record: Record) -> None:
         topic = record.partition.topic
         event_type = signed_type(topic)
         if event_type is None:
@@ -176,19 +216,21 @@ class History:
             return
         self.records[topic] += 1
         self._check_place(record)
+        signature = signature_of(record, event_type, self._keys)
+        leaf = leaf_hash(record.value or b"")
         if topic != topics.RECEIPTS:
-            self.values.add(leaf_hash(record.value or b""))
+            self.values.add(leaf)
         try:
             if topic == topics.VERSIONS:
-                number = self._version(record)
+                number = self._add_version(record, signature)
             elif topic == topics.RECEIPTS:
-                number = self._receipt(record)
+                number = self._add_receipt(record, leaf)
             else:
-                number = self._parameters(record)
+                number = self._add_parameters(record)
         except BrokenChain as error:
             self.faults.add(str(error))
             return
-        self._check_signature(record, event_type, number)
+        self._add_signature(record, signature, number, leaf)
 
     def _check_place(self, record: Record) -> None:
         """Check that offsets rise within a partition; what the state has kept has no offset."""
@@ -204,11 +246,8 @@ class History:
             )
         self._last[place] = max(record.offset, self._last.get(place, -1))
 
-    # -- versions -----------------------------------------------------------------------------
-
-    def _version(self, record: Record) -> int:
+    def _add_version(self, record: Record, signature: Signature) -> int:
         version = read_version(record, self.model_id)
-        data = read_object(record, MODEL_VERSION, self.model_id)
         number = version.version
         known = self.versions.get(number)
         if known is not None:
@@ -223,19 +262,11 @@ class History:
         if number < newest:
             self.disorder.add(f"version {number} comes after version {newest}")
         self._newest[index] = max(number, newest)
-        self.versions[number] = VersionFact(version, _tree_head(data, number), _place(record))
+        self.versions[number] = VersionFact(version, _place(record), signature)
         return number
 
-    # -- receipts -----------------------------------------------------------------------------
-
-    def _receipt(self, record: Record) -> int:
-        data = read_object(record, DELETION_RECEIPT, self.model_id)
-        try:
-            receipt = Receipt.model_validate(data)
-        except ValueError as error:
-            first = str(error).splitlines()[0]
-            raise BrokenChain(f"the record at {_place(record)} is not a receipt: {first}") from None
-        leaf = leaf_hash(record.value or b"")
+    def _add_receipt(self, record: Record, leaf: bytes) -> int:
+        receipt = self._parsed(record, DELETION_RECEIPT, Receipt, "is not a receipt")
         number = -1 if receipt.version is None else receipt.version
         if leaf in self.receipts:
             return number
@@ -257,20 +288,11 @@ class History:
         if fact.final:
             earlier = self.finals.setdefault(fact.request_id, fact)
             if earlier is not fact:
-                self.contradictions.append((earlier, fact))
+                self.contradictions.setdefault(fact.request_id, [earlier]).append(fact)
         return number
 
-    # -- parameters ---------------------------------------------------------------------------
-
-    def _parameters(self, record: Record) -> int:
-        data = read_object(record, MODEL_PARAMETERS, self.model_id)
-        try:
-            event = Parameters.model_validate(data)
-        except ValueError as error:
-            first = str(error).splitlines()[0]
-            raise BrokenChain(f"the record at {_place(record)} holds no parameters: {first}") from (
-                None
-            )
+    def _add_parameters(self, record: Record) -> int:
+        event = self._parsed(record, MODEL_PARAMETERS, Parameters, "holds no parameters")
         if event.theta is not None:
             digest = version_chain.digest_of(event, version_chain.theta_of(event))
             if digest != event.parameters_digest:
@@ -285,47 +307,30 @@ class History:
             self._candidates[event.digest] = event
         return event.version
 
-    # -- signatures ---------------------------------------------------------------------------
-
-    def _check_signature(self, record: Record, event_type: str, number: int) -> None:
-        topic, value = record.partition.topic, record.value or b""
-        signatures = self.signatures[topic]
-        if not any(name.lower() == HEADER for name, _ in record.headers):
-            signatures.unsigned += record.partition.index != STORED
-            if topic == topics.RECEIPTS:
-                signatures.unsigned_leaves.add(leaf_hash(value))
-            return
-        if self._keys is None:
-            signatures.by_key["?"] += 1
-            return
+    def _parsed(self, record: Record, event_type: str, kind: type[EventT], fault: str) -> EventT:
+        data = read_object(record, event_type, self.model_id)
         try:
-            key_id = self._keys.check(event_type, value, record.headers)
-        except Unauthenticated as error:
-            signatures.faults.add(f"{_place(record)}: {error}")
-            return
-        signatures.by_key[key_id] += 1
-        signatures.numbers.add(number)
+            return kind.model_validate(data)
+        except ValueError as error:
+            first = str(error).splitlines()[0]
+            raise BrokenChain(f"the record at {_place(record)} {fault}: {first}") from None
 
-
-def _tree_head(data: dict[str, Any], number: int) -> TreeHead | None:
-    """Return a version's tree head; None if it has none.
-
-    Raises
-    ------
-    BrokenChain
-        The tree head is malformed.
-    """
-    if "receipt_log" not in data:
-        return None
-    head = data["receipt_log"]
-    size = head.get("size") if isinstance(head, dict) else None
-    root = head.get("root") if isinstance(head, dict) else None
-    if type(size) is not int or size < 0 or not isinstance(root, str) or not _HEX.fullmatch(root):
-        raise BrokenChain(f"version {number}: its receipt_log is not a size and a root")
-    return TreeHead(size, bytes.fromhex(root))
+    def _add_signature(
+        self, record: Record, signature: Signature, number: int, leaf: bytes
+    ) -> None:
+        signatures = self.signatures[record.partition.topic]
+        if signature.key_id is None:
+            if record.partition.topic == topics.RECEIPTS:
+                signatures.unsigned.add(leaf)
+        elif signature.valid is None:
+            signatures.by_key["?"] += 1
+        elif signature.valid:
+            signatures.by_key[signature.key_id] += 1
+            signatures.numbers.add(number)
+        else:
+            signatures.faults.add(f"{_place(record)}: {signature.detail}")
 
 
 def _place(record: Record) -> str:
-    if record.partition.index == STORED:
-        return f"{record.partition.topic} (kept by the state)"
-    return f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
+    stored = record.partition.index == STORED
+    return f"{record.partition.topic} (kept by the state)" if stored else record.place

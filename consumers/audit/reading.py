@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from lethe.consumers.audit.bundle import STORED
 from lethe.consumers.audit.history import History
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
-from lethe.consumers.log.base import Bounds, Partition, Reader, Record
+from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.log.scan import Extent, scan_extent
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.subscriber.published import published_of
-from lethe.engine.errors import BrokenChain, CorruptState
+from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.store.keys import commit_partition
+from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
-_READ_SECONDS = 5.0
-_READ_RECORDS = 1000
-
-
-@dataclass
-class Extent:
-    """How far the log was read, so that it can be read again to the same place."""
-
-    bounds: dict[Partition, Bounds] = field(default_factory=dict)
-
-    @property
-    def receipts_begin(self) -> dict[int, int]:
-        """First offsets of the receipts topic."""
-        return {p.index: b.begin for p, b in self.bounds.items() if p.topic == topics.RECEIPTS}
-
-
-def extent_of(reader: Reader, names: Sequence[str] = ()) -> Extent:
-    """Return the current extent of some topics; without names, of those that hold a history."""
-    extent = Extent()
-    for topic in names or (topics.VERSIONS, topics.RECEIPTS, topics.MODELS):
-        for partition in reader.partitions(topic):
-            extent.bounds[partition] = reader.bounds(partition)
-    return extent
-
-
-def home_of(reader: Reader, model_id: str) -> Extent:
-    """Return the current extent of the partition that holds a model's commits."""
-    index, extent = commit_partition(model_id), Extent()
-    for partition in reader.partitions(topics.COMMITS):
-        if partition.index == index:
-            extent.bounds[partition] = reader.bounds(partition)
-    return extent
+_SCAN = 1000  # rows of the ledger that one round trip asks for
 
 
 def records_of_model(
@@ -58,27 +27,7 @@ def records_of_model(
 ) -> Iterator[Record]:
     """Yield a model's records, topic by topic, in the order of the log. Cost O(all records)."""
     key = model_id.encode()
-    return (record for record in records_in(reader, extent, progress) if record.key == key)
-
-
-def records_in(
-    reader: Reader, extent: Extent, progress: Progress = no_progress
-) -> Iterator[Record]:
-    """Yield all records, partition by partition."""
-    for partition, bounds in extent.bounds.items():
-        offset = bounds.begin
-        while offset < bounds.end:
-            progress(f"reading {partition.topic}", offset - bounds.begin, bounds.end - bounds.begin)
-            records, onward = reader.read(partition, offset, _READ_SECONDS, _READ_RECORDS)
-            for record in records:
-                if record.offset < bounds.end:
-                    yield record
-            if onward == offset:
-                raise BrokenChain(
-                    f"{partition.topic}/{partition.index} returns nothing at offset {offset}, "
-                    f"although it ends at {bounds.end}; it cannot be audited"
-                )
-            offset = onward
+    return (record for record in scan_extent(reader, extent, progress) if record.key == key)
 
 
 def for_export(
@@ -137,3 +86,13 @@ def stored_parameters(state: ModelState) -> Record | None:
 
 def _stored_record(topic: str, model_id: str, value: bytes) -> Record:
     return Record(Partition(topic, "", STORED), STORED, model_id.encode(), value)
+
+
+def ledger_of(store: ModelStore, state: ModelState) -> Iterator[tuple[str, int]]:
+    """Yield the rows of the ledger, each with the version that deleted it. Cost O(deleted rows).
+
+    A row may come twice.
+    """
+    with reachable(store.client):
+        for row, version in store.client.hscan_iter(state.keys.ledger, count=_SCAN):
+            yield text(row), int(version)

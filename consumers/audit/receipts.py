@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from lethe.consumers.audit.finding import Faults, Finding
-from lethe.consumers.audit.history import UNKNOWN_MODEL, History, ReceiptFact, VersionFact
+from lethe.consumers.audit.history import History, ReceiptFact, VersionFact
 from lethe.engine.merkle import Frontier
 
 # -- receipts -----------------------------------------------------------------------------------
@@ -14,7 +14,13 @@ from lethe.engine.merkle import Frontier
 def receipts_finding(history: History) -> Finding:
     """Check that each request of a version has one final receipt, and the other way round."""
     faults, missing = Faults(), []
-    _contradictions(history, faults)
+    for receipts in history.contradictions.values():
+        answers = [receipt for receipt in receipts if not history.precedes_model(receipt)]
+        for other in answers[1:]:
+            faults.add(
+                f"request {other.request_id!r} has two different final receipts: "
+                f"{answers[0].status} and {other.status}"
+            )
     listed: dict[str, int] = {}
     for number, fact in sorted(history.versions.items()):
         for request in fact.event.request_ids:
@@ -61,25 +67,6 @@ def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
             f"version {number} lists request {receipt.request_id!r}, whose receipt says "
             f"{receipt.status} in version {receipt.version}"
         )
-
-
-def _contradictions(history: History, faults: Faults) -> None:
-    """Find requests with two outcomes. Receipts from before the model existed do not count."""
-    first = history.versions.get(0)
-
-    def before(receipt: ReceiptFact) -> bool:
-        early = first is not None and receipt.completed_at < first.event.created_at
-        return receipt.code == UNKNOWN_MODEL or (receipt.status == "REJECTED" and early)
-
-    for one, other in history.contradictions:
-        if before(one):
-            if history.finals[one.request_id] is one:
-                history.finals[one.request_id] = other
-        elif not before(other):
-            faults.add(
-                f"request {one.request_id!r} has two different final receipts: {one.status} and "
-                f"{other.status}"
-            )
 
 
 def _order(history: History, faults: Faults) -> None:
@@ -139,10 +126,10 @@ def receipt_log_finding(history: History) -> Finding:
         detail = "receipts have expired from the log, and their leaf hashes are not available"
         return Finding.passed_over(name, detail)
     faults = Faults()
-    leaves = history.leaf_list or leaves_derived(history)
+    leaves = leaves_of_log(history)
     frontier, size = Frontier(), 0
     for number, fact in sorted(history.versions.items()):
-        head = fact.head
+        head = fact.event.receipt_log
         if head is None:
             faults.add(f"version {number} has no tree head")
         elif head.size < size:
@@ -153,24 +140,20 @@ def receipt_log_finding(history: History) -> Finding:
             )
         else:
             frontier, size = frontier.appended(leaves[size : head.size]), head.size
-            if frontier.root != head.root:
+            if frontier.root.hex() != head.root:
                 faults.add(f"version {number}: the root over its {size} receipts is another one")
     if faults:
         return Finding.of(name, faults, "")
     return _members(history, size, leaves)
 
 
-def leaves_derived(history: History) -> list[bytes]:
-    """Return the leaves computed from the receipts, for a history that came without them.
+def leaves_of_log(history: History) -> list[bytes]:
+    """Return the leaves of the log; for a history that came without them, from the receipts.
 
     Receipts of requests from before the model existed are not part of its log.
     """
-    early = history.versions[0].event.created_at if 0 in history.versions else None
-    return [
-        receipt.leaf
-        for receipt in history.finals.values()
-        if receipt.code != UNKNOWN_MODEL and (early is None or receipt.completed_at >= early)
-    ]
+    receipts = history.finals.values()
+    return history.leaves or [one.leaf for one in receipts if not history.precedes_model(one)]
 
 
 def _members(history: History, size: int, leaves: list[bytes]) -> Finding:
@@ -180,18 +163,17 @@ def _members(history: History, size: int, leaves: list[bytes]) -> Finding:
     missing = sum(leaf not in history.receipts for leaf in leaves[:size])
     if missing and not history.truncated:
         faults.add(f"{missing} receipts of the log are missing")
-    ranges: dict[int, tuple[int, int]] = {}
+    spans: dict[int | None, range] = {}
     begin = 0
     for number, fact in sorted(history.versions.items()):
-        if fact.head is not None:
-            ranges[number] = (begin, fact.head.size)
-            begin = fact.head.size
+        if fact.event.receipt_log is not None:
+            spans[number] = range(begin, fact.event.receipt_log.size)
+            begin = fact.event.receipt_log.size
     for receipt in history.finals.values():
-        span = ranges.get(-1 if receipt.version is None else receipt.version)
+        span = spans.get(receipt.version)
         if receipt.status != "APPLIED" or span is None:
             continue
-        place = index.get(receipt.leaf)
-        if place is None or not span[0] <= place < span[1]:
+        if index.get(receipt.leaf, -1) not in span:
             faults.add(
                 f"the receipt of {receipt.request_id!r} is not in the log of version "
                 f"{receipt.version}"

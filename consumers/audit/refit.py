@@ -1,7 +1,7 @@
-"""The bound of the newest version, checked by an auditor with the training file and no server.
+"""The bound of the newest version: its parameters lie within it of a refit.
 
-The rows of the file that were not deleted are refitted by `consumers.audit.verify`, and the
-published parameters must lie within the bound of the result.
+`consumers.audit.verify` refits on the live rows of the store or, for an auditor without a server,
+on those rows of the training file that were not deleted.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy as np
 
 from lethe.consumers.audit.finding import Finding, Result
 from lethe.consumers.audit.history import History
-from lethe.consumers.audit.verify import bound_at, refit
+from lethe.consumers.audit.verify import Comparison, Verification, compare, verify
 from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.consumers.registration.table.reader import Columns, read_table
-from lethe.engine.errors import InvalidData, NotConverged
+from lethe.engine.errors import InvalidData, LetheError, NotConverged, Unavailable, UnknownModel
 from lethe.engine.fit.objective import (
     Array,
     Kind,
     Objective,
     Rows,
-    norm,
     ridge_penalty,
     with_intercept,
 )
+from lethe.engine.store.store import ModelStore
 
 _NAME = "bound"
 
@@ -64,10 +64,26 @@ def read_ids(path: Path) -> frozenset[str]:
     return frozenset(line.strip("\r") for line in text.split("\n") if line.strip())
 
 
+def bound_finding(store: ModelStore, model_id: str) -> Finding:
+    """Refit on the live rows of the store, and compare with the published parameters."""
+    try:
+        verification = verify(store, model_id)
+    except NotConverged as error:
+        return Finding.passed_over(_NAME, str(error))
+    except Unavailable:
+        raise
+    except UnknownModel:
+        return Finding.passed_over(_NAME, "the model was unregistered: it has no rows")
+    except LetheError as error:
+        return Finding(_NAME, Result.FAILED, str(error))
+    rows = f"{verification.rows_live} rows"
+    return _finding(verification.state.version, rows, verification, verification.origin)
+
+
 def refit_finding(
     history: History, registration: Mapping[str, Any], holding: Holding | None
 ) -> Finding:
-    """Refit, and compare with the published parameters.
+    """Refit on the rows of the training file that remain, and compare likewise.
 
     Raises
     ------
@@ -77,16 +93,16 @@ def refit_finding(
     tip, event = history.tip, history.parameters
     if holding is None:
         detail = "needs the training rows: name them with --data, --id and --deleted"
-        return Finding(_NAME, Result.NOT_CHECKED, detail)
+        return Finding.passed_over(_NAME, detail)
     usable = event is not None and tip is not None and event.digest == tip.event.digest
     if not usable or event is None or tip is None or event.theta is None:
-        return Finding(_NAME, Result.NOT_CHECKED, "the newest version's parameters are missing")
+        return Finding.passed_over(_NAME, "the newest version's parameters are missing")
     ridge = registration.get("ridge") if holding.ridge is None else holding.ridge
     if registration.get("certified") or tip.event.certificate is not None:
         detail = "a certified model has a secret term, which only the store holds"
-        return Finding(_NAME, Result.NOT_CHECKED, detail)
+        return Finding.passed_over(_NAME, detail)
     if not isinstance(ridge, int | float) or isinstance(ridge, bool):
-        return Finding(_NAME, Result.NOT_CHECKED, "the ridge strength is not known: give --ridge")
+        return Finding.passed_over(_NAME, "the ridge strength is not known: give --ridge")
     return _refitted(tip.event, event, float(ridge), holding)
 
 
@@ -99,22 +115,17 @@ def _refitted(version: Version, event: Parameters, ridge: float, holding: Holdin
             f"has {version.rows_live} live rows: the file or the list of deleted ids is another one"
         )
         return Finding(_NAME, Result.FAILED, detail)
-    theta, d = version_chain.theta_of(event), rows.X.shape[1]
-    if len(rows) == 0:
-        return _compared(version, norm(theta), 0.0, 0.0, "no row is left: theta is 0")
     penalised = version.status == "INTERCEPT_PENALISED"
-    penalty = ridge_penalty(ridge, d, intercept=event.fit_intercept, penalise_intercept=penalised)
-    try:
-        oracle = refit(kind, penalty, rows)
-        bound, origin, argument = bound_at(
-            version.model_id, version.error, Objective(kind, penalty), rows, theta
-        )
-    except NotConverged as error:
-        return Finding(_NAME, Result.NOT_CHECKED, str(error))
-    source = "published" if origin == "version" else "audited now"
-    return _compared(
-        version, norm(theta - oracle.theta), bound, oracle.residual, f"{source}: {argument}"
+    penalty = ridge_penalty(
+        ridge, rows.X.shape[1], intercept=event.fit_intercept, penalise_intercept=penalised
     )
+    theta, objective = version_chain.theta_of(event), Objective(kind, penalty)
+    try:
+        compared = compare(version.model_id, version.error, objective, rows, theta)
+    except NotConverged as error:
+        return Finding.passed_over(_NAME, str(error))
+    origin = compared.origin if len(rows) else "no row is left: theta is 0"
+    return _finding(version.version, "the remaining rows", compared, origin)
 
 
 def _rows(event: Parameters, kind: Kind, holding: Holding) -> Rows:
@@ -135,12 +146,11 @@ def _rows(event: Parameters, kind: Kind, holding: Holding) -> Rows:
     return Rows(np.ascontiguousarray(X), data.y[keep], np.ones(int(keep.sum())))
 
 
-def _compared(
-    version: Version, distance: float, bound: float, residual: float, argument: str
-) -> Finding:
-    holds = distance <= bound + residual
+def _finding(version: int, rows: str, compared: Comparison, origin: str) -> Finding:
+    certified = not isinstance(compared, Verification) or compared.certified
+    holds = compared.holds and certified
     detail = (
-        f"version {version.version} is {distance:.3g} from retraining on the remaining rows, "
-        f"{'within' if holds else 'NOT within'} {bound:.3g} ({argument})"
+        f"version {version} is {compared.distance:.3g} from retraining on {rows}, "
+        f"{'within' if holds else 'NOT within'} {compared.bound:.3g} ({origin})"
     )
     return Finding(_NAME, Result.OK if holds else Result.FAILED, detail)

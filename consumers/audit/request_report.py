@@ -7,33 +7,38 @@ from the log first, receipts later, and the state keeps final receipts for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from lethe.consumers.audit.checks import chain_finding
-from lethe.consumers.audit.finding import Finding
-from lethe.consumers.audit.history import CONFLICT, History, VersionFact
-from lethe.consumers.audit.reading import extent_of, records_of_model
-from lethe.consumers.audit.request_commit import Decided, decided_by
+from lethe.consumers.audit.commits import Opener, RequestCommit, commit_of
+from lethe.consumers.audit.finding import Finding, Result
+from lethe.consumers.audit.history import (
+    CONFLICT,
+    History,
+    Signature,
+    VersionFact,
+    signature_of,
+)
+from lethe.consumers.audit.reading import records_of_model
 from lethe.consumers.commits.packed import Indexed, unpack
 from lethe.consumers.commits.receipt_index import leaves_of
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_VERSION, Receipt
+from lethe.consumers.contract.events import DELETION_RECEIPT, Receipt, rfc3339
 from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.contract.signatures import HEADER, TrustedKeys
+from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.deletions.validate import Refused, Valid, validate
-from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.log.base import Reader, Record
+from lethe.consumers.log.scan import extent_of, scan, scan_topic
 from lethe.consumers.service.progress import Progress, no_progress
-from lethe.engine.errors import CorruptState, LetheError, Unauthenticated
+from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
 from lethe.engine.store.connection import reachable
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.membership import every_model
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
-
-_READ_SECONDS = 5.0
-_READ_RECORDS = 1000
 
 
 class UnknownRequest(LetheError):
@@ -47,18 +52,6 @@ class SeveralModels(LetheError):
     """Several models have a request with this id: say which one is meant."""
 
     code = "SEVERAL_MODELS"
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """The signature of a record. ``valid`` None: no key is trusted, so it was not checked.
-
-    ``key_id`` is the one that the record names, checked or not.
-    """
-
-    key_id: str | None
-    valid: bool | None
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +71,32 @@ class FoundRequest:
     record: Record
     item: Valid | Refused
 
+    @property
+    def sent_at(self) -> str | None:
+        """When the log took it, as RFC 3339; None if the log does not say."""
+        seconds = self.record.timestamp_ms / 1000
+        return rfc3339(datetime.fromtimestamp(seconds, UTC)) if seconds > 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """The proof that the final receipt is in the receipt log of a version."""
+    """The proof that the final receipt is in the receipt log of a version, in hexadecimal."""
 
     version: int
     index: int
     size: int
-    root: bytes
-    leaf: bytes
-    proof: tuple[bytes, ...]
+    root: str
+    leaf: str
+    proof: tuple[str, ...]
     verified: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """What became of a request. ``receipts`` are distinct and in log order, without conflicts."""
+    """What became of a request. ``receipts`` are distinct and in log order, without conflicts.
+
+    ``history`` has all versions, and ``version`` is that of the request.
+    """
 
     request_id: str
     model_id: str
@@ -102,35 +104,55 @@ class RequestReport:
     conflicts: Sequence[FoundReceipt]
     request: FoundRequest | None
     state: ModelState | None
+    history: History
     chain: Finding
     version: VersionFact | None
-    version_signature: Signature | None
-    newest: VersionFact | None
     inclusion: Inclusion | None
-    signed: tuple[int, int] | None
-    decided: Decided | None = None
+    commit: RequestCommit | None
 
-    def vouched(self, receipt: FoundReceipt | None) -> bool:
+    @property
+    def last(self) -> FoundReceipt:
+        """The final receipt, or the newest pending one."""
+        return _last(self.receipts)
+
+    def faults(self) -> list[str]:
+        """Return the checks that failed."""
+        faults, last, version = [], self.last.receipt, self.version
+        if self.chain.result is Result.FAILED:
+            faults.append(f"chain: {self.chain.detail}")
+        signed: list[tuple[FoundReceipt | None, str | None, Signature]] = [
+            (receipt, receipt.place, receipt.signature) for receipt in self.receipts
+        ]
+        if version is not None:
+            signed.append((None, "the version", version.signature))
+        for receipt, place, signature in signed:
+            vouched = signature.key_id is None and self._vouched(receipt)
+            if signature.valid is False and not vouched:
+                faults.append(f"{place}: {signature.detail}")
+        if self.inclusion is not None and not self.inclusion.verified:
+            faults.append("the receipt is not in the receipt log that the version names")
+        if last.status == "APPLIED":
+            if version is None:
+                faults.append(f"version {last.version} is not in the log")
+            elif self.request_id not in version.event.request_ids:
+                faults.append(f"version {last.version} does not list this request")
+        return faults
+
+    def _vouched(self, receipt: FoundReceipt | None) -> bool:
         """Return whether a receipt, or the version (None), may be unsigned.
 
         A signed version vouches for those before it through the chain, and for the receipts in its
         log. What is older than the first signature was never signed.
         """
-        if self.signed is None:
+        if self.history.signed is None:
             return False
-        first, last = self.signed
+        first, last = self.history.signed
         if receipt is None:
             return self.version is not None and self.version.event.version < first
         proof = self.inclusion
         if receipt is self.last and proof is not None and proof.verified:
             return proof.version <= last
         return not receipt.receipt.final and (receipt.receipt.version or 0) < first
-
-    @property
-    def last(self) -> FoundReceipt:
-        """The final receipt, or the newest pending one."""
-        final = [receipt for receipt in self.receipts if receipt.receipt.final]
-        return (final or list(self.receipts))[-1]
 
 
 # -- which model ----------------------------------------------------------------------------------
@@ -147,37 +169,25 @@ def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]
     models = [name for name, exists in zip(names, answers, strict=True) if exists]
     if models:
         return models
-    receipts = (receipt for _, receipt in _logged_receipts(reader, None))
-    return sorted({receipt.model_id for receipt in receipts if receipt.request_id == request_id})
+    logged = _receipts_in(scan_topic(reader, topics.RECEIPTS), request_id)
+    return sorted({receipt.model_id for _, receipt in logged})
 
 
-def _logged_receipts(reader: Reader, model_id: str | None) -> Iterator[tuple[Record, Receipt]]:
-    """Yield the receipts in the log, of one model or of all; other records are skipped."""
-    key = None if model_id is None else model_id.encode()
-    for partition, bounds in extent_of(reader, [topics.RECEIPTS]).bounds.items():
-        offset = bounds.begin
-        while offset < bounds.end:
-            records, onward = reader.read(partition, offset, _READ_SECONDS, _READ_RECORDS)
-            for record in records:
-                receipt = _receipt(record) if key in (None, record.key) else None
-                if receipt is not None:
-                    yield record, receipt
-            if onward == offset:
-                break
-            offset = onward
-
-
-def _receipt(record: Record) -> Receipt | None:
-    try:
-        return Receipt.model_validate_json(record.value or b"")
-    except ValueError:
-        return None
+def _receipts_in(records: Iterable[Record], request_id: str) -> Iterator[tuple[Record, Receipt]]:
+    """Yield the receipts of requests with this id; other records are skipped."""
+    for record in records:
+        try:
+            receipt = Receipt.model_validate_json(record.value or b"")
+        except ValueError:
+            continue
+        if receipt.request_id == request_id:
+            yield record, receipt
 
 
 # -- the report -----------------------------------------------------------------------------------
 
 
-def story_of(
+def report_of(
     store: ModelStore,
     reader: Reader,
     request_id: str,
@@ -209,14 +219,14 @@ def story_of(
             raise _unknown(request_id, None)
         model_id = models[0]
     state = store.load(model_id)
-    progress("reading receipts", 0, 0)
-    receipts, conflicts = _receipts_of(store, reader, request_id, model_id, trusted)
+    receipts, conflicts = _receipts_of(store, reader, request_id, model_id, trusted, progress)
     if not receipts:
         raise _unknown(request_id, model_id)
-    history, signatures = _versions(reader, model_id, trusted, progress)
-    last = next((one for one in reversed(receipts) if one.receipt.final), receipts[-1])
+    history = History(model_id, trusted)
+    history.read(records_of_model(reader, model_id, extent_of(reader, topics.VERSIONS), progress))
+    registered = history.versions or state is not None
+    last = _last(receipts)
     number = last.receipt.version
-    signed = [n for n, signature in signatures.items() if signature.valid]
     return RequestReport(
         request_id=request_id,
         model_id=model_id,
@@ -224,15 +234,13 @@ def story_of(
         conflicts=conflicts,
         request=_request_of(reader, receipts[0].receipt),
         state=state,
+        history=history,
         chain=chain_finding(history)
-        if history.versions or state is not None
+        if registered
         else Finding.passed_over("chain", "the model has no version"),
         version=None if number is None else history.versions.get(number),
-        version_signature=None if number is None else signatures.get(number),
-        newest=history.tip,
         inclusion=None if state is None else _inclusion(store, state, history, last),
-        signed=(min(signed), max(signed)) if signed else None,
-        decided=decided_by(reader, history, last.value, state, seals),
+        commit=commit_of(reader, history, last.receipt, last.value, Opener.of(seals, state)),
     )
 
 
@@ -244,22 +252,32 @@ def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
     )
 
 
+def _last(receipts: Sequence[FoundReceipt]) -> FoundReceipt:
+    return next((one for one in reversed(receipts) if one.receipt.final), receipts[-1])
+
+
 def _receipts_of(
-    store: ModelStore, reader: Reader, request_id: str, model_id: str, trusted: TrustedKeys | None
+    store: ModelStore,
+    reader: Reader,
+    request_id: str,
+    model_id: str,
+    trusted: TrustedKeys | None,
+    progress: Progress,
 ) -> tuple[list[FoundReceipt], list[FoundReceipt]]:
     """Return the receipts of a request without repeats, and those of conflicting requests."""
     receipts: dict[bytes, FoundReceipt] = {}
     conflicts: list[FoundReceipt] = []
-    for record, receipt in _logged_receipts(reader, model_id):
+    records = records_of_model(reader, model_id, extent_of(reader, topics.RECEIPTS), progress)
+    for record, receipt in _receipts_in(records, request_id):
         value = record.value or b""
-        if (receipt.model_id, receipt.request_id) != (model_id, request_id) or value in receipts:
+        if receipt.model_id != model_id or value in receipts:
             continue
-        place = f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
         signature = signature_of(record, DELETION_RECEIPT, trusted)
+        known = FoundReceipt(receipt, value, record.place, signature)
         if receipt.code == CONFLICT:
-            conflicts.append(FoundReceipt(receipt, value, place, signature))
+            conflicts.append(known)
         else:
-            receipts[value] = FoundReceipt(receipt, value, place, signature)
+            receipts[value] = known
     indexed = _indexed(store, model_id, request_id)
     stored = None if indexed is None else indexed.receipt.value()
     if indexed is not None and stored is not None and stored not in receipts:
@@ -273,66 +291,21 @@ def _indexed(store: ModelStore, model_id: str, request_id: str) -> Indexed | Non
     return None if stored is None else unpack(stored, model_id, request_id)
 
 
-def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -> Signature:
-    """Return a record's signature, checked if keys are trusted."""
-    named = [value for name, value in record.headers if name.lower() == HEADER]
-    if not named:
-        return Signature(None, None if trusted is None else False, "not signed")
-    key_id = named[0].decode("utf-8", errors="replace").split(":")[1:2]
-    key = key_id[0][:16] if key_id else None
-    if trusted is None:
-        return Signature(key, None, f"signed by key {key}; name the keys you trust with --trust")
-    try:
-        return Signature(trusted.check(event_type, record.value or b"", record.headers), True,
-                         f"signed by trusted key {key}")  # fmt: skip
-    except Unauthenticated as error:
-        return Signature(key, False, str(error))
-
-
-def _versions(
-    reader: Reader, model_id: str, trusted: TrustedKeys | None, progress: Progress
-) -> tuple[History, dict[int, Signature]]:
-    history = History(model_id, None)
-    signatures: dict[int, Signature] = {}
-    for record in records_of_model(
-        reader, model_id, extent_of(reader, [topics.VERSIONS]), progress
-    ):
-        before = len(history.versions)
-        history.add(record)
-        if len(history.versions) > before:
-            number = next(reversed(history.versions))
-            signatures[number] = signature_of(record, MODEL_VERSION, trusted)
-    return history, signatures
-
-
 def _request_of(reader: Reader, receipt: Receipt) -> FoundRequest | None:
     """Return the request that a receipt names, if the log still holds it."""
-    source = receipt.source
+    source, at = receipt.source, receipt.source.offset
     for partition in reader.partitions(source.topic):
-        record = None
-        if partition.index == source.partition:
-            record = _record_at(reader, partition, source.offset)
-        item = None if record is None else validate(record)
-        if record is None or not isinstance(item, Valid | Refused):
+        bounds = reader.bounds(partition) if partition.index == source.partition else None
+        if bounds is None or not bounds.begin <= at < bounds.end:
             continue
-        if _names(item) == (receipt.model_id, receipt.request_id):
-            return FoundRequest(record, item)
+        for record in scan(reader, partition, at, at + 1):
+            item = validate(record)
+            if not isinstance(item, Valid | Refused):
+                continue
+            named = item.request if isinstance(item, Valid) else item
+            if (named.model_id, named.request_id) == (receipt.model_id, receipt.request_id):
+                return FoundRequest(record, item)
     return None
-
-
-def _names(item: Valid | Refused) -> tuple[str | None, str | None]:
-    """Return the model and the id of a request."""
-    if isinstance(item, Valid):
-        return item.request.model_id, item.request.request_id
-    return item.model_id, item.request_id
-
-
-def _record_at(reader: Reader, partition: Partition, offset: int) -> Record | None:
-    bounds = reader.bounds(partition)
-    if not bounds.begin <= offset < bounds.end:
-        return None
-    records, _ = reader.read(partition, offset, _READ_SECONDS, 1)
-    return next((record for record in records if record.offset == offset), None)
 
 
 def _inclusion(
@@ -348,9 +321,10 @@ def _inclusion(
     except CorruptState:
         return None  # `lethe audit` reports what is missing
     for number, fact in sorted(history.versions.items()):
-        head = fact.head
+        head = fact.event.receipt_log
         if head is not None and index < head.size <= len(leaves):
             proof = inclusion_proof(leaves[: head.size], index)
-            verified = verify_inclusion(leaf, index, head.size, proof, head.root)
-            return Inclusion(number, index, head.size, head.root, leaf, proof, verified)
+            verified = verify_inclusion(leaf, index, head.size, proof, bytes.fromhex(head.root))
+            path = tuple(node.hex() for node in proof)
+            return Inclusion(number, index, head.size, head.root, leaf.hex(), path, verified)
     return None

@@ -6,16 +6,19 @@ No content of a deleted row is read; the only question is whether a record exist
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lethe.consumers.audit.reading import ledger_of
 from lethe.consumers.audit.request_report import RequestReport
 from lethe.consumers.commits.packed import unpack
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.deletions.validate import Valid
+from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import shard_of
+from lethe.engine.store.membership import never_members
 from lethe.engine.store.pipeline import CHUNK
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
@@ -40,8 +43,8 @@ class Rows:
 class Opening:
     """What opens a receipt's commitment; ``opens`` None: the rows are not known."""
 
-    commitment: str
-    salt: bytes
+    rows_commitment: str
+    salt: str
     opens: bool | None
 
 
@@ -50,8 +53,8 @@ class Erasure:
     """What is left of deleted rows: how many records, over how many generations."""
 
     rows: int
-    generations: int
     records: int
+    generations: int
 
     @property
     def done(self) -> bool:
@@ -59,14 +62,66 @@ class Erasure:
         return self.records == 0
 
 
-def opening_of(report: RequestReport, rows: Rows | None) -> Opening | None:
+@dataclass(frozen=True, slots=True)
+class RowsReport:
+    """What can be said of the rows of a request.
+
+    Attributes
+    ----------
+    named, opening
+        The rows and what opens their commitment; None: not known any more.
+    erasure
+        What is left of them; None: it was not looked for.
+    members
+        For each row that was asked about, whether the request names it; None: not known any more.
+    never
+        Those of them that were never a row of the model.
+    """
+
+    named: Rows | None
+    opening: Opening | None
+    erasure: Erasure | None
+    members: Mapping[str, bool | None]
+    never: frozenset[str]
+
+    def faults(self) -> list[str]:
+        """Return the checks that failed."""
+        if self.opening is None or self.opening.opens is not False:
+            return []
+        return ["the receipt's commitment does not open to the rows of the request"]
+
+
+def rows_report(
+    store: ModelStore,
+    report: RequestReport,
+    asked: Sequence[str],
+    progress: Progress = no_progress,
+) -> RowsReport:
+    """Report on the rows of a request, and on those that somebody asks about."""
+    rows, erasure = _rows_of(store, report, asked), None
+    deleted = report.last.receipt.status in ("APPLIED", "ALREADY_APPLIED")
+    if rows is not None and report.state is not None and deleted:
+        progress("looking for row records", 0, 0)
+        erasure = _erasure_of(store, report.state, rows.ids)
+    known = rows.ids if rows is not None and rows.exact else None
+    return RowsReport(
+        named=rows,
+        opening=_opening_of(report, rows),
+        erasure=erasure,
+        members={row: None if known is None else row in known for row in asked},
+        never=frozenset(never_members(store.client, report.model_id, asked)),
+    )
+
+
+def _opening_of(report: RequestReport, rows: Rows | None) -> Opening | None:
     """Return the salt of a request, and whether its commitment opens to the rows."""
     commitment, salt = report.last.receipt.rows_commitment, _salt(report)
     if commitment is None or salt is None:
         return None
-    known = rows is not None and rows.exact
-    opens = commitment_of(salt, rows.ids) == commitment if rows is not None and known else None
-    return Opening(commitment, salt, opens)
+    if rows is None or not rows.exact:
+        return Opening(commitment, salt.hex(), None)
+    opens = commitment_of(salt, rows.ids) == commitment
+    return Opening(commitment, salt.hex(), opens)
 
 
 def _salt(report: RequestReport) -> bytes | None:
@@ -75,11 +130,10 @@ def _salt(report: RequestReport) -> bytes | None:
     return salt_of(report.state.secret, report.request_id)
 
 
-def rows_of(store: ModelStore, report: RequestReport, named: Sequence[str] = ()) -> Rows | None:
+def _rows_of(store: ModelStore, report: RequestReport, asked: Sequence[str]) -> Rows | None:
     """Return the rows of a request; None if they are not known any more.
 
-    ``named`` are rows that the caller asks about: if nothing better is known, they may be what
-    opens the commitment.
+    If nothing better is known, the rows that somebody asks about may be what opens the commitment.
     """
     state = report.state
     if state is None:
@@ -95,7 +149,7 @@ def rows_of(store: ModelStore, report: RequestReport, named: Sequence[str] = ())
         waiting = state.deferred[report.request_id]
         return _checked(report, (*waiting.row_ids, *waiting.retired), "the deferred request")
     together, known_from = _deleted_together(store, report, state)
-    for ids in (_own(store, report, together), together, named):
+    for ids in (_own(store, report, together), together, asked):
         rows = _checked(report, ids, known_from)
         if rows.exact:
             return rows
@@ -108,9 +162,8 @@ def _deleted_together(
     """Return the rows that were deleted in a request's version, in order, and the source."""
     if not report.last.receipt.rows_deleted:
         return (), "the ledger"
-    decided = report.decided
-    if decided is not None and decided.commit is not None:
-        return decided.commit.deleted, "the commit"
+    if report.commit is not None and report.commit.commit is not None:
+        return report.commit.commit.deleted, "the commit"
     return _deleted_in(store, state, report.last.receipt.version), "the ledger"
 
 
@@ -141,22 +194,14 @@ def _deleted_in(store: ModelStore, state: ModelState, version: int | None) -> li
     They are in the order of the commit as far as the list of deletions still has them, which starts
     anew with each generation.
     """
-    deleted: set[str] = set()
-    wanted, cursor = str(version).encode(), 0
-    page: Any
-    while True:
-        with reachable(store.client):
-            cursor, page = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
-        deleted |= {text(row) for row, number in page.items() if number == wanted}
-        if cursor == 0:
-            break
+    deleted = {row for row, deleted_by in ledger_of(store, state) if deleted_by == version}
     with reachable(store.client):
-        page = store.client.lrange(state.keys.deletions, 0, -1)
+        page: Any = store.client.lrange(state.keys.deletions, 0, -1)
     listed = [row for entry in page if (row := text(entry)) in deleted]
     return [*listed, *sorted(deleted - set(listed))]
 
 
-def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Erasure:
+def _erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Erasure:
     """Look for what is left of rows, in the live generation and in every staged one."""
     ids = sorted(set(rows))
     names = _generations(store, state)
@@ -168,7 +213,7 @@ def erasure_of(store: ModelStore, state: ModelState, rows: Iterable[str]) -> Era
                 pipeline.hexists(state.keys.generation(name).rows(shard_of(row)), row)
             with reachable(store.client):
                 records += sum(pipeline.execute())
-    return Erasure(len(ids), len(names), records)
+    return Erasure(len(ids), records, len(names))
 
 
 def _generations(store: ModelStore, state: ModelState) -> list[str]:

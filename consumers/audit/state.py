@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +10,15 @@ from lethe.consumers.audit.commit_checks import precedes
 from lethe.consumers.audit.commits import CommitChain
 from lethe.consumers.audit.finding import Faults, Finding, Result
 from lethe.consumers.audit.history import CONFLICT, UNKNOWN_MODEL, History
-from lethe.consumers.audit.verify import verify
+from lethe.consumers.audit.reading import ledger_of
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.subscriber.published import published_of
-from lethe.engine.errors import CorruptState, LetheError, NotConverged, Unavailable, UnknownModel
+from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash, root_of
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.lookup import read_heads
 from lethe.engine.store.state import Head, ModelState
 from lethe.engine.store.store import ModelStore
-
-_SCAN = 1000
-_STATE_CHECKS = ("state: head", "state: deletions", "state: offsets", "state: receipts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +47,15 @@ def stamp_of(store: ModelStore, state: ModelState) -> StateStamp:
 
 
 def state_findings(
-    store: ModelStore,
-    state: ModelState,
-    history: History,
-    chain: CommitChain,
-    disturbed: str | None,
-) -> Iterator[Finding]:
-    """Yield the findings on the state; ``disturbed`` says why it cannot be compared."""
-    if disturbed is not None:
-        for name in _STATE_CHECKS:
-            yield Finding.passed_over(name, disturbed)
-        return
-    yield _head(state, history, chain)
-    yield _deletions(store, state, history)
-    yield _offsets(state, history)
-    yield _receipts(store, state, history)
+    store: ModelStore, state: ModelState, history: History, chain: CommitChain
+) -> list[Finding]:
+    """Return the findings on a state, which must stand still meanwhile."""
+    return [
+        _head(state, history, chain),
+        _deletions(store, state, history),
+        _offsets(state, history),
+        _receipts(store, state, history),
+    ]
 
 
 def _head(state: ModelState, history: History, chain: CommitChain) -> Finding:
@@ -105,7 +95,7 @@ def _deletions(store: ModelStore, state: ModelState, history: History) -> Findin
     It holds more where requests named rows that a --replace had left out. The list begins with the
     live generation.
     """
-    faults, rows = Faults(), _ledger(store, state)
+    faults, rows = Faults(), dict(ledger_of(store, state))
     versions = Counter(rows.values())
     with reachable(store.client):
         listed: Any = store.client.lrange(state.keys.deletions, 0, -1)
@@ -134,19 +124,6 @@ def _deletions(store: ModelStore, state: ModelState, history: History) -> Findin
     left_out = len(rows) - state.meta.rows_deleted
     also = f", {left_out} of them left out by an earlier --replace" if left_out > 0 else ""
     return Finding.of("state: deletions", faults, f"{len(rows)} rows in the ledger{also}")
-
-
-def _ledger(store: ModelStore, state: ModelState) -> dict[str, int]:
-    """Return the ledger: row id to the version that deleted it. Cost O(deleted rows)."""
-    ledger: dict[str, int] = {}
-    cursor, page = 0, dict[bytes, bytes]()
-    while True:
-        with reachable(store.client):
-            answer: Any = store.client.hscan(state.keys.ledger, cursor, count=_SCAN)
-        cursor, page = answer
-        ledger |= {text(row): int(version) for row, version in page.items()}
-        if cursor == 0:
-            return ledger
 
 
 def _offsets(state: ModelState, history: History) -> Finding:
@@ -219,26 +196,3 @@ def _published(state: ModelState, history: History, stored: set[bytes], faults: 
         outside = receipt.code in (CONFLICT, UNKNOWN_MODEL) or precedes(receipt, opening)
         if receipt.leaf not in stored and not outside:
             faults.add(f"the receipt of {receipt.request_id!r} was published but is not stored")
-
-
-def bound_finding(store: ModelStore, model_id: str) -> Finding:
-    """Refit on the live rows by independent code: theta must lie within the bound."""
-    try:
-        verification = verify(store, model_id)
-    except NotConverged as error:
-        return Finding.passed_over("bound", str(error))
-    except Unavailable:
-        raise
-    except UnknownModel:
-        return Finding.passed_over("bound", "the model was unregistered: it has no rows")
-    except LetheError as error:
-        return Finding("bound", Result.FAILED, str(error))
-    origin = "published" if verification.bound_from == "version" else "audited now"
-    detail = (
-        f"version {verification.version} is {verification.distance:.3g} from retraining on "
-        f"{verification.rows_live} rows, within {verification.bound:.3g} "
-        f"({origin}: {verification.argument})"
-    )
-    if verification.holds and verification.certified:
-        return Finding("bound", Result.OK, detail)
-    return Finding("bound", Result.FAILED, detail.replace(", within", ", NOT within"))

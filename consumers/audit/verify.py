@@ -10,7 +10,7 @@ oracle itself may be, and is added to the tolerance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -53,13 +53,11 @@ class Oracle:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
-    """A published model against the oracle. Distances are absolute unless named otherwise.
+class Comparison:
+    """Published parameters against the oracle. Distances are absolute unless named otherwise.
 
     Attributes
     ----------
-    version, rows_live
-        What was compared.
     distance, relative
         From the published theta to the oracle's, and over the oracle's length.
     bound, bound_from
@@ -68,14 +66,8 @@ class Verification:
         Why it is a bound.
     residual, method
         Those of the oracle.
-    gradient
-        Of a certified model: the norm of the perturbed objective's gradient at the published
-        theta, summed in extended precision. Its certificate says that ``spent`` bounds it.
     """
 
-    state: ModelState
-    version: int
-    rows_live: int
     distance: float
     relative: float
     bound: float
@@ -83,12 +75,34 @@ class Verification:
     argument: str
     residual: float
     method: str
-    gradient: float | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the distance is within the bound, the oracle's own error allowed."""
         return self.distance <= self.bound + self.residual
+
+    @property
+    def origin(self) -> str:
+        """Where the bound comes from, and why it is one."""
+        return f"{'published' if self.bound_from == 'version' else 'audited now'}: {self.argument}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification(Comparison):
+    """A published model of the store against the oracle.
+
+    Attributes
+    ----------
+    state, rows_live
+        What was compared.
+    gradient
+        Of a certified model: the norm of the perturbed objective's gradient at the published
+        theta, summed in extended precision. Its certificate says that ``spent`` bounds it.
+    """
+
+    state: ModelState
+    rows_live: int
+    gradient: float | None = None
 
     @property
     def certified(self) -> bool:
@@ -124,18 +138,30 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         )
     state, rows = snapshot.state, snapshot.rows
     objective = state.generation.objective
+    compared = compare(model_id, state.meta.error, objective, rows, theta)
+    gradient = _residual(objective, rows, theta)
+    return Verification(**asdict(compared), state=state, rows_live=len(rows), gradient=gradient)
+
+
+def compare(
+    model_id: str, error: ErrorRecord, objective: Objective, rows: Rows, theta: Array
+) -> Comparison:
+    """Refit on rows by code that the engine does not use, and compare ``theta`` with that.
+
+    Raises
+    ------
+    NotConverged
+        The oracle or the bound cannot be computed.
+    """
     if len(rows) == 0:
         # No rows are left: the contract's EMPTY model, theta 0.
         oracle = Oracle(np.zeros_like(theta), "no rows: zero", 0.0)
         bound, origin, argument = 0.0, "version", "empty"
     else:
         oracle = refit(objective.kind, objective.penalty, rows, objective.linear)
-        bound, origin, argument = bound_at(model_id, state.meta.error, objective, rows, theta)
+        bound, origin, argument = _bound_at(model_id, error, objective, rows, theta)
     distance, size = norm(theta - oracle.theta), norm(oracle.theta)
-    return Verification(
-        state=state,
-        version=state.version,
-        rows_live=len(rows),
+    return Comparison(
         distance=distance,
         relative=distance / size if size > 0 else distance,
         bound=bound,
@@ -143,7 +169,6 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         argument=argument,
         residual=oracle.residual,
         method=oracle.method,
-        gradient=_residual(objective, rows, theta),
     )
 
 
@@ -153,7 +178,7 @@ def _residual(objective: Objective, rows: Rows, theta: Array) -> float | None:
     return norm(_gradient(rows, objective.penalty, theta, objective.kind, objective.linear))
 
 
-def bound_at(
+def _bound_at(
     model_id: str, error: ErrorRecord, objective: Objective, rows: Rows, theta: Array
 ) -> tuple[float, str, str]:
     """Return the published bound; without one, measure the gradient over all live rows.

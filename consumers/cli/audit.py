@@ -9,13 +9,17 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.auditor import Audit, audit_bundle, audit_model
-from lethe.consumers.audit.checkpoint import parse_since, read_checkpoint, write_checkpoint
-from lethe.consumers.audit.checks import Seen
+from lethe.consumers.audit.checkpoint import (
+    Checkpoint,
+    parse_since,
+    read_checkpoint,
+    write_checkpoint,
+)
+from lethe.consumers.audit.commits import seals_of_auditor
 from lethe.consumers.audit.finding import Finding, Result
 from lethe.consumers.audit.refit import Holding, read_ids
 from lethe.consumers.cli.options import global_options, trust_option
 from lethe.consumers.cli.output import Output, counted, prepare, wrapped
-from lethe.consumers.cli.seals import seals_of_auditor
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.signing_keys import keys_of_auditor, trusted_file
 
@@ -115,8 +119,8 @@ def _check_usage(options: dict[str, Any]) -> None:
         raise click.UsageError("--id, --target, --deleted and --ridge require --data")
 
 
-def _remembered(options: dict[str, Any]) -> Callable[[str], Seen | None]:
-    def remembered(model_id: str) -> Seen | None:
+def _remembered(options: dict[str, Any]) -> Callable[[str], Checkpoint | None]:
+    def remembered(model_id: str) -> Checkpoint | None:
         if options["since"] is not None:
             return parse_since(options["since"])
         path = options["checkpoint"]
@@ -144,8 +148,7 @@ def _answer(out: Output, outcome: Audit, options: dict[str, Any]) -> int:
     failed, not_checked = outcome.count(Result.FAILED), outcome.count(Result.NOT_CHECKED)
     if options["checkpoint"] is not None and not failed:
         write_checkpoint(options["checkpoint"], outcome.history)
-    tip = outcome.history.tip
-    head = None if tip is None else tip.head
+    tip, head = outcome.history.tip, outcome.history.head
     out.document(
         {
             "model_id": outcome.history.model_id,
@@ -154,7 +157,7 @@ def _answer(out: Output, outcome: Audit, options: dict[str, Any]) -> int:
             "not_checked": not_checked,
             "version": None if tip is None else tip.event.version,
             "digest": None if tip is None else tip.event.digest,
-            "receipt_log": None if head is None else {"size": head.size, "root": head.root.hex()},
+            "receipt_log": None if head is None else head.model_dump(),
             "checks": [
                 {"check": one.check, "result": one.result.value, "detail": one.detail}
                 for one in outcome.findings

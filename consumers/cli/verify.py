@@ -38,11 +38,12 @@ def verify(ctx: click.Context, /, *, model: str) -> int:
     error = verification.state.meta.error
     out.facts(
         {
-            "model": f"{model}, version {verification.version}, {verification.rows_live} live rows",
+            "model": f"{model}, version {verification.state.version}, "
+            f"{verification.rows_live} live rows",
             "refit": f"{verification.method}; itself within {number(verification.residual)}",
             "distance": f"{number(verification.distance)} "
             f"({number(verification.relative)} relative)",
-            "bound": f"{number(verification.bound)} ({_origin(verification)})",
+            "bound": f"{number(verification.bound)} ({verification.origin})",
             "budget": f"{number(error.budget)} relative; published error "
             f"{error_number(error.relative)}",
         }
@@ -61,17 +62,11 @@ def verify(ctx: click.Context, /, *, model: str) -> int:
     return 0 if verification.holds and verification.certified else 1
 
 
-def _origin(verification: Verification) -> str:
-    if verification.bound_from == "version":
-        return f"published: {verification.argument}"
-    return f"audited now: {verification.argument}"
-
-
 def _document(verification: Verification) -> dict[str, Any]:
     error, certificate = verification.state.meta.error, certificate_of(verification.state)
     return {
         "model_id": verification.state.model_id,
-        "version": verification.version,
+        "version": verification.state.version,
         "digest": verification.state.digest,
         "rows_live": verification.rows_live,
         "verified": verification.holds and verification.certified,

@@ -1,14 +1,16 @@
-"""Which records of a commits partition count: a fold judges this from their open parts alone."""
+"""Which records of a commits partition count: readers judge this from their open parts alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from lethe.consumers.commits.journal import LogGap, Verdict, gap, judge, read_records
 from lethe.consumers.commits.record import OpenPart
+from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.progress import Progress
+from lethe.engine.store.keys import commit_partition
 from lethe.engine.store.state import Head
 
 _PROGRESS_INTERVAL = 64  # records between two progress reports
@@ -16,12 +18,23 @@ _PROGRESS_INTERVAL = 64  # records between two progress reports
 
 @dataclass(frozen=True, slots=True)
 class OpenRecord:
-    """A record as a fold first reads it: its open part, and where it lies."""
+    """What everybody can read of a record: its open part, and where it lies."""
 
     offset: int
-    epoch: int
     digest: str
     open: OpenPart
+    epoch: int = -1
+
+    @property
+    def number(self) -> int:
+        """The commit's number."""
+        return self.open.number
+
+    @property
+    def place(self) -> str:
+        """Where it lies, in words; only in its model's partition can it count."""
+        index = commit_partition(self.open.model_id)
+        return f"{topics.COMMITS}/{index} at offset {self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +66,23 @@ def read_open(
             progress("reading commits", record.offset, end)
         if framed is not None:
             epoch = -1 if record.leader_epoch is None else record.leader_epoch
-            open_records.append(OpenRecord(record.offset, epoch, framed.digest, framed.open))
+            open_records.append(OpenRecord(record.offset, framed.digest, framed.open, epoch))
     return open_records
+
+
+def head_before(record: OpenRecord, continued: Container[str]) -> Head:
+    """Return what a model's record follows if no commit before it is known.
+
+    A model begins with its commit 0 or, if that has expired, with the first commit that another
+    one continues; ``continued`` holds the digests of such commits.
+    """
+    if record.number > 0 and record.digest in continued:
+        return Head(record.number - 1, record.open.prev)
+    return Head()
 
 
 def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> Counted:
     """Return the records that count: those that the stored heads descend from, and what follows.
-
-    A model without a head begins with its commit 0 or, if that has expired, with the first commit
-    that another one continues.
 
     Parameters
     ----------
@@ -84,9 +105,7 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
         if record.offset in valid:
             continue
         # A model that halts is no exception: what continues its newest commit is then the newest.
-        head = newest.get(model, Head())
-        if model not in newest and record.open.number > 0 and record.digest in continued:
-            head = Head(record.open.number - 1, record.open.prev)
+        head = newest[model] if model in newest else head_before(record, continued)
         match judge(record.open, head, index):
             case Verdict.VALID:
                 valid[record.offset] = record
@@ -99,3 +118,61 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
             case Verdict.VOID:
                 pass
     return Counted(valid, newest, gaps)
+
+
+# -- where an incomplete log ends -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogTip:
+    """Where a model's log ends, when it may be incomplete (`lethe recover`).
+
+    Attributes
+    ----------
+    head, offset, version
+        Its last commit that counts, that commit's offset (-1 if the log has none), and the newest
+        version that the log names up to it (-1 if none).
+    highest
+        The highest number of any of its records.
+    next
+        Offset of the first commit that continues the store's, or None.
+    """
+
+    head: Head = Head()  # noqa: RUF009 - it is immutable
+    offset: int = -1
+    version: int = -1
+    highest: int = -1
+    next: int | None = None
+
+    def lost(self, stored: Head) -> bool:
+        """Return whether no fold can bring store and log together."""
+        return self.next is None and (
+            self.head != stored or self.highest > max(self.head.commit, stored.commit)
+        )
+
+
+def log_tip(records: Sequence[OpenRecord], stored: Head, index: int) -> LogTip:
+    """Return where a model's log ends, judged from the store's commit if the log has it.
+
+    Otherwise the log begins with commit 0, or with the first commit that another one continues.
+    """
+    highest = max((record.number for record in records), default=-1)
+    continued = {record.open.prev for record in records}
+    stored_record = next((record for record in records if record.digest == stored.digest), None)
+    if stored_record is not None:
+        versions = [record.open.version for record in records if record.number <= stored.commit]
+        version = max((number for number in versions if number is not None), default=-1)
+        head, offset = stored, stored_record.offset
+    else:
+        first = next((r for r in records if r.number == 0 or r.digest in continued), None)
+        if first is None:
+            return LogTip(highest=highest)
+        version, head, offset = -1, head_before(first, continued), -1
+    following: int | None = None
+    for record in records:
+        if judge(record.open, head, index) is Verdict.VALID:
+            if stored_record is not None and following is None:
+                following = record.offset
+            head, offset = Head(record.number, record.digest), record.offset
+            version = version if record.open.version is None else record.open.version
+    return LogTip(head, offset, version, highest, following)

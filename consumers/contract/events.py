@@ -250,6 +250,10 @@ class Version(SparseEvent):
     receipt_log: LogHead | None = Field(default=None, exclude_if=_absent)
 
 
+IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
+"""What parameters and their version have in common."""
+
+
 class Parameters(Event):
     """The newest parameters of a model, or where to find them.
 

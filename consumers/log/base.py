@@ -62,6 +62,11 @@ class Record:
     timestamp_ms: int = 0
     leader_epoch: int | None = None
 
+    @property
+    def place(self) -> str:
+        """Where it lies, in words."""
+        return f"{self.partition.topic}/{self.partition.index} at offset {self.offset}"
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

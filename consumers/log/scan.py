@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.log.base import Bounds, Partition, Reader, Record
 from lethe.engine.errors import LogUnavailable
+
+Extent = Mapping[Partition, Bounds]
+"""How far partitions reached at one moment, so that they can be read again to the same place."""
 
 _RECORDS = 500
 _SECONDS = 5.0
 
 
-def scan(reader: Reader, partition: Partition, start: int, end: int) -> Iterator[Record]:
+def _no_progress(_what: str, _done: int, _all: int) -> None: ...
+
+
+def extent_of(reader: Reader, *topics: str) -> Extent:
+    """Return the extent of all partitions of some topics now."""
+    partitions = (partition for topic in topics for partition in reader.partitions(topic))
+    return {partition: reader.bounds(partition) for partition in partitions}
+
+
+def scan(
+    reader: Reader,
+    partition: Partition,
+    start: int,
+    end: int,
+    progress: Callable[[str, int, int], None] = _no_progress,
+) -> Iterator[Record]:
     """Yield the records of a partition from ``start`` up to ``end``.
 
     Raises
@@ -22,7 +40,8 @@ def scan(reader: Reader, partition: Partition, start: int, end: int) -> Iterator
     """
     offset, deadline = start, time.monotonic() + _SECONDS
     while offset < end:
-        records, after = reader.read(partition, offset, _SECONDS, _RECORDS)
+        progress(f"reading {partition.topic}", offset - start, end - start)
+        records, after = reader.read(partition, offset, _SECONDS, min(_RECORDS, end - offset))
         if after == offset:
             if time.monotonic() > deadline:
                 raise LogUnavailable(
@@ -37,10 +56,24 @@ def scan(reader: Reader, partition: Partition, start: int, end: int) -> Iterator
         offset = after
 
 
-def scan_topic(
-    reader: Reader, topic: str, progress: Callable[[str, int, int], None] = lambda *_: None
+def scan_extent(
+    reader: Reader, extent: Extent, progress: Callable[[str, int, int], None] = _no_progress
 ) -> Iterator[Record]:
-    """Yield all records of a topic, partition by partition.
+    """Yield all records of an extent, partition by partition.
+
+    Raises
+    ------
+    LogUnavailable
+        As `scan`.
+    """
+    for partition, bounds in extent.items():
+        yield from scan(reader, partition, bounds.begin, bounds.end, progress)
+
+
+def scan_topic(
+    reader: Reader, topic: str, progress: Callable[[str, int, int], None] = _no_progress
+) -> Iterator[Record]:
+    """Yield all records of a topic up to its end now, partition by partition.
 
     Raises
     ------
@@ -49,6 +82,4 @@ def scan_topic(
     """
     for partition in reader.partitions(topic):
         bounds = reader.bounds(partition)
-        for record in scan(reader, partition, bounds.begin, bounds.end):
-            yield record
-            progress(f"reading {topic}", record.offset, bounds.end)
+        yield from scan(reader, partition, bounds.begin, bounds.end, progress)

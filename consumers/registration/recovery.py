@@ -14,6 +14,7 @@ from typing import Any
 
 from lethe.consumers.commits.apply import checkpoint_change
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
+from lethe.consumers.commits.counted import LogTip, OpenRecord, log_tip
 from lethe.consumers.commits.fold import Fold
 from lethe.consumers.commits.journal import (
     Followed,
@@ -23,7 +24,6 @@ from lethe.consumers.commits.journal import (
     commit_partitions,
     read_records,
 )
-from lethe.consumers.commits.log_tip import LogRecord, LogTip, log_tip
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.contract import topics
@@ -121,13 +121,13 @@ class Recovery:
         partition = commit_partitions(self._reader)[index]
         bounds = self._reader.bounds(partition)
         end = self._reader.ends([partition])[partition]
-        log_records: dict[str, list[LogRecord]] = {}
+        log_records: dict[str, list[OpenRecord]] = {}
         below, epoch = "", -1
         for record, framed in read_records(self._reader, partition, bounds.begin, end):
             epoch = -1 if record.leader_epoch is None else record.leader_epoch
             below = "" if framed is None else framed.digest
             if framed is not None:
-                log_record = LogRecord(record.offset, framed.digest, framed.open)
+                log_record = OpenRecord(record.offset, framed.digest, framed.open)
                 log_records.setdefault(framed.open.model_id, []).append(log_record)
         candidates = models_in(self._store.client, PartitionKeys(index)) if reset else [model_id]
         restart, models = end, []

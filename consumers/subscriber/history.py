@@ -349,8 +349,7 @@ def read_object(record: Record, event_type: str, model_id: str) -> dict[str, Any
 
 
 def _place(record: Record, model_id: str) -> str:
-    where = f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
-    return f"model {model_id!r}: the record in {where}"
+    return f"model {model_id!r}: the record in {record.place}"
 
 
 def _name(version: Version) -> str:

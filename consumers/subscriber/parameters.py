@@ -16,7 +16,7 @@ import redis
 
 from lethe.consumers.commits.publish import parameters_event
 from lethe.consumers.contract import topics, version_chain
-from lethe.consumers.contract.events import MODEL_PARAMETERS, Parameters, Version
+from lethe.consumers.contract.events import IDENTITY, MODEL_PARAMETERS, Parameters, Version
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.subscriber.history import is_signed, read_object
@@ -31,9 +31,6 @@ from lethe.engine.store.state import parse_config
 
 _BATCH = 16  # records of up to 900 KB
 _READ_SECONDS = 1.0
-IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
-"""What parameters and their version have in common."""
-
 _THETAS = ("theta_exact", "published")
 
 MustBeSigned: TypeAlias = tuple[TrustedKeys, Callable[[int], bool]]

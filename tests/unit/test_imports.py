@@ -55,6 +55,29 @@ def test_a_package_imports_only_what_stands_below(path: Path) -> None:
             assert ORDER.index(package) <= ORDER.index(below), f"{package} imports {name}"
 
 
+def test_what_checks_a_history_uses_nothing_of_what_makes_one() -> None:
+    """A fault of the code that decides, commits or publishes cannot hide itself from an auditor."""
+    names = ("bundle", "checkpoint", "checks", "finding", "history", "receipts")
+    waiting = [ROOT / "consumers" / "audit" / f"{name}.py" for name in names]
+    reached: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in reached:
+            continue
+        reached.add(path)
+        modules = (name.split(".")[1:] for name in imported(path) if name.startswith("lethe."))
+        candidates = (
+            ROOT.joinpath(*parts).with_suffix(".py")
+            for module in modules
+            for parts in (module, module[:-1])
+            if parts[:1] == ["consumers"]
+        )
+        waiting += [candidate for candidate in candidates if candidate.is_file()]
+    packages = {path.relative_to(ROOT).parts[1] for path in reached}
+    assert packages == {"audit", "subscriber", "contract", "log"}
+    assert {path.stem for path in reached if path.parent.name == "audit"} == set(names)
+
+
 def test_the_engine_imports_nothing_of_the_consumers() -> None:
     for path in (ROOT / "engine").rglob("*.py"):
         assert not any(name.startswith("lethe.consumers") for name in imported(path)), path

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from lethe.consumers.audit import auditor
 from lethe.consumers.audit.auditor import Audit, audit_model
 from lethe.consumers.audit.finding import Result
+from lethe.consumers.audit.state import state_findings
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
@@ -158,6 +160,24 @@ def test_a_store_that_is_behind_or_not_published_is_not_compared(memory: Platfor
     memory.pair[0].recover()
     memory.drain()
     assert failed(audited(memory)) == {}
+
+
+def test_a_commit_while_the_state_is_compared_is_no_fault(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(memory)
+    compare, rows = state_findings, iter([20])
+
+    def disturbed(*arguments: Any) -> Any:
+        for row in rows:
+            memory.send_index("m", row)
+            memory.drain()
+        return compare(*arguments)
+
+    monkeypatch.setattr(auditor, "state_findings", disturbed)
+    audit = audited(memory)
+    assert failed(audit) == {}
+    assert passed_over(audit).keys() == {"signatures"}
 
 
 def test_a_store_that_holds_another_commit_is_found(memory: Platform) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lethe.consumers.commits.log_tip import LogRecord, LogTip, log_tip
+from lethe.consumers.commits.counted import LogTip, OpenRecord, log_tip
 from lethe.consumers.commits.record import OpenPart
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Partition
@@ -208,9 +208,9 @@ def test_a_halted_model_goes_on_where_nobody_knows_more(platform: Platform) -> N
 # -- where a log ends -----------------------------------------------------------------------------
 
 
-def record(number: int, prev: str, digest: str, *, skips: bool = False) -> LogRecord:
+def record(number: int, prev: str, digest: str, *, skips: bool = False) -> OpenRecord:
     opened = OpenPart("m", number, prev, number, "key", checkpoint=skips)
-    return LogRecord(10 + number, digest, opened)
+    return OpenRecord(10 + number, digest, opened)
 
 
 CHAIN = [record(0, "", "a"), record(1, "a", "b"), record(2, "b", "c")]
@@ -231,6 +231,6 @@ CHAIN = [record(0, "", "a"), record(1, "a", "b"), record(2, "b", "c")]
         (CHAIN[2:], Head(4, "x"), LogTip(highest=2)),
     ],
 )
-def test_where_a_log_ends(records: list[LogRecord], stored: Head, tip: LogTip) -> None:
+def test_where_a_log_ends(records: list[OpenRecord], stored: Head, tip: LogTip) -> None:
     assert log_tip(records, stored, INDEX) == tip
     assert tip.lost(stored) is (stored not in (Head(2, "c"), Head(1, "b")))

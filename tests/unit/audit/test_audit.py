@@ -178,6 +178,11 @@ def test_what_was_said_before_the_model_existed_does_not_count() -> None:
     life.version(life.receipt("a"))
 
     assert failed(judged(life.records(), leaves=life.leaves)) == {}
+    forged = life.receipt("a", "REJECTED", code="UNKNOWN_ROWS", version=None)
+    life.receipts.append(forged)
+    wrong = failed(judged(life.records(), leaves=life.leaves))
+    detail = "request 'a' has two different final receipts: APPLIED and REJECTED"
+    assert wrong == {"receipts": detail}
 
 
 @pytest.mark.parametrize("refreshed", [True, False])
