@@ -97,6 +97,12 @@ def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
     """
     source = FAMILIES if family in FAMILIES else LARGER
     data = source[family](np.random.default_rng([11, number, sorted(source).index(family)]))
+    for order, done, ratio in ratios(data, samples):
+        yield Estimated(family, len(data.X), order, done, ratio)
+
+
+def ratios(data: Data, samples: int) -> Iterator[tuple[str, int, float]]:
+    """Yield order, count of deletions, and estimate over true error of a data set."""
     state = start(data)
     names = tuple(map(str, range(len(data.X))))
     drawn = [
@@ -125,4 +131,4 @@ def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
             for sentinels in drawn:
                 left, number_left = sentinels.without(gone), int(np.count_nonzero(live))
                 estimate = remainder_estimate(state.generation, stream, left, number_left)
-                yield Estimated(family, len(data.X), order, done, estimate / true)
+                yield order, done, estimate / true
