@@ -17,7 +17,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.machine import facts
+from harness.machine import facts
 from lethe.engine.errors import LetheError
 from reproduction import (
     page,

@@ -10,7 +10,7 @@ The layout and its bytes:
 - `keys`: the names of all keys, the version of the format, the partition of a key
 - `codec`: arrays and row records as bytes
 - `reading`: small values, each valid or CORRUPT_STATE
-- `records`: small records that heads and events share; the log of receipts
+- `records`: small records that heads and events share; the receipt log
 - `state`: a model's state as values: configuration, `Meta`, `ModelState`
 - `generation`: a generation, its stream and its thetas as they are stored
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from one_a_line import one_a_line
+from harness.results import as_json
 
 FORMAT = 1
 
@@ -168,5 +168,5 @@ class Results:
         """Write the file: a new one beside it, then renamed over it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_suffix(".tmp")
-        beside.write_text(one_a_line(self.document.model_dump(mode="json")), encoding="utf-8")
+        beside.write_text(as_json(self.document.model_dump(mode="json")), encoding="utf-8")
         beside.replace(self.path)

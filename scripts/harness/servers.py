@@ -1,4 +1,4 @@
-"""Servers of a run, each with a data directory of its own that goes with the run."""
+"""A Kafka for a run, with a data directory that goes with the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_KAFKA_SCRIPT = Path(__file__).resolve().parent.parent / "kafka"
+from harness.results import ROOT
 
 
 class NoKafka(Exception):
@@ -39,5 +39,5 @@ def kafka(directory: Path) -> Iterator[str]:
 
 
 def _script(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(_KAFKA_SCRIPT), *arguments]
+    command = [sys.executable, str(ROOT / "scripts" / "kafka"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,9 +1,10 @@
-"""Facts about the machine that a reader of figures needs; no names, no paths."""
+"""Facts that a reader of figures needs: the machine and the commit; no names, no paths."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import scipy
 import sklearn
 from threadpoolctl import threadpool_info
 
+from harness.results import ROOT
+
 ONE_THREAD: Mapping[str, str] = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-"""Environment of the processes that the bench starts."""
+"""Environment of the processes that a study starts."""
 
 
 def facts() -> dict[str, str]:
@@ -38,6 +41,7 @@ def facts() -> dict[str, str]:
         "BLAS": ", ".join(names),
         "BLAS threads": "1",
         "load before the run": f"{os.getloadavg()[0]:.1f}",
+        "commit": _commit(),
     }
 
 
@@ -47,3 +51,13 @@ def _processor() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or "unknown"
+
+
+def _commit() -> str:
+    """Return the commit of the checkout, with ``-dirty`` where files were changed."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git, or not a checkout
+        return "unknown"
+    return done.stdout.strip()

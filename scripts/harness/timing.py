@@ -1,8 +1,8 @@
 """Timing calls against one another: in turns, warm, with the collector off.
 
-Figures are of the thread's processor time. Every call here is one thread without I/O, so that on
-a machine with nothing else to do this is the wall-clock time, and on a shared one it leaves out
-the time that others had the processor for. The wall clock is kept beside it.
+`Samples` have the thread's processor time and the wall clock. Of a call that is one thread without
+I/O the two are the same on a machine with nothing else to do; on a shared one, processor time
+leaves out the time that others had the processor for.
 """
 
 from __future__ import annotations
@@ -82,3 +82,15 @@ def _no_collector() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def seconds(call: Call) -> float:
+    """Return the seconds that one call takes, by the wall clock."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def shortest(call: Call, repeats: int) -> float:
+    """Return the shortest time of a call: what else runs on the machine only adds to it."""
+    return min(seconds(call) for _ in range(repeats))

@@ -1,0 +1,148 @@
+"""Records: what one measurement comes to, and whether it meets its goal."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from harness.timing import Samples
+
+Setting: TypeAlias = Mapping[str, str | int]
+
+P99_SAMPLES = 100
+"""With fewer samples a 99th percentile is the largest one, and is left out."""
+
+_HOLDS: Mapping[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A number that a figure must reach (``>=``) or stay within (``<=``)."""
+
+    relation: str
+    number: float
+
+    def met_by(self, value: float) -> bool:
+        """Return whether ``value`` meets it."""
+        return _HOLDS[self.relation](value, self.number)
+
+    def __str__(self) -> str:
+        return f"{self.relation} {self.number:g}"
+
+
+def at_least(number: float) -> Goal:
+    """Return the goal of a figure that must reach a number."""
+    return Goal(">=", number)
+
+
+def at_most(number: float) -> Goal:
+    """Return the goal of a figure that must stay within a number."""
+    return Goal("<=", number)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One metric at one setting.
+
+    Attributes
+    ----------
+    setting
+        Sizes and methods.
+    metric, unit
+        What was measured, in what.
+    value
+        The median of the samples, or what was computed from other figures.
+    samples
+        How many.
+    iqr, p99
+        Of samples: the distance between the quartiles, and the 99th percentile (None under
+        `P99_SAMPLES` samples).
+    wall
+        Of processor times: the median by the wall clock, in the same unit.
+    low, high
+        The range of a figure that several runs came to.
+    goal
+        What the value must be, if anything is asked of it.
+    """
+
+    setting: Setting
+    metric: str
+    unit: str
+    value: float
+    samples: int = 1
+    iqr: float | None = None
+    p99: float | None = None
+    wall: float | None = None
+    low: float | None = None
+    high: float | None = None
+    goal: Goal | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as it is written to JSON: without what it does not have."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        if self.goal is not None:
+            plain |= {"goal": str(self.goal), "met": self.goal.met_by(self.value)}
+        return {name: value for name, value in plain.items() if value is not None}
+
+
+def measured(setting: Setting, metric: str, unit: str, samples: Sequence[float]) -> Record:
+    """Return the record of samples."""
+    low, median, high, p99 = np.percentile(np.array(samples), [25, 50, 75, 99])
+    return Record(
+        setting,
+        metric,
+        unit,
+        float(median),
+        len(samples),
+        iqr=float(high - low) if len(samples) > 1 else None,
+        p99=float(p99) if len(samples) >= P99_SAMPLES else None,
+    )
+
+
+def timed(setting: Setting, metric: str, samples: Samples, unit: str = "us") -> Record:
+    """Return the record of the processor time of a call, the wall clock beside it."""
+    factor = {"us": 1e6, "s": 1.0}[unit]
+    low, median, high = np.percentile(np.array(samples.processor), [25, 50, 75]) * factor
+    wall = float(np.median(samples.wall)) * factor
+    return Record(
+        setting,
+        metric,
+        unit,
+        float(median),
+        len(samples.wall),
+        iqr=float(high - low),
+        wall=wall,
+    )
+
+
+def compared(
+    setting: Setting,
+    metric: str,
+    values: Sequence[float],
+    goal: Goal | None = None,
+    *,
+    unit: str = "1",
+    samples: int | None = None,
+) -> Record:
+    """Return the record of one figure of several runs, with its range and its goal."""
+    several = len(values) > 1
+    return Record(
+        setting,
+        metric,
+        unit,
+        float(np.median(np.array(values))),
+        len(values) if samples is None else samples,
+        low=float(min(values)) if several else None,
+        high=float(max(values)) if several else None,
+        goal=goal,
+    )
+
+
+def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
+    """Return the exponent of a least-squares line through the logarithms."""
+    exponent, _ = np.polyfit(np.log(np.array(sizes)), np.log(np.array(seconds)), 1)
+    return float(exponent)
