@@ -91,18 +91,6 @@ def inject(X: Array, k: int, shared: Mask, own: Mask) -> Array:
     return made
 
 
-def inject_in_place(masked: Array, X_first: Array, k: int, shared: Mask, own: Mask) -> None:
-    """Turn ``masked`` into `inject(X, k, ...)`: only its first rows depend on k.
-
-    ``masked`` is X with ``own`` applied and its last column 0; ``X_first`` is a copy of the first
-    rows of X, at least k of them. So one matrix serves every k of a trial.
-    """
-    m = len(X_first)
-    masked[:m] = np.where(own[:m], X_first, 0.0)
-    masked[:m, -1] = 0.0
-    masked[:k] = np.where(shared, X_first[:k], 0.0)
-
-
 def linear_fit_targets(rng: np.random.Generator, X: Array, k: int) -> Array:
     """Return targets of the linear FIT (steps 4 and 5): y_i = w_* X[i, d] for deleted rows."""
     y = linear_targets(rng, X)

@@ -61,7 +61,7 @@ def answers(
 
     ``live`` lends its factor to the Newton step alone.
     """
-    theta, W = full.theta, full.solve(X[:k].T).T
+    theta, W = full.theta, (full.inverse @ X[:k].T).T
     model = X, y, theta, np.arange(k)
     H = W @ X.T if hat_rows is None else hat_rows
     pru = published.projective_residual_update

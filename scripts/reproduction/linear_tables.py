@@ -20,7 +20,7 @@ from reproduction.data import (
     ROWS_PER_COLUMN,
     Array,
     enlarge,
-    inject_in_place,
+    inject,
     linear_fit_targets,
     linear_targets,
     sparse_masks,
@@ -96,11 +96,10 @@ def _fit_trial(plan: Mapping[str, Any], seed: int, trial: int) -> list[Sample]:
     made: list[Sample] = []
     for p in plan["p"]:
         shared, own = sparse_masks(generator(seed, "table3", "masks", d, p, trial), n, d, p)
-        X = gaussian * own
-        X[:, -1] = 0.0
-        rest = X[most:].T @ X[most:]
+        never_deleted = inject(gaussian, 0, shared, own)[most:]
+        rest = never_deleted.T @ never_deleted
         for k in plan["k"]:
-            inject_in_place(X, gaussian[:most], k, shared, own)
+            X = inject(gaussian, k, shared, own)
             y = linear_fit_targets(generator(seed, "table3", "targets", d, p, trial, k), X, k)
             gram = rest + X[k:most].T @ X[k:most]
             made += [Sample(k, p, None, *figure) for figure in _fit_figures(X, y, k, gram)]
@@ -111,7 +110,7 @@ def _fit_figures(X: Array, y: Array, k: int, live_gram: Array) -> Iterator[tuple
     """Yield method, metric and value of all figures of one data set."""
     live = retrain(X[k:], y[k:], LINEAR_RIDGE, live_gram)
     full = retrain(X, y, LINEAR_RIDGE, live_gram + X[:k].T @ X[:k])
-    hat_rows = full.solve(X[:k].T).T @ X.T
+    hat_rows = (full.inverse @ X[:k].T).T @ X.T
     for method, theta in linear.answers(X, y, k, full, live, hat_rows=hat_rows).items():
         yield method, Metric.FIT, feature_injection(theta, full.theta)
         yield method, Metric.LARGEST_ERROR, relative_error(theta, live.theta)
@@ -285,7 +284,7 @@ def _step_trial(plan: Mapping[str, Any], seed: int, trial: int) -> list[Sample]:
     x, target = X[0].copy(), float(y[0])
     rest = X[1:].T @ X[1:]
     live = retrain(X[1:], y[1:], LINEAR_RIDGE, rest)
-    c = float(x @ live.solve(x))
+    c = float(x @ (live.inverse @ x))
     made: list[Sample] = []
     for factor in plan["factors"]:
         X[0], y[0] = x * factor, target * factor

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.deletion.methods import ProjectiveResidualUpdate
@@ -40,8 +39,9 @@ from reproduction.experiment import (
     l2_ratio,
     relative_error,
 )
-from reproduction.published import projective_residual_update
+from reproduction.published import newton, projective_residual_update
 from reproduction.retraining import (
+    Inverse,
     LogisticRetraining,
     curvature,
     logistic_gradient,
@@ -87,13 +87,6 @@ def pru_published(X: Array, y: Array, theta: Array, k: int, inverse_rows: Array)
     Z = margin + residual(margin, y) / weights
     hat_rows = (inverse_rows @ X.T) * weights
     return projective_residual_update(X, Z, theta, np.arange(k), hat_rows)
-
-
-def newton(X: Array, y: Array, theta: Array, ridge: float) -> Array:
-    """Return the exact Newton step on the rows given, which are the remaining ones."""
-    factor = cho_factor(logistic_hessian(X, theta, ridge), lower=True)
-    step: Array = cho_solve(factor, logistic_gradient(X, y, theta, ridge))
-    return theta - step
 
 
 def draw(seed: int, trial: int, n: int, d: int, k: int, p: float) -> Data:
@@ -177,12 +170,12 @@ def _answers(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array], i
     """Return what every method makes of the deletion, and the passes of the polish."""
     X, y, k = data.X, data.y, data.k
     U = X[:k]
-    factor = cho_factor(logistic_hessian(X, full, ridge), lower=True)
-    inverse_rows = cho_solve(factor, U.T).T
-    thetas = {
-        Method.INFLUENCE: full - cho_solve(factor, U.T @ residual(U @ full, y[:k])),
-        Method.PRU_PUBLISHED: pru_published(X, y, full, k, inverse_rows),
-        Method.NEWTON: newton(X[k:], y[k:], full, ridge),
+    inverse = Inverse(logistic_hessian(X, full, ridge))
+    inverse_of_live = Inverse(logistic_hessian(X[k:], full, ridge))
+    thetas: dict[str, Array] = {
+        Method.INFLUENCE: full - inverse @ (U.T @ residual(U @ full, y[:k])),
+        Method.PRU_PUBLISHED: pru_published(X, y, full, k, (inverse @ U.T).T),
+        Method.NEWTON: newton(full, logistic_gradient(X[k:], y[k:], full, ridge), inverse_of_live),
     }
     ours, passes = _by_engine(data, full, ridge)
     return thetas | ours, passes

@@ -12,11 +12,10 @@ tests/unit compares it with scikit-learn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse.linalg import LinearOperator
 from scipy.special import expit
 
 from reproduction.data import Array
@@ -35,23 +34,23 @@ _ARMIJO = 1e-4
 _RESOLVED = 1e-12  # relative decrease below which the loss does not judge a step
 
 
-@dataclass(frozen=True, slots=True)
-class LinearFit:
-    """A ridge model: theta (d,), and the Cholesky factor of its Hessian as SciPy keeps it."""
+class Inverse:
+    """A^-1 of a positive definite A, as two triangular solves in place of a d x d matrix."""
+
+    def __init__(self, A: Array) -> None:
+        self._factor = cho_factor(A, lower=True, check_finite=False)
+
+    def __matmul__(self, right: Array) -> Array:
+        """Return A^-1 right. Cost O(d^2) a column."""
+        solved: Array = cho_solve(self._factor, right, check_finite=False)
+        return solved
+
+
+class LinearFit(NamedTuple):
+    """A ridge model: theta (d,), and the inverse of its Hessian."""
 
     theta: Array
-    factor: tuple[Array, bool]
-
-    @property
-    def inverse(self) -> LinearOperator:
-        """A^-1 as an operator: two triangular solves in place of a d x d matrix."""
-        d = len(self.theta)
-        return LinearOperator((d, d), matvec=self.solve, matmat=self.solve, dtype=np.float64)
-
-    def solve(self, right: Array) -> Array:
-        """Return A^-1 right. Cost O(d^2) a column."""
-        solved: Array = cho_solve(self.factor, right, check_finite=False)
-        return solved
+    inverse: Inverse
 
 
 def linear_gradient(
@@ -80,11 +79,10 @@ def retrain(
         gram = rows.T @ rows
     A = gram.copy()
     A[np.diag_indices_from(A)] += ridge
-    factor = cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
-    targets = y if live is None else y * live
-    theta: Array = cho_solve(factor, X.T @ targets, check_finite=False)
+    inverse = Inverse(A)
+    theta = inverse @ (X.T @ (y if live is None else y * live))
     slope = linear_gradient(X, y, theta, ridge, live)
-    return LinearFit(theta - cho_solve(factor, slope, check_finite=False), factor)
+    return LinearFit(theta - inverse @ slope, inverse)
 
 
 def residual(margin: Array, y: Array) -> Array:
@@ -126,7 +124,7 @@ class LogisticRetraining:
     def __init__(self, ridge: float) -> None:
         self.ridge = ridge
         self._theta: Array | None = None
-        self._factor: tuple[Array, bool] | None = None
+        self._inverse: Inverse | None = None
 
     def fit(self, X: Array, y: Array) -> Array:
         """Return the minimiser, shape (d,). Raises ArithmeticError if it is not reached."""
@@ -141,21 +139,20 @@ class LogisticRetraining:
         raise ArithmeticError(f"retraining left {left:.1e} after {_NEWTON_STEPS} Newton steps")
 
     def _newton_step(self, X: Array, theta: Array, slope: Array) -> Array:
-        if self._factor is not None:
-            step = self._conjugate_gradients(X, theta, slope, self._factor)
+        if self._inverse is not None:
+            step = self._conjugate_gradients(X, theta, slope, self._inverse)
             if step is not None:
                 return step
-        self._factor = cho_factor(logistic_hessian(X, theta, self.ridge), lower=True)
-        solved: Array = cho_solve(self._factor, slope)
-        return solved
+        self._inverse = Inverse(logistic_hessian(X, theta, self.ridge))
+        return self._inverse @ slope
 
     def _conjugate_gradients(
-        self, X: Array, theta: Array, slope: Array, factor: tuple[Array, bool]
+        self, X: Array, theta: Array, slope: Array, earlier: Inverse
     ) -> Array | None:
-        """Return H^-1 slope to a relative `_FORCING`; None if the factor is of no use for it."""
+        """Return H^-1 slope to a relative `_FORCING`; None if ``earlier`` is of no use for it."""
         weights = curvature(X @ theta)
         step, rest = np.zeros(len(slope)), slope.copy()
-        z: Array = cho_solve(factor, rest)
+        z = earlier @ rest
         direction, size = z, float(rest @ z)
         enough = _FORCING**2 * size
         for _ in range(_INNER_STEPS):
@@ -163,7 +160,7 @@ class LogisticRetraining:
             length = size / float(direction @ curved)
             step += length * direction
             rest -= length * curved
-            z = cho_solve(factor, rest)
+            z = earlier @ rest
             before, size = size, float(rest @ z)
             if size <= enough:
                 return step

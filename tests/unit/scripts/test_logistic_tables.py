@@ -62,7 +62,8 @@ def test_algorithm_3_projects_the_newton_step_onto_the_deleted_rows(data: Data) 
     full = oracle.LogisticRetraining(1.0).fit(X, y)
     A = oracle.logistic_hessian(X, full, 1.0)
     inverse_rows = np.asarray(np.linalg.solve(A, X[:K].T).T, dtype=np.float64)
-    step = logistic.newton(X[K:], y[K:], full, 1.0) - full
+    slope = oracle.logistic_gradient(X[K:], y[K:], full, 1.0)
+    step = -np.linalg.solve(oracle.logistic_hessian(X[K:], full, 1.0), slope)
 
     theta = logistic.pru_published(X, y, full, K, inverse_rows)
 

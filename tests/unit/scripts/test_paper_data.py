@@ -43,18 +43,6 @@ def test_only_deleted_rows_have_the_injected_feature_and_they_share_their_zeros(
     np.testing.assert_array_equal(made.y[:10], data.INJECTED_WEIGHT * deleted[:, -1])
 
 
-def test_one_matrix_serves_every_k_of_a_trial() -> None:
-    X = data.gaussian_rows(rng(), 60, 12)
-    shared, own = data.sparse_masks(rng(1), 60, 12, 0.3)
-    masked = X * own
-    masked[:, -1] = 0.0
-
-    for k in (3, 9, 1):
-        data.inject_in_place(masked, X[:9], k, shared, own)
-
-        np.testing.assert_array_equal(masked, data.inject(X, k, shared, own))
-
-
 def test_outliers_are_scaled_with_their_targets() -> None:
     X = data.gaussian_rows(rng(), 50, 5)
     y = data.linear_targets(rng(1), X)
