@@ -58,7 +58,7 @@ METHODS = (
     Method.POLISHED,
 )
 
-LARGEST_FIT = "largest |Metric.FIT|"
+LARGEST_FIT = "largest |FIT|"
 LARGEST_GAP = "largest distance to Newton, of its step"
 LARGEST_ORACLE = "largest bound of what retraining leaves"
 PASSES = "passes"
