@@ -1,93 +1,112 @@
 """Measure how tight the certificates and the sentinels' estimate are, and what a polish costs.
 
 Writes results/certificates.json, docs/certificates.md and its figure. Progress goes to stderr.
-``--quick`` does the same small, in under a minute; its figures say nothing.
+``--quick`` does the same small, in under a minute, and writes nothing; its figures say nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-ROOT = Path(__file__).resolve().parent.parent
+from harness.machine import facts
+from harness.progress import reporting
+from harness.results import ROOT, as_json, rounded, write
+
 sys.path.insert(0, str(ROOT))  # the families and the oracles are the tests' own
 
-from rich.console import Console  # noqa: E402
-from rich.progress import track  # noqa: E402
-from threadpoolctl import threadpool_limits  # noqa: E402
+from threadpoolctl import threadpool_limits
 
-from benchmarks.machine import facts  # noqa: E402
-from certification import page, polishes, sentinels  # noqa: E402
-from one_a_line import one_a_line  # noqa: E402
-from tests.support.certified import State, many  # noqa: E402
+from certification import page, polishes, sentinels
+from tests.support.certified import State, many
 
 PARTS = ("certificates", "sentinels", "polish")
+_REPEATS = 30  # timings of a polish, each family
 Item = TypeVar("Item")
 
 
-def _shown(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    console = Console(stderr=True)
-    yield from track(items, what, total=total, console=console, disable=not console.is_terminal)
+def _shown(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
+    """Yield the items; show how many of them are done."""
+    with reporting(total) as reporter:
+        for done, item in enumerate(items):
+            reporter.within(what, total, done / total)
+            yield item
 
 
-COLUMNS = ("family", "how", "argument", "bound", "true", "size", "above_rounding", "passes")
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
-
-
-def _record(state: State) -> list[object]:
+def _record(state: State) -> dict[str, Any]:
     certificate = state.certificate
-    numbers = [_short(value) for value in (certificate.bound, state.true, state.size)]
-    names = [state.family, state.how, certificate.argument]
-    return [*names, *numbers, state.above_rounding, state.passes]
+    return rounded(
+        {
+            "family": state.family,
+            "how": state.how,
+            "argument": certificate.argument,
+            "bound": certificate.bound,
+            "true": state.true,
+            "size": state.size,
+            "above_rounding": state.above_rounding,
+            "passes": state.passes,
+        }
+    )
 
 
-def main() -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
-    parser.add_argument("--repeats", type=int, default=30, help="timings a family (30)")
-    parser.add_argument("--only", choices=PARTS, help="print one part, write nothing")
-    parser.add_argument("--out", type=Path, default=ROOT, help="where results/ and docs/ are")
-    asked = parser.parse_args()
-    quick, wanted = asked.quick, PARTS if asked.only is None else (asked.only,)
-    n, d, repeats = (600, 120, 3) if quick else (5000, 1000, asked.repeats)
-    states: list[State] = []
-    estimates: list[sentinels.Estimated] = []
-    polished: list[polishes.Polished] = []
+def measure(wanted: Iterable[str], *, quick: bool) -> dict[str, Any]:
+    """Measure the parts that are wanted."""
+    n, d, repeats = (600, 120, 3) if quick else (5000, 1000, _REPEATS)
+    states: list[dict[str, Any]] = []
+    estimates: list[dict[str, Any]] = []
+    polished: list[dict[str, Any]] = []
     with threadpool_limits(1):
+        machine = facts()
         if "certificates" in wanted:
             drawn, named = (6, 1) if quick else (100, 5)
-            states = list(_shown(many(1, drawn, named, 9), "certificates", 24 * (4 * drawn + 13)))
+            found = _shown(many(1, drawn, named, 9), "certificates", 24 * (4 * drawn + 13))
+            states = [_record(state) for state in found]
         if "sentinels" in wanted:
-            sets = [(f, i) for f in sentinels.FAMILIES for i in range(1 if quick else 4)]
-            sets += [(f, i) for f in sentinels.LARGER for i in range(1 if quick else 4)]
-            for family, number in _shown(sets, "sentinels"):
-                estimates += sentinels.measure(family, number, 2 if quick else 6)
+            families = [*sentinels.FAMILIES, *sentinels.LARGER]
+            sets = [(family, i) for family in families for i in range(1 if quick else 4)]
+            for family, number in _shown(sets, "sentinels", len(sets)):
+                estimates += map(asdict, sentinels.measure(family, number, 2 if quick else 6))
         if "polish" in wanted:
-            for family in _shown(list(polishes.FAMILIES), "polish"):
-                polished.append(polishes.measure(family, n, d - 1, n // 50, repeats))
-    text = page.page(states, estimates, polished, facts())
-    print(text)
-    if quick or asked.only is not None:
-        return
-    figures = asked.out / "docs/images/certificates.png"
-    page.draw(states, estimates, figures)
-    (asked.out / "docs/certificates.md").write_text(text)
-    results = {
-        "machine": facts(),
-        "certificates": {"columns": COLUMNS, "rows": [_record(state) for state in states]},
-        "sentinels": [asdict(one) for one in estimates],
-        "polish": [asdict(one) for one in polished],
+            for family in _shown(polishes.FAMILIES, "polish", len(polishes.FAMILIES)):
+                polished.append(asdict(polishes.measure(family, n, d - 1, n // 50, repeats)))
+    return {
+        "machine": machine,
+        "certificates": {
+            "columns": list(states[0]) if states else [],
+            "rows": [list(state.values()) for state in states],
+        },
+        "sentinels": estimates,
+        "polish": polished,
     }
-    (asked.out / "results/certificates.json").write_text(one_a_line(results))
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print and write; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
+    parser.add_argument("--only", choices=PARTS, help="print one part, write nothing")
+    parser.add_argument("--render", action="store_true", help="measure nothing: write the page")
+    parser.add_argument("--results", type=Path, default=ROOT / "results" / "certificates.json")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "certificates.md")
+    chosen = parser.parse_args(arguments)
+    if chosen.render:
+        run = json.loads(chosen.results.read_text(encoding="utf-8"))
+    else:
+        run = measure([chosen.only] if chosen.only else PARTS, quick=chosen.quick)
+    text = page.page(run)
+    print(text)
+    if not (chosen.quick or chosen.only):
+        page.draw(run, chosen.page.parent / "images" / "certificates.png")
+        write(chosen.page, text)
+        if not chosen.render:
+            write(chosen.results, as_json(run))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

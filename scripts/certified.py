@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.tables import table
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import begin, delete
 from lethe.engine.error.certified import Terms, after_deletion, begin_ledger, spent
@@ -110,17 +111,30 @@ def run(case: Case) -> Outcome:
 
 def main() -> None:
     """Print the table."""
-    print(f"deletions within the budget (at most {LIMIT}), and spent / true residual")
-    print("n      d    rows    sigma  budget  ledger  Lipschitz  paper  median  highest")
+    print(f"deletions within the budget (at most {LIMIT}), and spent / true residual\n")
+    lines = []
     for case in CASES:
         found = run(case)
         budget = Terms(1.0, 1e-4, case.sigma).budget
-        rows = "|x|<=1" if case.unit else "normal"
         ratios = found.ratios or (math.nan,)
-        print(
-            f"{case.n:<6} {case.d:<4} {rows:7} {case.sigma:<6g} {budget:<7.3f} {found.ledger:<7} "
-            f"{found.lipschitz:<10} {found.paper:<6} {np.median(ratios):<7.0f} {max(ratios):.0f}"
+        setting = (case.n, case.d, "|x|<=1" if case.unit else "normal", f"{case.sigma:g}")
+        counts = (f"{budget:.3f}", found.ledger, found.lipschitz, found.paper)
+        lines.append(
+            [*map(str, setting + counts), f"{np.median(ratios):.0f}", f"{max(ratios):.0f}"]
         )
+    head = [
+        "n",
+        "d",
+        "rows",
+        "sigma",
+        "budget",
+        "ledger",
+        "Lipschitz",
+        "paper",
+        "median",
+        "highest",
+    ]
+    print(table(head, lines))
 
 
 if __name__ == "__main__":

@@ -17,12 +17,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import redis
 from threadpoolctl import threadpool_limits
 
+from harness.tables import table
+from harness.timing import shortest
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.deletion import crossover
 from lethe.engine.deletion.growing import GrowingRows
@@ -47,19 +50,9 @@ from lethe.engine.store.generation import Sampled
 from lethe.engine.store.keys import SHARDS, ModelKeys
 from lethe.engine.store.staging import stage_generation
 
-REPEATS = 30
+_REPEATS = 30
 _COUNTED = 60_000  # numbers of V: in a smaller one, calls cost more than numbers
 BATCHES = (1, 16, 256)
-
-
-def seconds(call: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Return the shortest time of a call: what else runs on the machine only adds to it."""
-    times = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begun)
-    return min(times)
 
 
 def made_stream(rng: np.random.Generator, d: int, K: int) -> Stream:
@@ -70,10 +63,7 @@ def made_stream(rng: np.random.Generator, d: int, K: int) -> Stream:
 
 def cost_of_v(rng: np.random.Generator, sizes: list[int]) -> float:
     """Print the time per deletion that V adds; return the median of ns per number, k = 1."""
-    print("\n| d | K | " + " | ".join(f"us a row, k = {k}" for k in BATCHES), end="")
-    print(" | ns a number, k = 1 | estimate, us a commit |")
-    print("|---" * (len(BATCHES) + 4) + "|")
-    found = []
+    lines, found = [], []
     for d in sizes:
         objective = Objective(Kind.LOGISTIC, np.ones(d))
         generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0, 0.0)
@@ -84,39 +74,41 @@ def cost_of_v(rng: np.random.Generator, sizes: list[int]) -> float:
             for k in BATCHES:
                 X = rng.standard_normal((k, d))
                 W = X / d
-                one = seconds(partial(current_dual_rows, stream, X, W))
-                empty = seconds(partial(current_dual_rows, none, X, W))
+                one, empty = (
+                    shortest(partial(current_dual_rows, s, X, W), _REPEATS) for s in (stream, none)
+                )
                 times.append((one - empty) / k)
             sample = Rows(rng.standard_normal((256, d)), np.ones((256, 1)), np.ones(256))
             sentinels = Sentinels(tuple(map(str, range(256))), sample, sample.X / d)
             with_v, without = (
-                seconds(partial(remainder_estimate, generation, s, sentinels, 10_000))
+                shortest(partial(remainder_estimate, generation, s, sentinels, 10_000), _REPEATS)
                 for s in (stream, replace(stream, V=GrowingRows.empty(d)))
             )
-            estimate = with_v - without
             a_number = times[0] / (K * d)
             if K * d >= _COUNTED:
                 found.append(a_number)
-            shown = " | ".join(f"{1e6 * t:.1f}" for t in times)
-            print(f"| {d} | {K} | {shown} | {1e9 * a_number:.2f} | {1e6 * estimate:.0f} |")
+            shown = [f"{1e6 * t:.1f}" for t in times]
+            estimate = f"{1e6 * (with_v - without):.0f}"
+            lines.append([str(d), str(K), *shown, f"{1e9 * a_number:.2f}", estimate])
+    head = ["d", "K", *(f"us a row, k = {k}" for k in BATCHES)]
+    show([*head, "ns a number, k = 1", "estimate, us a commit"], lines)
     return statistics.median(found)
 
 
 def cost_of_folding(rng: np.random.Generator, shapes: list[tuple[int, int, int]]) -> float:
     """Print the time of a compact's arithmetic; return seconds per multiplication."""
-    print("\n| n | d | K | factor, s | dual rows, s | model, s |")
-    print("|---|---|---|---|---|---|")
-    found = []
+    lines, found = [], []
     for n, d, K in shapes:
         X = rng.standard_normal((n, d))
         stream = made_stream(rng, d, K)
         factor = Factor(lower_triangle(X.T @ X / n + np.eye(d)), 1.0, 10.0)
-        a = seconds(partial(downdated_factor, factor, stream), 5)
-        b = seconds(partial(compacted_dual_rows, stream, X, X), 5)
+        a = shortest(partial(downdated_factor, factor, stream), 5)
+        b = shortest(partial(compacted_dual_rows, stream, X, X), 5)
         work = crossover.folding_multiplications(n, d, K)
         found.append((a + b) / work)
         model = crossover.SECONDS_PER_MULTIPLICATION * work
-        print(f"| {n} | {d} | {K} | {a:.3f} | {b:.3f} | {model:.3f} |")
+        lines.append([*map(str, (n, d, K)), *(f"{time:.3f}" for time in (a, b, model))])
+    show(["n", "d", "K", "factor, s", "dual rows, s", "model, s"], lines)
     return statistics.median(found)
 
 
@@ -128,22 +120,18 @@ def cost_of_storing(rng: np.random.Generator, n: int, d: int) -> float:
         objective = Objective(Kind.LINEAR, np.ones(d))
         generation = Generation(0, objective, np.zeros((d, 1)), 1.0, 10.0, 0.0)
         X = rng.standard_normal((n, d))
-        rows, ids = Rows(X, np.ones((n, 1)), np.ones(n)), [str(i) for i in range(n)]
-
-        L = np.eye(d)
-
-        def write() -> None:
-            stage_generation(
-                client,
-                where,
-                generation=generation,
-                stream=at_rest(np.zeros((d, 1)), 0.0),
-                L=L,
-                ids=ids,
-                rows=rows,
-                W=X,
-                sentinels=Sampled(),
-            )
+        write = partial(
+            stage_generation,
+            client,
+            where,
+            generation=generation,
+            stream=at_rest(np.zeros((d, 1)), 0.0),
+            L=np.eye(d),
+            ids=[str(i) for i in range(n)],
+            rows=Rows(X, np.ones((n, 1)), np.ones(n)),
+            W=X,
+            sentinels=Sampled(),
+        )
 
         def read() -> None:
             records: list[Any] = []
@@ -151,7 +139,7 @@ def cost_of_storing(rng: np.random.Generator, n: int, d: int) -> float:
                 records += client.hvals(where.rows(shard))
             codec.unpack_rows(records, d, 1, "rows")
 
-        written, got = seconds(write, 5), seconds(read, 5)
+        written, got = shortest(write, 5), shortest(read, 5)
     print(f"\nStore, n = {n}, d = {d}: {written:.3f} s to stage, {got:.3f} s to read back.")
     return (written + got) / (2 * n * d)
 
@@ -180,40 +168,35 @@ def hard_and_mild(rng: np.random.Generator, n: int, d: int, kind: str) -> tuple[
 
 def polish_against_rebuild(rng: np.random.Generator, most: int) -> None:
     """Print what a polish and a rebuild take of the same state, beside what the policy thinks."""
-    print("\n| n | d | data | passes | polish, ms | model | rebuild, ms | model |")
-    print("|---|---|---|---|---|---|---|---|")
-    passes = []
-    for d in (10, 30, 100, 300, 1000):
-        for n in (500, 2_000, 10_000, 20_000):
-            for kind in ("mild", "hard"):
-                if n * d > most or n < 2 * d:
-                    continue
-                rows, k = hard_and_mild(rng, n, d, kind)
-                ridge = 1.0 if kind == "mild" else 1e-2
-                objective = Objective(Kind.LOGISTIC, np.full(d, ridge))
-                made = precompute(objective, rows)
-                generation, stream = begin(0, objective, made)
-                gone, live, W = rows.take(slice(0, k)), rows.take(slice(k, n)), made.dual_rows
-                stream = delete(generation, stream, gone, W[:k], method_named("exact")).stream
-                target = 0.0025 * float(np.linalg.norm(stream.published))
-                polishing = partial(
-                    polish_snapshot, generation, stream, made.factor, live, W[k:], target=target
-                )
-                repeats = 5 if n * d <= 1_000_000 else 2
-                a = seconds(polishing, repeats)
-                b = seconds(partial(rebuild, generation, live, stream.theta_exact), repeats)
-                done = polishing()
-                passes.append(done.passes)
-                bound = "" if done.certified is not None else ", no bound"
-                hard = kind == "hard"
-                models = (
-                    crossover.polishing_seconds(n - k, d, k, hard=hard, stored=False),
-                    crossover.refitting_seconds(n - k, d, hard=hard, stored=False),
-                )
-                print(
-                    f"| {n} | {d} | {kind} | {done.passes}{bound} | {1e3 * a:.1f} | "
-                    f"{1e3 * models[0]:.1f} | {1e3 * b:.1f} | {1e3 * models[1]:.1f} |"
-                )
+    lines, passes = [], []
+    sizes = [(n, d) for d in (10, 30, 100, 300, 1000) for n in (500, 2_000, 10_000, 20_000)]
+    for n, d in sizes:
+        for kind in ("mild", "hard"):
+            if n * d > most or n < 2 * d:
+                continue
+            rows, k = hard_and_mild(rng, n, d, kind)
+            objective = Objective(Kind.LOGISTIC, np.full(d, 1.0 if kind == "mild" else 1e-2))
+            made = precompute(objective, rows)
+            generation, stream = begin(0, objective, made)
+            gone, live, W = rows.take(slice(0, k)), rows.take(slice(k, n)), made.dual_rows
+            stream = delete(generation, stream, gone, W[:k], method_named("exact")).stream
+            target = 0.0025 * float(np.linalg.norm(stream.published))
+            polishing = partial(
+                polish_snapshot, generation, stream, made.factor, live, W[k:], target=target
+            )
+            repeats = 5 if n * d <= 1_000_000 else 2
+            hard = kind == "hard"
+            times = (
+                shortest(polishing, repeats),
+                crossover.polishing_seconds(n - k, d, k, hard=hard, stored=False),
+                shortest(partial(rebuild, generation, live, stream.theta_exact), repeats),
+                crossover.refitting_seconds(n - k, d, hard=hard, stored=False),
+            )
+            done = polishing()
+            passes.append(done.passes)
+            took = f"{done.passes}" if done.certified is not None else f"{done.passes}, no bound"
+            lines.append([str(n), str(d), kind, took, *(f"{1e3 * time:.1f}" for time in times)])
+    show(["n", "d", "data", "passes", "polish, ms", "model", "rebuild, ms", "model"], lines)
     print(f"\nMedian of passes: {statistics.median(passes):g}.")
 
 
@@ -257,7 +240,7 @@ def model_against_streams(rng: np.random.Generator, n: int, d: int, deletions: i
     objective = Objective(Kind.LINEAR, np.ones(d))
     made, exact = precompute(objective, rows), method_named("exact")
     print(f"\nReal streams, n = {n}, d = {d}, {deletions} single deletions, processor time.")
-    print("\n| folded away at | V, s | model | folding, s | model |\n|---|---|---|---|---|")
+    lines = []
     for threshold in (deletions // 16, deletions // 4, deletions):
         generation, stream = begin(0, objective, made)
         factor, W = made.factor, made.dual_rows.copy()
@@ -281,33 +264,33 @@ def model_against_streams(rng: np.random.Generator, n: int, d: int, deletions: i
                 W[left] = after.dual_rows
         v = sum(steps) - deletions * statistics.median(without)
         name = f"K > {threshold}" if threshold < deletions else "never"
-        print(f"| {name} | {v:.2f} | {kept:.2f} | {folds:.2f} | {folded:.2f} |")
+        lines.append([name, *(f"{time:.2f}" for time in (v, kept, folds, folded))])
+    show(["folded away at", "V, s", "model", "folding, s", "model"], lines)
 
 
 def rule_against_thresholds(deletions: int) -> None:
     """Print what the rule costs, as a multiple of the best fixed threshold in hindsight."""
-    print(
-        "\n| n | d | deletions | k | best fixed threshold | price of the ceiling | "
-        + " | ".join(RULES)
-        + " |"
-    )
-    print("|---" * (6 + len(RULES)) + "|")
-    for n, d in ((1_000, 250), (10_000, 250), (10_000, 1000), (30_000, 1000), (30_000, 3000)):
-        for gone in (deletions // 10, deletions):
-            for k in (1, 16):
-                length = min(gone, n - 1)
-                most = LIMITS.rows(d)
-                thresholds = {int(32 * 1.25**i) for i in range(26)} | {most, length + 1}
-                every = {t: stream_cost(above(t), n, d, length, k) for t in thresholds}
-                allowed = {t: cost for t, cost in every.items() if min(t, length) <= most}
-                at = min(allowed, key=lambda t: allowed[t])
-                best = allowed[at]
-                costs = [stream_cost(rule, n, d, length, k) / best for rule in RULES.values()]
-                shown = " | ".join(f"{cost:.2f}" for cost in costs)
-                where = "never" if at > length else f"K > {at}"
-                price = best / min(every.values())
-                found = f"{where}: {best:.3g} s | {price:.2f}"
-                print(f"| {n} | {d} | {length} | {k} | {found} | {shown} |")
+    lines = []
+    sizes = ((1_000, 250), (10_000, 250), (10_000, 1000), (30_000, 1000), (30_000, 3000))
+    for (n, d), gone, k in product(sizes, (deletions // 10, deletions), (1, 16)):
+        length, most = min(gone, n - 1), LIMITS.rows(d)
+        thresholds = {int(32 * 1.25**i) for i in range(26)} | {most, length + 1}
+        every = {t: stream_cost(above(t), n, d, length, k) for t in thresholds}
+        allowed = {t: cost for t, cost in every.items() if min(t, length) <= most}
+        at = min(allowed, key=lambda t: allowed[t])
+        best = allowed[at]
+        costs = [stream_cost(rule, n, d, length, k) / best for rule in RULES.values()]
+        where = "never" if at > length else f"K > {at}"
+        ceiling = f"{best / min(every.values()):.2f}"
+        shown = [f"{where}: {best:.3g} s", ceiling, *(f"{cost:.2f}" for cost in costs)]
+        lines.append([*map(str, (n, d, length, k)), *shown])
+    head = ["n", "d", "deletions", "k", "best fixed threshold", "price of the ceiling"]
+    show([*head, *RULES], lines)
+
+
+def show(head: list[str], lines: list[list[str]]) -> None:
+    """Print a table."""
+    print(f"\n{table(head, lines)}")
 
 
 def main() -> None:
@@ -321,17 +304,20 @@ def main() -> None:
     rng = np.random.default_rng(0)
     with threadpool_limits(1):
         if not chosen.model_only:
-            v = cost_of_v(rng, sizes)
             shapes = [(8 * d, d, K) for d in sizes if d <= 2000 for K in (d // 4, d)]
-            fold = cost_of_folding(rng, shapes)
-            store = cost_of_storing(rng, 8_000, 250)
-            print("\n| constant | here | in engine/deletion/crossover.py |\n|---|---|---|")
-            for name, here, used in (
-                ("seconds per number of V", v, crossover.SECONDS_PER_V),
-                ("seconds per multiplication", fold, crossover.SECONDS_PER_MULTIPLICATION),
-                ("seconds per stored number", store, crossover.SECONDS_PER_STORED),
-            ):
-                print(f"| {name} | {here:.1e} | {used:.1e} |")
+            measured = {
+                "seconds per number of V": (cost_of_v(rng, sizes), crossover.SECONDS_PER_V),
+                "seconds per multiplication": (
+                    cost_of_folding(rng, shapes),
+                    crossover.SECONDS_PER_MULTIPLICATION,
+                ),
+                "seconds per stored number": (
+                    cost_of_storing(rng, 8_000, 250),
+                    crossover.SECONDS_PER_STORED,
+                ),
+            }
+            lines = [[name, *(f"{one:.1e}" for one in both)] for name, both in measured.items()]
+            show(["constant", "here", "in engine/deletion/crossover.py"], lines)
             model_against_streams(rng, 3_000, 1_000, 1_500)
         if chosen.polish or not chosen.model_only:
             polish_against_rebuild(rng, most=20_000_000)

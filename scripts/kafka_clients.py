@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Measure both clients of Kafka behind the log's interface, in turns, on one broker.
 
-    scripts/kafka_clients.py [--kafka HOST:PORT] [--count N] [--turns N]
+    python scripts/kafka_clients.py [--kafka HOST:PORT] [--count N] [--turns N]
 
 Without --kafka it starts a broker of its own (scripts/kafka) and stops it. The clients take turns,
 so that what else the machine does meets both; the table holds the median of the turns. Nothing
@@ -11,24 +10,19 @@ here is faster than the broker's own disk: sends are acknowledged by all replica
 from __future__ import annotations
 
 import argparse
-import contextlib
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 import uuid
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-warnings.simplefilter("ignore", DeprecationWarning)
-
-from lethe.consumers.log.base import Log, Message, Reader, TopicSpec  # noqa: E402
-from lethe.consumers.log.confluent.log import ConfluentLog  # noqa: E402
-from lethe.consumers.log.kafka.log import KafkaLog  # noqa: E402
+from harness.servers import kafka
+from harness.tables import table
+from harness.timing import seconds
+from lethe.consumers.log.base import Consumer, Flush, Log, Message, Partition, Reader, TopicSpec
+from lethe.consumers.log.confluent.log import ConfluentLog
+from lethe.consumers.log.kafka.log import KafkaLog
 
 VALUE = bytes(1000)
 MANY = 1_000
@@ -51,12 +45,7 @@ UNITS = {
 
 def milliseconds(call: Callable[[], object], count: int) -> list[float]:
     """Return how long each of ``count`` calls took, sorted."""
-    found = []
-    for _ in range(count):
-        started = time.perf_counter()
-        call()
-        found.append((time.perf_counter() - started) * 1000)
-    return sorted(found)
+    return sorted(1000 * seconds(call) for _ in range(count))
 
 
 def measure(log: Log, count: int) -> dict[str, float]:
@@ -89,21 +78,31 @@ def measure(log: Log, count: int) -> dict[str, float]:
     return {next(names): figure for figure in figures}
 
 
-def _delivery(log: Log, topic: str, count: int) -> float:
-    """Return the median time from before a send until a member of a group has the record."""
-    consumer, producer = log.consumer(f"g-{uuid.uuid4().hex}", [topic]), log.producer()
+def _member(log: Log, topic: str) -> tuple[Consumer, Partition]:
+    """Return a new group's only member and its partition."""
+    consumer = log.consumer(f"g-{uuid.uuid4().hex}", [topic])
     while not (assigned := consumer.take_assigned()):
         consumer.poll(0.1, 100)
     [partition] = assigned
+    return consumer, partition
+
+
+def _delivery(log: Log, topic: str, count: int) -> float:
+    """Return the median time from before a send until a member of a group has the record."""
+    consumer, partition = _member(log, topic)
+    producer = log.producer()
     consumer.seek(partition, consumer.bounds(partition).end)
-    found = []
-    for _ in range(count):
-        started = time.perf_counter()
-        flush = producer.begin([Message(topic, b"key", VALUE)])
+    flushes: list[Flush] = []
+
+    def deliver() -> None:
+        flushes.append(producer.begin([Message(topic, b"key", VALUE)]))
         while not consumer.poll(0.1, 100):
             pass
-        found.append((time.perf_counter() - started) * 1000)
-        flush.wait()
+
+    found = []
+    for _ in range(count):
+        found.append(1000 * seconds(deliver))
+        flushes.pop().wait()
     consumer.close()
     producer.close()
     return statistics.median(found)
@@ -120,39 +119,21 @@ def _anywhere(reader: Reader, topic: str, count: int) -> float:
 
 def _throughput(log: Log, topic: str) -> float:
     """Return the seconds that a member takes for 100,000 records, the same ones many times."""
-    consumer = log.consumer(f"g-{uuid.uuid4().hex}", [topic])
-    while not (assigned := consumer.take_assigned()):
-        consumer.poll(0.1, 100)
-    [partition] = assigned
+    consumer, partition = _member(log, topic)
     end, read = consumer.bounds(partition).end, 0
-    started = time.perf_counter()
-    while read < 100_000:
-        consumer.seek(partition, 0)
-        after = 0
-        while after < end:
-            if records := consumer.poll(1.0, 256):
-                read, after = read + len(records), records[-1].offset + 1
-    taken = (time.perf_counter() - started) * 100_000 / read
+
+    def read_all() -> None:
+        nonlocal read
+        while read < 100_000:
+            consumer.seek(partition, 0)
+            after = 0
+            while after < end:
+                if records := consumer.poll(1.0, 256):
+                    read, after = read + len(records), records[-1].offset + 1
+
+    taken = seconds(read_all)
     consumer.close()
-    return taken
-
-
-@contextlib.contextmanager
-def broker(given: str | None) -> Iterator[str]:
-    """Yield the address of a broker: the one that is given, or one of our own."""
-    if given is not None:
-        yield given
-        return
-    with tempfile.TemporaryDirectory() as data:
-        script = [sys.executable, str(ROOT / "scripts" / "kafka")]
-        started = subprocess.run(
-            [*script, "start", "--port", "0", "--data", data],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        try:
-            yield started.stdout.strip()
-        finally:
-            subprocess.run([*script, "stop", "--data", data], check=True, capture_output=True)
+    return taken * 100_000 / read
 
 
 def main() -> None:
@@ -163,21 +144,22 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CLIENTS}
-    with broker(given.kafka) as where:
-        for _ in range(given.turns):
-            for name, make in CLIENTS.items():
-                log = make(where)
-                found[name].append(measure(log, given.count))
-                log.close()
-    print(f"| | {' | '.join(CLIENTS)} |\n|---|{'---|' * len(CLIENTS)}")
+    with tempfile.TemporaryDirectory() as data:
+        broker = nullcontext(given.kafka) if given.kafka else kafka(Path(data))
+        with broker as where:
+            for _ in range(given.turns):
+                for name, make in CLIENTS.items():
+                    log = make(where)
+                    found[name].append(measure(log, given.count))
+                    log.close()
+    lines = []
     for figure, unit in UNITS.items():
-        cells = []
-        for name in CLIENTS:
-            turns = [turn[figure] for turn in found[name]]
-            cells.append(
-                f"{statistics.median(turns):.2f} {unit} ({min(turns):.2f} to {max(turns):.2f})"
-            )
-        print(f"| {figure} | {' | '.join(cells)} |")
+        turns = [[turn[figure] for turn in of_client] for of_client in found.values()]
+        cells = [
+            f"{statistics.median(of):.2f} {unit} ({min(of):.2f} to {max(of):.2f})" for of in turns
+        ]
+        lines.append([figure, *cells])
+    print(table(["", *CLIENTS], lines))
 
 
 if __name__ == "__main__":

@@ -8,25 +8,20 @@ appendfsync always; requests in turns, so that both meet the same machine. docs/
 
 from __future__ import annotations
 
-import json
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import structlog
 from threadpoolctl import threadpool_limits
 
-from benchmarks.synthetic import model_id, register_model, row_id
-from lethe.consumers.contract import topics
-from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.registration.register import Registrar
+from benchmarks.synthetic import LocalWorker, model_id, register_model, request
+from harness.timing import seconds
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.connection import Barrier, connect
 from lethe.engine.store.row_keys import RowKeys
@@ -34,71 +29,60 @@ from lethe.engine.store.store import ModelStore
 
 N, D, REQUESTS = 2000, (100, 1000), 100
 ROWS = (1, 10)
-
-
-class Side:
-    """A store, with or without keys, its log and its worker."""
-
-    def __init__(self, url: str, keys_url: str | None) -> None:
-        client = connect(url)
-        keys = None if keys_url is None else RowKeys(connect(keys_url))
-        store = ModelStore(client, Barrier(client, required=True), keys)
-        log = MemoryLog()
-        log.ensure_topics(topics.specs(1))
-        self.producer = log.producer()
-        seals = SealKeys([bytes(32)])
-        self.registrar = Registrar(store, self.producer, log.reader(), seals)
-        self.worker = DeletionWorker(log, store, seals)
-        self.worker.run_once(0.0)
-
-    def register(self, d: int) -> float:
-        """Register a model of d features; return the seconds."""
-        begin = time.perf_counter()
-        register_model(self.registrar, model_id(d), Kind.LINEAR, N, d, seed=1)
-        return time.perf_counter() - begin
-
-    def delete(self, d: int, name: str, rows: range) -> float:
-        """Delete rows; return the seconds of the worker's turn."""
-        body = {"request_id": name, "model_id": model_id(d), "row_ids": [row_id(i) for i in rows]}
-        value = json.dumps(body).encode()
-        self.producer.publish([Message(topics.DELETIONS, model_id(d).encode(), value, ())])
-        begin = time.perf_counter()
-        taken = self.worker.run_once(0.0)
-        seconds = time.perf_counter() - begin
-        if taken != 1:
-            raise RuntimeError(f"{name}: {taken} records were taken")
-        return seconds
+_WARM_UP = 5
 
 
 @contextmanager
-def sides() -> Iterator[tuple[Side, Side]]:
-    """Start the servers."""
+def workers() -> Iterator[tuple[LocalWorker, LocalWorker]]:
+    """Yield a worker on a store without row keys, and one with them."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         urls = [stack.enter_context(EmbeddedValkey(directory / str(i))).url for i in range(3)]
-        yield Side(urls[0], None), Side(urls[1], urls[2])
+        found = []
+        for url, keys in ((urls[0], None), (urls[1], RowKeys(connect(urls[2])))):
+            client = connect(url)
+            found.append(LocalWorker(ModelStore(client, Barrier(client, required=True), keys)))
+            found[-1].worker.run_once(0.0)
+        yield found[0], found[1]
+
+
+def delete(worker: LocalWorker, number: int, d: int, rows: range) -> float:
+    """Delete rows of the model of d features; return the seconds of the worker's turn."""
+    worker.send([request(number, d, rows)])
+    taken: list[int] = []
+    lasted = seconds(lambda: taken.append(worker.worker.run_once(0.0)))
+    if taken != [1]:
+        raise RuntimeError(f"request {number}: {taken} records were taken")
+    return lasted
 
 
 def main() -> None:
     """Measure and print."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    with threadpool_limits(1), sides() as (plain, sealed):
+    numbers = count()
+    with threadpool_limits(1), workers() as both:
         for d in D:
-            took = [side.register(d) for side in (plain, sealed)]
-            say(f"register n={N} d={d}", took[0], took[1])
+            took = [
+                seconds(
+                    partial(register_model, one.registrar, model_id(d), Kind.LINEAR, N, d, seed=1)
+                )
+                for one in both
+            ]
+            say(f"register n={N} d={d}", took)
             first = 0
             for k in ROWS:
-                samples: tuple[list[float], list[float]] = ([], [])
-                for i in range(REQUESTS if k == 1 else REQUESTS // 2):
-                    for side, found in zip((plain, sealed), samples, strict=True):
-                        found.append(side.delete(d, f"{d}-{k}-{i}", range(first, first + k)))
+                samples = []
+                for _ in range(REQUESTS if k == 1 else REQUESTS // 2):
+                    rows = range(first, first + k)
+                    samples.append([delete(one, next(numbers), d, rows) for one in both])
                     first += k
-                medians = [float(np.median(found[5:])) for found in samples]
-                say(f"request d={d} k={k}, median", *medians)
+                medians = np.median(np.array(samples[_WARM_UP:]), axis=0)
+                say(f"request d={d} k={k}, median", medians.tolist())
 
 
-def say(what: str, plain: float, sealed: float) -> None:
+def say(what: str, times: list[float]) -> None:
     """Print a line."""
+    plain, sealed = times
     ratio = sealed / plain
     print(f"{what:28} {1e3 * plain:9.2f} ms  encrypted {1e3 * sealed:9.2f} ms  x {ratio:.2f}")
 

@@ -13,106 +13,113 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
-from benchmarks.machine import facts
-from streams import cost, divergence, endurance, order, over_time, trace
+from harness.machine import facts
+from harness.progress import reporting
+from harness.results import ROOT, Unfinished, as_json, rounded, write
+from harness.study import SEED
+from streams import cost, divergence, over_time
 from streams.checks import checked
-from streams.data import FAMILIES
+from streams.data import FAMILIES, Record
 from streams.figures import draw
 from streams.page import page
-from streams.records import FORMAT, Record, Unfinished, rounded, written
 
-ROOT = Path(__file__).resolve().parent.parent
-SEED = 20210413
-_LINEAR, _LOGISTIC = 40, 100
+FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """What a resumed run does or skips as a whole; ``weight`` is about its seconds in full."""
+class Part:
+    """One subject: what measures a case of it, at which sizes, in about how many seconds."""
 
     name: str
+    run: Callable[..., Iterator[Record]]
+    full: Any
+    quick: Any
     weight: float
-    measure: Callable[[], Iterator[Record]]
+    cases: Sequence[tuple[str, ...]] = ((),)
 
 
-def units(*, quick: bool, seed: int) -> list[Unit]:
-    """Return everything that is measured, in order."""
-    long = over_time.QUICK if quick else over_time.Plan()
-    found = [
-        Unit(
-            f"{over_time.PART}: {kind}, {family}",
-            _LINEAR if kind == "linear" else _LOGISTIC,
-            partial(over_time.run, kind, family, long, seed),
-        )
-        for kind in ("linear", "logistic")
-        for family in FAMILIES
-    ]
-    traced = trace.QUICK if quick else trace.Plan()
-    found += [
-        Unit(f"{trace.PART}: {kind}", 20, partial(trace.run, kind, traced, seed))
-        for kind in ("linear", "logistic")
-    ]
-    lasting = endurance.QUICK if quick else endurance.Plan()
-    found += [
-        Unit(f"{endurance.PART}: {family}", 60, partial(endurance.run, family, lasting, seed))
-        for family in endurance.FAMILIES
-    ]
-    grid = divergence.QUICK if quick else divergence.Plan()
-    found.append(Unit(divergence.PART, 30, partial(divergence.run, grid, seed)))
-    sets = order.QUICK if quick else order.Plan()
-    found += [
-        Unit(f"{order.PART}: {kind}", 15, partial(order.run, kind, sets, seed))
-        for kind in ("linear", "logistic")
-    ]
-    timed = cost.QUICK if quick else cost.Plan()
-    found.append(Unit(cost.PART, 60, partial(cost.run, timed, seed)))
-    return sorted(found, key=lambda unit: unit.weight)
+_KINDS = (("linear",), ("logistic",))
+PARTS = (
+    Part(
+        over_time.ORDER,
+        over_time.order,
+        over_time.OrderPlan(),
+        over_time.OrderPlan(n=300, d=20, deletions=60, orders=2),
+        15,
+        _KINDS,
+    ),
+    Part(
+        over_time.TRACE,
+        over_time.trace,
+        over_time.TracePlan(),
+        over_time.TracePlan(n=400, d=20, k=5, batches=20),
+        20,
+        _KINDS,
+    ),
+    Part(
+        divergence.PART,
+        divergence.run,
+        divergence.Plan(),
+        divergence.Plan(n=120, deletions=96, dimensions=(5, 60), decades=(0.0, 2.0), seeds=2),
+        30,
+    ),
+    Part(
+        over_time.ENDURANCE,
+        over_time.endurance,
+        over_time.EndurancePlan(),
+        over_time.EndurancePlan(n=1200, d=40, checkpoints=(1, 100, 300, 600)),
+        60,
+        [(family,) for family in over_time.ENDURED],
+    ),
+    Part(
+        cost.PART,
+        cost.run,
+        cost.Plan(),
+        cost.Plan(n=600, d=40, edges=(0, 64, 128, 256), batches=(1, 10)),
+        60,
+    ),
+    Part(
+        over_time.OVER_TIME,
+        over_time.over_time,
+        over_time.LongPlan(),
+        over_time.LongPlan(n=500, d=30, checkpoints=(1, 10, 20, 40, 100, 200), batches=(1, 20)),
+        70,
+        [(kind, family) for (kind,) in _KINDS for family in FAMILIES],
+    ),
+)
+"""The short ones first."""
 
 
-def measure(wanted: list[Unit], unfinished: Unfinished, console: Console) -> list[Record]:
-    """Measure all units, the short ones first, or take them from an interrupted run."""
+def measure(
+    unfinished: Unfinished, *, quick: bool, seed: int, only_finished: bool
+) -> tuple[list[Record], list[str]]:
+    """Measure all cases, or take them from an interrupted run; return what is missing, too."""
     records: list[Record] = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=sum(unit.weight for unit in wanted))
-        for unit in wanted:
-            progress.update(task, description=unit.name)
-            begin = time.monotonic()
-            done = unfinished.get(unit.name)
-            if done is None:
-                done = [rounded(record) for record in unit.measure()]
-                unfinished.add(unit.name, done)
-                console.print(f"{unit.name}: {time.monotonic() - begin:.1f} s", highlight=False)
-            else:
-                console.print(f"{unit.name}: taken from the interrupted run", highlight=False)
-            records += done
-            progress.advance(task, unit.weight)
-    return records
-
-
-def write(run: dict[str, object], results: Path, page_path: Path) -> None:
-    """Write the records, the figures and the page."""
-    images = page_path.parent / "images"
-    for directory in (results.parent, images):
-        directory.mkdir(parents=True, exist_ok=True)
-    results.write_text(written(run), encoding="utf-8")
-    draw(run, images)
-    page_path.write_text(page(run), encoding="utf-8")
+    missing: list[str] = []
+    with reporting(sum(part.weight * len(part.cases) for part in PARTS)) as reporter:
+        for part in PARTS:
+            for case in part.cases:
+                name = f"{part.name}: {', '.join(case)}" if case else part.name
+                begin, how = time.monotonic(), "taken from the interrupted run"
+                found = unfinished.get(name)
+                if found is None and only_finished:
+                    missing.append(name)
+                    continue
+                if found is None:
+                    plan = part.quick if quick else part.full
+                    found = [rounded(record) for record in part.run(*case, plan, seed)]
+                    unfinished.add(name, found)
+                    how = f"{time.monotonic() - begin:.1f} s"
+                reporter.finished(name, part.weight, how)
+                records += found
+    return records, missing
 
 
 def main(arguments: list[str]) -> int:
@@ -134,26 +141,26 @@ def main(arguments: list[str]) -> int:
     if chosen.render:
         run = json.loads(chosen.results.read_text(encoding="utf-8"))
     else:
-        wanted = units(quick=chosen.quick, seed=chosen.seed)
         plan = f"{'quick' if chosen.quick else 'full'}, seed {chosen.seed}, format {FORMAT}"
         unfinished = Unfinished(chosen.results.with_suffix(".unfinished.jsonl"), plan)
-        missing = [unit.name for unit in wanted if unfinished.get(unit.name) is None]
         with threadpool_limits(1):
             machine = facts()
-            if chosen.partial:
-                wanted = [unit for unit in wanted if unit.name not in missing]
-            records = measure(wanted, unfinished, Console(stderr=True))
+            records, missing = measure(
+                unfinished, quick=chosen.quick, seed=chosen.seed, only_finished=chosen.partial
+            )
         run = {
             "format": FORMAT,
             "command": "scripts/stream_study.py --quick" if chosen.quick else "make stream-study",
             "seed": chosen.seed,
             "machine": machine,
-            "missing": missing if chosen.partial else [],
+            "missing": missing,
             "records": records,
         }
-    write(run, chosen.results, chosen.page)
-    if not (chosen.render or chosen.partial):
-        unfinished.finish()
+        write(chosen.results, as_json(run))
+        if not chosen.partial:
+            unfinished.finish()
+    draw(run, chosen.page.parent / "images")
+    write(chosen.page, page(run))
     outcomes = checked(run["records"])
     for outcome in outcomes:
         print(outcome.line())

@@ -6,27 +6,41 @@ shown are their median, and the lowest and highest. The range of K is 0 to 200, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks import shape
-from benchmarks.records import Record, Setting, compared, derived, measured
-from benchmarks.sides import Asked, Side, floor_side, worker_side
+from benchmarks.pipelines import log_name
+from benchmarks.sides import SETTLE_SECONDS, Asked, Side, floor_side, worker_side
 from benchmarks.worker import Job
+from harness.records import Record, Setting, at_least, at_most, compared, measured
+from harness.study import Section, Setup
 from lethe.consumers.workers.deletion_worker import BatchLimits
 from lethe.engine.store.partition import COMMIT_PARTITIONS
 
-SECTION = "floor"
 METHODS = ("exact", "pru")
 MOST_ROWS = 200
 """Rows that a model loses at most: K of every step lies below."""
 
 SPARE_ROWS = 20
 """Rows of a model beyond those that it loses; one of them warms it up."""
+
+
+_NOTE = """
+The worker next to a program on kafka-python and redis-py alone (`scripts/benchmarks/floor.py`; in
+single-node mode on redis-py alone, with streams of its own): the same requests, reads, writes and
+messages in number and bytes, and no mathematics, no check and none of our code. d = 1000, K from 0
+to 200, no refresh. A backlog is loaded first, and the time runs from the first receipt to the last,
+by the log. A ratio is that of two runs in turns: median, and lowest to highest. The many models of
+a backlog have 220 rows each, to fit into memory; the last rows compare models of 10,000 rows with
+them. `streams` is single-node mode.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +94,21 @@ class Plan:
         return self.rows + SPARE_ROWS
 
 
-_FEW = Load("4 models, k=1", 1, BatchLimits().records, LOADS[0].goals)
-QUICK = Plan(
-    d=50, models=4, rows=20, runs=2, methods=("pru",), loads=(_FEW,),
-    loop_k=2, loop_models=3, large_n=200, large_models=1,
-)  # fmt: skip
-
-
-def run(plan: Plan, seed: int, directory: Path, kafka: str | None) -> Iterable[Record]:
-    """Measure on one log."""
-    place = directory / f"floor-{'streams' if kafka is None else 'kafka'}"
-    shapes = {
-        method: shape.measure(method, plan.d, seed, place / f"shape-{method}")
-        for method in {*plan.methods, plan.loop_method}
-    }
-    for load in plan.loads:
-        for method in plan.methods:
-            here = place / f"{method}-{load.k}"
-            yield from _backlog(plan, load, method, shapes[method], seed, here, kafka)
-    yield from _closed_loop(plan, shapes[plan.loop_method], seed, place / "loop", kafka)
-    yield from _of_n(plan, seed, place / "n", kafka)
+def run(plan: Plan, setup: Setup) -> Iterable[Record]:
+    """Measure on each log."""
+    for kafka in setup.logs:
+        place = setup.directory / f"floor-{log_name(kafka)}"
+        shapes = {
+            method: shape.measure(method, plan.d, setup.seed, place / f"shape-{method}")
+            for method in {*plan.methods, plan.loop_method}
+        }
+        for load in plan.loads:
+            for method in plan.methods:
+                here = place / f"{method}-{load.k}"
+                yield from _backlog(plan, load, method, shapes[method], setup.seed, here, kafka)
+        loop = shapes[plan.loop_method]
+        yield from _closed_loop(plan, loop, setup.seed, place / "loop", kafka)
+        yield from _of_n(plan, setup.seed, place / "n", kafka)
 
 
 # -- requests that wait -----------------------------------------------------------------------
@@ -136,7 +145,7 @@ def _backlog(
         floor = stack.enter_context(
             floor_side(directory / "floor", sizes, job, kafka, COMMIT_PARTITIONS)
         )
-        sides = [worker, floor]
+        sides: list[Side[Any]] = [worker, floor]
         before = [side.ends.sent_bytes() for side in sides]  # registrations
         for side in sides:
             side.rest()
@@ -145,26 +154,21 @@ def _backlog(
                 found[side.name].append(_drain(plan, load, side, turn, seed))
         sent = [side.ends.sent_bytes() - begin for side, begin in zip(sides, before, strict=True)]
         counted = worker.finish()
-    setting: Setting = {"load": load.name, "log": _log(kafka), "method": method}
+    setting: Setting = {"load": load.name, "log": log_name(kafka), "method": method}
     for name, runs in found.items():
         which = {**setting, "who": name}
-        yield measured(SECTION, which, "requests a second", "1/s", [one.rate for one in runs])
-        yield measured(
-            SECTION, which, "processor time a request", "ms", [one.cpu_ms for one in runs]
-        )
+        yield measured(which, "requests a second", "1/s", [one.rate for one in runs])
+        yield measured(which, "processor time a request", "ms", [one.cpu_ms for one in runs])
     pairs = list(zip(found["worker"], found["floor"], strict=True))
-    yield compared(
-        SECTION, setting, "requests a second, worker / floor",
-        [w.rate / f.rate for w, f in pairs], at_least=load.goals[method],
-    )  # fmt: skip
-    single = load.k == 1
-    yield compared(
-        SECTION, setting, "processor time a request, worker / floor",
-        [w.cpu_ms / f.cpu_ms for w, f in pairs], at_most=2.0 if single else None,
-    )  # fmt: skip
+    rates = [w.rate / f.rate for w, f in pairs]
+    goal = at_least(load.goals[method])
+    yield compared(setting, "requests a second, worker / floor", rates, goal)
+    single, cpu = load.k == 1, "processor time a request"
+    times = [w.cpu_ms / f.cpu_ms for w, f in pairs]
+    yield compared(setting, f"{cpu}, worker / floor", times, at_most(2.0) if single else None)
     if single:
         median = float(np.median([one.cpu_ms for one in found["worker"]]))
-        yield compared(SECTION, setting, "processor time a request, ms", [median], at_most=0.3)
+        yield compared(setting, f"{cpu}, ms", [median], at_most(0.3))
     moved = {
         "bytes to the store": [w.store_in / f.store_in for w, f in pairs],
         "bytes from the store": [w.store_out / f.store_out for w, f in pairs],
@@ -172,20 +176,19 @@ def _backlog(
     if kafka is not None:  # else the log lies in the store, and is counted there
         moved["bytes to the log"] = [sent[0] / sent[1]]
     for name, ratios in moved.items():
-        yield compared(SECTION, setting, f"{name}, worker / floor", ratios)
-    for name, most in (("round trips", 3.0 if kafka else None), ("flushes", 2.0)):
-        yield compared(SECTION, setting, f"{name} a poll", [counted[name]], at_most=most)
-    yield derived(
-        SECTION, setting, "round trips a poll, mean", "1", counted["mean round trips"],
-        int(counted["polls"]),
-    )  # fmt: skip
+        yield compared(setting, f"{name}, worker / floor", ratios)
+    trips = at_most(3.0) if kafka else None
+    yield compared(setting, "round trips a poll", [counted["round trips"]], trips)
+    yield compared(setting, "flushes a poll", [counted["flushes"]], at_most(2.0))
+    mean, polls = counted["mean round trips"], int(counted["polls"])
+    yield Record(setting, "round trips a poll, mean", "1", mean, polls)
 
 
-def _drain(plan: Plan, load: Load, side: Side, turn: int, seed: int) -> _Run:
+def _drain(plan: Plan, load: Load, side: Side[Any], turn: int, seed: int) -> _Run:
     """Let one side work off a backlog over models that nothing was deleted from yet."""
     first = turn * plan.models
     models = range(first, first + plan.models)
-    before = side.answered
+    before = side.ends.answered()
     side.work()
     side.ends.send(side.requests([Asked(model, [plan.n - 1]) for model in models]))
     side.wait_answers(before + plan.models)
@@ -221,69 +224,83 @@ def _drain(plan: Plan, load: Load, side: Side, turn: int, seed: int) -> _Run:
 def _closed_loop(
     plan: Plan, sizes: shape.Shape, seed: int, directory: Path, kafka: str | None
 ) -> Iterator[Record]:
-    job = Job(
-        role="deletions", redis_url="", method=plan.loop_method, models=plan.loop_models,
-        n=plan.n, d=plan.d, seed=seed, shared=True,
-    )  # fmt: skip
+    job = _loop_job(plan, plan.n, plan.loop_models, seed)
     with ExitStack() as stack:
-        sides = [
+        sides: list[Side[Any]] = [
             stack.enter_context(worker_side(directory / "worker", job, kafka, 1)),
             stack.enter_context(floor_side(directory / "floor", sizes, job, kafka, 1)),
         ]
         samples = _take_turns(plan, sides, plan.loop_models)
-    setting: Setting = {
-        "load": f"closed loop, k={plan.loop_k}", "log": _log(kafka), "method": plan.loop_method,
-    }  # fmt: skip
+    setting = _loop_setting(plan, kafka)
     for name, milliseconds in samples.items():
-        yield measured(SECTION, {**setting, "who": name}, "end to end", "ms", milliseconds)
+        yield measured({**setting, "who": name}, "end to end", "ms", milliseconds)
+    number = len(samples["worker"])
     for percent, most in ((50, 1.5), (99, 2.0)):
-        of = {name: float(np.percentile(found, percent)) for name, found in samples.items()}
-        yield compared(
-            SECTION, setting, f"p{percent}, worker / floor", [of["worker"] / of["floor"]],
-            at_most=most, n=len(samples["worker"]),
-        )  # fmt: skip
+        worker, floor = (np.percentile(samples[name], percent) for name in ("worker", "floor"))
+        metric, ratio = f"p{percent}, worker / floor", float(worker / floor)
+        yield compared(setting, metric, [ratio], at_most(most), samples=number)
 
 
-def _take_turns(plan: Plan, sides: Sequence[Side], models: int) -> dict[str, list[float]]:
+def _of_n(plan: Plan, seed: int, directory: Path, kafka: str | None) -> Iterator[Record]:
+    """Compare models of few and of many rows: the hot path does not depend on n."""
+    sides: list[Side[Any]] = []
+    with ExitStack() as stack:
+        for n in (plan.n, plan.large_n):
+            job = _loop_job(plan, n, plan.large_models + 1, seed)
+            side = stack.enter_context(worker_side(directory / str(n), job, kafka, 1))
+            side.name = str(n)
+            sides.append(side)
+        samples = _take_turns(plan, sides, plan.large_models + 1)
+    setting = _loop_setting(plan, kafka)
+    for name, milliseconds in samples.items():
+        yield measured({**setting, "who": f"worker, n={name}"}, "end to end", "ms", milliseconds)
+    few, many = (float(np.median(found)) for found in samples.values())
+    metric = f"p50, n={plan.large_n} / n={plan.n}"
+    yield Record(setting, metric, "1", many / few, len(samples[str(plan.n)]))
+
+
+def _loop_job(plan: Plan, n: int, models: int, seed: int) -> Job:
+    return Job(
+        role="deletions", redis_url="", method=plan.loop_method, models=models,
+        n=n, d=plan.d, seed=seed, shared=True,
+    )  # fmt: skip
+
+
+def _loop_setting(plan: Plan, kafka: str | None) -> Setting:
+    return {
+        "load": f"closed loop, k={plan.loop_k}", "log": log_name(kafka), "method": plan.loop_method,
+    }  # fmt: skip
+
+
+def _take_turns(plan: Plan, sides: Sequence[Side[Any]], models: int) -> dict[str, list[float]]:
     """Return milliseconds of each side; the first model only warms up."""
     samples: dict[str, list[float]] = {side.name: [] for side in sides}
     for model in range(models):
         for turn, row in enumerate(range(0, plan.rows, plan.loop_k)):
-            asked = Asked(model, range(row, row + plan.loop_k))
             for side in sides if turn % 2 == 0 else reversed(sides):
-                seconds = side.ask(asked)
-                side.settle()
+                seconds = side.ask(model, range(row, row + plan.loop_k))
+                time.sleep(SETTLE_SECONDS)
                 if model:
                     samples[side.name].append(seconds * 1e3)
     return samples
 
 
-def _of_n(plan: Plan, seed: int, directory: Path, kafka: str | None) -> Iterator[Record]:
-    """Compare models of few and of many rows: the hot path does not depend on n."""
-    with ExitStack() as stack:
-        sides = []
-        for n in (plan.n, plan.large_n):
-            job = Job(
-                role="deletions", redis_url="", method=plan.loop_method,
-                models=plan.large_models + 1, n=n, d=plan.d, seed=seed, shared=True,
-            )  # fmt: skip
-            side = stack.enter_context(worker_side(directory / str(n), job, kafka, 1))
-            side.name = str(n)
-            sides.append(side)
-        samples = _take_turns(plan, sides, plan.large_models + 1)
-    setting: Setting = {
-        "load": f"closed loop, k={plan.loop_k}", "log": _log(kafka), "method": plan.loop_method,
-    }  # fmt: skip
-    for name, milliseconds in samples.items():
-        yield measured(
-            SECTION, {**setting, "who": f"worker, n={name}"}, "end to end", "ms", milliseconds
-        )
-    few, many = (float(np.median(found)) for found in samples.values())
-    yield derived(
-        SECTION, setting, f"p50, n={plan.large_n} / n={plan.n}", "1", many / few,
-        len(samples[str(plan.n)]),
-    )  # fmt: skip
-
-
-def _log(kafka: str | None) -> str:
-    return "streams" if kafka is None else "kafka"
+SECTION = Section(
+    "floor",
+    _NOTE,
+    Plan(),
+    Plan(
+        d=50,
+        models=4,
+        rows=20,
+        runs=2,
+        methods=("pru",),
+        loads=(Load("4 models, k=1", 1, BatchLimits().records, LOADS[0].goals),),
+        loop_k=2,
+        loop_models=3,
+        large_n=200,
+        large_models=1,
+    ),
+    run,
+    on_kafka=True,
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,27 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.ends import LogEnds
-from benchmarks.pipeline import Process, delete_topics
-from benchmarks.records import Record, Setting, compared, derived
-from benchmarks.sides import Asked, worker_side
-from benchmarks.synthetic import model_id, register_model, request_id, row_id
+from benchmarks.sides import Asked, Process, delete_topics, topic_prefix, worker_side
+from benchmarks.synthetic import LocalWorker, model_id, register_model, request, request_id
 from benchmarks.worker import Job
-from lethe.consumers.contract import topics
-from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.registration.register import Registrar
+from harness.records import Record, Setting, at_most, compared
+from harness.study import Section, Setup
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.logs import configure_logging
-from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.connection import NoBarrier, connect
 from lethe.engine.store.partition import COMMIT_PARTITIONS
 from lethe.engine.store.store import ModelStore
 
-SECTION = "costs"
 _POLL = 256
+_SPARE_ROWS = 20
+
+_NOTE = """
+What else a commit costs. Two workers share the models on Kafka: the share of commits whose place in
+the log did not continue what their writer knew, so that it had to read the gap. Memory: used_memory
+of the store over final requests through the worker (they name a row that is deleted already, so
+that nothing but their receipts is new), less the id. Fold: a store from before the first deletion,
+and the log with all commits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,20 @@ class Plan:
     fold_models: int = 50
 
 
-QUICK = Plan(d=50, rows=20, models=4, requests=1000, fold_models=4)
-_SPARE_ROWS = 20
-
-
-def run(plan: Plan, seed: int, directory: Path, kafka: str | None) -> Iterable[Record]:
+def run(plan: Plan, setup: Setup) -> Iterable[Record]:
     """Measure; gap reads and the fold need a Kafka."""
+    directory, kafka = setup.directory / "costs", setup.kafka
     if kafka is not None:
-        yield from _two_workers(plan, seed, directory / "two", kafka)
-    yield from _memory(plan, seed, directory / "memory")
+        yield from _two_workers(plan, setup.seed, directory / "two", kafka)
+    yield from _memory(plan, setup.seed, directory / "memory")
     if kafka is not None:
-        yield from _fold(plan, seed, directory / "fold", kafka)
+        yield from _fold(plan, setup.seed, directory / "fold", kafka)
 
 
-def _job(plan: Plan, seed: int, models: int, **more: Any) -> Job:
+def _job(plan: Plan, seed: int, models: int, role: str = "deletions") -> Job:
     return Job(
-        role="deletions", redis_url="", models=models, n=plan.rows + _SPARE_ROWS, d=plan.d,
-        seed=seed, shared=True, **more,
+        role=role, redis_url="", models=models, n=plan.rows + _SPARE_ROWS, d=plan.d,
+        seed=seed, shared=True,
     )  # fmt: skip
 
 
@@ -75,42 +72,32 @@ def _two_workers(plan: Plan, seed: int, directory: Path, kafka: str) -> Iterator
     with ExitStack() as stack:
         job = _job(plan, seed, plan.models)
         first = stack.enter_context(worker_side(directory, job, kafka, COMMIT_PARTITIONS))
-        other = job.model_copy(
-            update={
-                "models": 0, "kafka": kafka, "redis_url": first.job.redis_url,
-                "prefix": first.job.prefix,
-            }
-        )  # fmt: skip
+        other = first.job.model_copy(update={"models": 0})
         log = stack.enter_context((directory / "other.log").open("w+"))
         second = Process(other.model_dump_json(), log, partitions=COMMIT_PARTITIONS)
         stack.callback(second.close)
         second.wait_ready()
-        pairs = [(model, row) for row in range(plan.rows) for model in range(plan.models)]
+        asked = [Asked(model, [row]) for row in range(plan.rows) for model in range(plan.models)]
         order = np.random.default_rng(seed).permutation(number)
-        first.ends.send(first.requests([Asked(pairs[i][0], [pairs[i][1]]) for i in order]))
+        first.ends.send(first.requests([asked[i] for i in order]))
         first.wait_answers(number)
         found = [first.finish(), second.finish()]
-        ends = first.ends
-        assert isinstance(ends, LogEnds)  # noqa: S101  # it is a worker's
-        versions = [json.loads(value) for value in ends.versions()]
-        receipts = ends.answered()
+        versions = [json.loads(value) for value in first.ends.versions()]
+        receipts = first.ends.answered()
     won, contested = (sum(one[name] for one in found) for name in ("won", "contested"))
     setting: Setting = {"log": "kafka", "models": plan.models, "workers": 2, "requests": number}
-    yield compared(
-        SECTION, setting, "gap reads a commit", [contested / (won + contested)], at_most=0.01,
-        n=int(won + contested),
-    )  # fmt: skip
+    commits = int(won + contested)
+    gaps = contested / commits
+    yield compared(setting, "gap reads a commit", [gaps], at_most(0.01), samples=commits)
     least = min(one["won"] for one in found) / won
-    yield derived(SECTION, setting, "commits of the less busy worker", "1", least, int(won))
+    yield Record(setting, "commits of the less busy worker", "1", least, int(won))
     once = {(one["model_id"], one["version"]) for one in versions}
     for name, published, distinct in (
         ("version", len(versions), len(once)),
         ("receipt", receipts, number),
     ):
-        yield compared(
-            SECTION, setting, f"times that a {name} is published", [published / distinct],
-            at_most=1.0, n=distinct,
-        )  # fmt: skip
+        metric, times = f"times that a {name} is published", published / distinct
+        yield compared(setting, metric, [times], at_most(1.0), samples=distinct)
 
 
 # -- memory -----------------------------------------------------------------------------------
@@ -128,37 +115,21 @@ def _memory(plan: Plan, seed: int, directory: Path) -> Iterator[Record]:
         client = connect(stack.enter_context(EmbeddedValkey(directory)).url)
         stack.callback(client.close)
         client.config_set("appendonly", "no")  # its buffers would count
-        store, log = ModelStore(client, NoBarrier()), MemoryLog()
-        log.ensure_topics(topics.specs(1))
-        seals = SealKeys([bytes(32)])
-        producer = log.producer()
-        registrar = Registrar(store, producer, log.reader(), seals)
-        register_model(registrar, model_id(0), Kind.LINEAR, plan.rows, plan.d, seed)
-        worker = DeletionWorker(log, store, seals)
-        stack.callback(worker.close)
-
-        def send(first: int, last: int) -> None:
-            bodies = [
-                {"request_id": request_id(i), "model_id": model_id(0), "row_ids": [row_id(0)]}
-                for i in range(first, last)
-            ]
-            key = model_id(0).encode()
-            producer.publish(
-                [Message(topics.DELETIONS, key, json.dumps(body).encode()) for body in bodies]
-            )
-            while not worker.idle():
-                worker.run_once(0.0)
-
-        send(0, _POLL)
-        before = _used(client)
-        for first in range(_POLL, _POLL + plan.requests, _POLL):
-            send(first, min(first + _POLL, _POLL + plan.requests))
+        local = LocalWorker(ModelStore(client, NoBarrier()))
+        stack.callback(local.worker.close)
+        register_model(local.registrar, model_id(0), Kind.LINEAR, plan.rows, plan.d, seed)
+        before = 0
+        for first in range(0, _POLL + plan.requests, _POLL):
+            last = min(first + _POLL, _POLL + plan.requests)
+            local.send(request(number, 0, [0]) for number in range(first, last))
+            local.drain()
+            before = before or _used(client)
         grown = _used(client) - before
     of_each = grown / plan.requests - len(request_id(0))
     setting: Setting = {"requests": plan.requests, "d": plan.d}
     yield compared(
-        SECTION, setting, "memory of a final request, beyond its id", [of_each], at_most=150,
-        unit="bytes", n=plan.requests,
+        setting, "memory of a final request, beyond its id", [of_each], at_most(150),
+        unit="bytes", samples=plan.requests,
     )  # fmt: skip
 
 
@@ -171,7 +142,7 @@ def _used(client: Any) -> int:
 
 def _fold(plan: Plan, seed: int, directory: Path, kafka: str) -> Iterator[Record]:
     """Let a store from before all deletions follow the log."""
-    prefix = f"bench-{uuid.uuid4().hex[:12]}."
+    prefix = topic_prefix()
     now, then = directory / "now", directory / "then"
     number = plan.fold_models * plan.rows
     with ExitStack() as stack:
@@ -181,24 +152,29 @@ def _fold(plan: Plan, seed: int, directory: Path, kafka: str) -> Iterator[Record
             pass
         shutil.copytree(now, then, ignore=shutil.ignore_patterns("*.lock", "*.sock", "*.pid"))
         # One request of each model lies in a poll: a commit each.
-        deleting = _job(plan, seed, 0, records=plan.fold_models)
+        deleting = _job(plan, seed, 0).model_copy(update={"records": plan.fold_models})
         with worker_side(now, deleting, kafka, 1, prefix=prefix) as side:
             side.pause()
-            side.ends.send(
-                side.requests(
-                    [Asked(m, [row]) for row in range(plan.rows) for m in range(plan.fold_models)]
-                )
-            )
+            asked = [Asked(m, [row]) for row in range(plan.rows) for m in range(plan.fold_models)]
+            side.ends.send(side.requests(asked))
             side.work()
             side.wait_answers(number)
             commits = side.finish()["won"]
-        folding = _job(plan, seed, 0).model_copy(update={"role": "fold"})
+        folding = _job(plan, seed, 0, role="fold")
         with worker_side(then, folding, kafka, 1, prefix=prefix) as side:
             found = side.finish()
     if found["halted"] or found["applied"] < commits:
         raise AssertionError(f"{found['applied']} of {commits} commits were folded")
     setting: Setting = {"log": "kafka", "d": plan.d, "models": plan.fold_models}
-    yield compared(
-        SECTION, setting, f"fold of {commits:.0f} commits", [found["seconds"]], at_most=60.0,
-        unit="s", n=1,
-    )  # fmt: skip
+    metric = f"fold of {commits:.0f} commits"
+    yield compared(setting, metric, [found["seconds"]], at_most(60.0), unit="s")
+
+
+SECTION = Section(
+    "costs",
+    _NOTE,
+    Plan(),
+    Plan(d=50, rows=20, models=4, requests=1000, fold_models=4),
+    run,
+    on_kafka=True,
+)

@@ -9,18 +9,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import redis
 
-from benchmarks.pipeline import Stuck
 from lethe.consumers.contract import topics
-from lethe.consumers.log.base import Log, Message, Partition, Producer, Reader
+from lethe.consumers.contract.events import MODEL_VERSION, Version
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.version_chain import check_version
+from lethe.consumers.log.base import Log, Message, Partition, Record
 from lethe.engine.store.partition import partition_index
 
 ANSWER_SECONDS = 60.0
 SENT = (topics.COMMITS, topics.RECEIPTS, topics.VERSIONS, topics.MODELS)
 _READ = 1000
+
+
+class Stuck(Exception):
+    """A process ended, or no answer came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,49 +37,24 @@ class Answers:
     applied: int
 
 
-class Ends(Protocol):
-    """The two ends of a side: requests go in, receipts and versions come out."""
-
-    def send(self, requests: Sequence[tuple[bytes, bytes]]) -> None:
-        """Send requests (key and value), and return once they are in the log."""
-        ...
-
-    def answered(self) -> int:
-        """Return how many receipts there are."""
-        ...
-
-    def answers(self) -> Answers:
-        """Return the receipts since the last call."""
-        ...
-
-    def skip_versions(self) -> None:
-        """Pass over the versions so far."""
-        ...
-
-    def wait_version(self) -> None:
-        """Return once there is another version; of one partition only."""
-        ...
-
-    def sent_bytes(self) -> int:
-        """Return the bytes of all values in the topics that the side writes to."""
-        ...
-
-
 class LogEnds:
     """The ends on one of our logs."""
 
     def __init__(self, log: Log, prefix: str) -> None:
         self._prefix = prefix
-        self._producer: Producer = log.producer()
-        self._reader: Reader = log.reader()
+        self._producer, self._reader = log.producer(), log.reader()
         self._receipts = dict.fromkeys(self._reader.partitions(prefix + topics.RECEIPTS), 0)
         self._versions = dict.fromkeys(self._reader.partitions(prefix + topics.VERSIONS), 0)
 
     def send(self, requests: Sequence[tuple[bytes, bytes]]) -> None:
         """Send requests (key and value), and return once they are in the log."""
-        topic = self._prefix + topics.DELETIONS
+        self.publish(topics.DELETIONS, requests)
+
+    def publish(self, topic: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send messages (key and value) to a topic, and return once they are in the log."""
+        topic = self._prefix + topic
         self._producer.publish(
-            [Message(topic, key, value) for key, value in requests], timeout=ANSWER_SECONDS
+            [Message(topic, key, value) for key, value in messages], timeout=ANSWER_SECONDS
         )
 
     def answered(self) -> int:
@@ -100,14 +81,17 @@ class LogEnds:
 
     def wait_version(self) -> None:
         """Return once there is another version; of one partition only."""
+        self._next_versions()
+
+    def _next_versions(self) -> Sequence[Record]:
         [partition] = self._versions
         deadline = time.monotonic() + ANSWER_SECONDS
         while time.monotonic() < deadline:
             records, after = self._reader.read(partition, self._versions[partition], 1.0, _READ)
             self._versions[partition] = after
             if records:
-                return
-        raise Stuck("no version came")
+                return records
+        raise Stuck(f"no version in {ANSWER_SECONDS:g} s")
 
     def sent_bytes(self) -> int:
         """Return the bytes of all values in the topics that the side writes to."""
@@ -133,6 +117,46 @@ class LogEnds:
         """Release the connections."""
         self._producer.close()
         self._reader.close()
+
+
+class SubscriberEnds(LogEnds):
+    """The ends of a subscriber, which checks each version's link, and its signature if it can.
+
+    Attributes
+    ----------
+    newest
+        Of each model, its newest version.
+    """
+
+    def __init__(self, log: Log, prefix: str, trusted: TrustedKeys | None) -> None:
+        super().__init__(log, prefix)
+        self._trusted = trusted
+        self.newest: dict[str, Version] = {}
+        self.skip_versions()
+
+    def skip_versions(self) -> None:
+        """Read and check the versions so far."""
+        [partition] = self._versions
+        end = self._reader.bounds(partition).end
+        while self._versions[partition] < end:
+            self.next_versions()
+
+    def next_versions(self) -> list[Version]:
+        """Wait for the next versions; return them, checked."""
+        records = self._next_versions()
+        if self._trusted is not None:
+            for record in records:
+                self._trusted.check(MODEL_VERSION, record.value or b"", record.headers)
+        versions = [Version.model_validate_json(record.value or b"") for record in records]
+        for version in versions:
+            check_version(version, self.newest.get(version.model_id))
+            self.newest[version.model_id] = version
+        return versions
+
+    def wait_version(self) -> None:
+        """Return once a version of a request was seen and checked."""
+        while not any(version.request_ids for version in self.next_versions()):
+            pass
 
 
 class StreamEnds:
@@ -170,15 +194,18 @@ class StreamEnds:
         self._version = last[0][0] if last else b"0"
 
     def wait_version(self) -> None:
-        """Return once there is another version; of one partition only."""
+        """Return once there is another version."""
         answer: Any = self._client.xread(
             {topics.VERSIONS: self._version}, block=int(ANSWER_SECONDS * 1000)
         )
         if not answer:
-            raise Stuck("no version came")
+            raise Stuck(f"no version in {ANSWER_SECONDS:g} s")
         self._version = answer[0][1][-1][0]
 
     def sent_bytes(self) -> int:
         """Return the bytes of all values in the topics that the side writes to."""
         found: Any = [self._client.xrange(topic) for topic in SENT]
         return sum(len(fields[b"v"]) for entries in found for _, fields in entries)
+
+
+Ends: TypeAlias = LogEnds | StreamEnds

@@ -6,23 +6,18 @@ what each request and each row adds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.synthetic import model_id, register_model, request_id, row_id
+from benchmarks.synthetic import LocalWorker, model_id, register_model, request
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.log.base import Flush, Log, Message, Producer
-from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.registration.register import Registrar
+from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.logs import configure_logging
-from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import Change
 from lethe.engine.store.codec import row_size
@@ -73,10 +68,6 @@ class Shape:
     row: int
     topics: dict[str, str] = field(default_factory=lambda: dict(TOPICS))
 
-    def plain(self) -> dict[str, Any]:
-        """Return the shape as the floor takes it."""
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class _Seen:
@@ -112,13 +103,11 @@ def measure(method: str, d: int, seed: int, directory: Path) -> Shape:
         directory.mkdir(parents=True, exist_ok=True)
         client = connect(stack.enter_context(EmbeddedValkey(directory)).url)
         stack.callback(client.close)
-        store, log = ModelStore(client, NoBarrier()), MemoryLog()
-        log.ensure_topics(topics.specs(1))
-        producer, reader = log.producer(), log.reader()
-        seals = SealKeys([bytes(32)])
-        registrar = Registrar(store, producer, reader, seals)
-        register_model(registrar, model_id(0), Kind.LINEAR, _ROWS, d, seed, method)
-        polls = _polls(log, store, seals)
+        store = ModelStore(client, NoBarrier())
+        local = LocalWorker(store)
+        register_model(local.registrar, model_id(0), Kind.LINEAR, _ROWS, d, seed, method)
+        polls = _polls(local, store)
+        local.worker.close()
     last = polls[2]
     [change], [*_, version] = last.changes, last.messages
     arrays = change.arrays
@@ -149,14 +138,11 @@ def _commit_sizes(few: int, many: int, of_rows: int) -> tuple[float, float, floa
     return base, both - row, row
 
 
-def _polls(log: Log, store: ModelStore, seals: SealKeys) -> list[_Seen]:
+def _polls(local: LocalWorker, store: ModelStore) -> list[_Seen]:
     """Return what the worker sent and wrote for each of `_POLLS`."""
     polls: list[_Seen] = []
-    worker = DeletionWorker(log, store, seals)
-    apply = store.apply
-    producer = log.producer()
-    while not worker.idle():
-        worker.run_once(0.0)
+    worker, apply = local.worker, store.apply
+    local.drain()
     numbers, rows = count(), count()
     for size, requests in _POLLS:
         seen = _Seen()
@@ -167,17 +153,9 @@ def _polls(log: Log, store: ModelStore, seals: SealKeys) -> list[_Seen]:
             return apply(changes, queue)
 
         store.apply = watched  # type: ignore[method-assign]
-        for _ in range(requests):
-            body = {
-                "request_id": request_id(next(numbers)),
-                "model_id": model_id(0),
-                "row_ids": [row_id(next(rows)) for _ in range(size)],
-            }
-            producer.publish(
-                [Message(topics.DELETIONS, model_id(0).encode(), json.dumps(body).encode())]
-            )
-        while not worker.idle():
-            worker.run_once(0.0)
+        local.send(
+            request(next(numbers), 0, [next(rows) for _ in range(size)]) for _ in range(requests)
+        )
+        local.drain()
         polls.append(seen)
-    worker.close()
     return polls

@@ -1,33 +1,113 @@
-"""Two sides under measurement, the worker and the floor, each with a store of its own."""
+"""Sides under measurement, workers and the floor: each a process with a store of its own.
+
+This process is the client: it produces the requests, and reads receipts and versions.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Generic, TypeVar
 
 import redis
 
-from benchmarks.ends import ANSWER_SECONDS, Ends, LogEnds, StreamEnds
-from benchmarks.pipeline import Process, Stuck, delete_topics
+from benchmarks.ends import ANSWER_SECONDS, Ends, LogEnds, StreamEnds, Stuck, SubscriberEnds
 from benchmarks.shape import Shape
-from benchmarks.synthetic import model_id, request_id, row_id
+from benchmarks.synthetic import request
 from benchmarks.worker import Job
+from harness.machine import ONE_THREAD
+from harness.results import ROOT
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.kafka.log import KafkaLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.workers.deletion_worker import BatchLimits
+from lethe.engine.errors import LogUnavailable
 from lethe.engine.store.connection import connect
 
+SETTLE_SECONDS = 0.02
+"""What follows a version (trimming, erasing, advancing) ends before the other side begins."""
+
 _LOOK_SECONDS = 0.02
-_SETTLE_SECONDS = 0.02
+
+E = TypeVar("E", bound=Ends)
+
+
+class Process:
+    """A worker process; see `benchmarks.worker` and, for the other module, `benchmarks.floor`."""
+
+    def __init__(
+        self, argument: str, log: IO[str], *, partitions: int, module: str = "benchmarks.worker"
+    ) -> None:
+        self._log = log
+        environment = {
+            **os.environ,
+            **ONE_THREAD,
+            "LETHE_PARTITIONS": str(partitions),
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "scripts"), str(ROOT))),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, argument],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
+        )  # fmt: skip
+        assert self._process.stdin is not None  # noqa: S101  # it is a pipe
+        assert self._process.stdout is not None  # noqa: S101  # it is a pipe
+        self._in, self._out = self._process.stdin, self._process.stdout
+
+    def wait_ready(self) -> None:
+        """Return once the worker has registered its models and taken over its partitions."""
+        if self._out.readline().strip() != "ready":
+            raise self._stuck("while starting")
+
+    def check(self) -> None:
+        """Raise `Stuck` if the process has ended."""
+        if self._process.poll() is not None:
+            raise self._stuck("early")
+
+    def _stuck(self, when: str) -> Stuck:
+        self._log.seek(0)
+        return Stuck(f"a worker ended {when}:\n{self._log.read()[-2000:]}")
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that its threads have used so far."""
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return sum(int(one.read_text().split()[0]) for one in threads) / 1e9
+
+    def tell(self, line: str) -> None:
+        """Send a command."""
+        self._in.write(line + "\n")
+        self._in.flush()
+
+    def finish(self) -> dict[str, float]:
+        """End the process; return what it says at its end."""
+        self._in.close()
+        last = self._out.read().strip().rpartition("\n")[2]
+        if not last:
+            raise self._stuck("early")
+        found: dict[str, float] = json.loads(last)
+        return found
+
+    def close(self) -> None:
+        """End the process and wait for it."""
+        if not self._in.closed:
+            self._in.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._out.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +115,15 @@ class Asked:
     """A request: its model and its rows, by number."""
 
     model: int
-    rows: Sequence[int]
+    rows: Iterable[int]
 
 
 @dataclass(slots=True)
-class Side:
+class Side(Generic[E]):
     """One side: its ends, its process, its store, and what it was told to do."""
 
     name: str
-    ends: Ends
+    ends: E
     process: Process
     store: redis.Redis
     job: Job
@@ -51,21 +131,8 @@ class Side:
 
     def requests(self, asked: Sequence[Asked]) -> list[tuple[bytes, bytes]]:
         """Return requests as they are sent."""
-        found = []
-        for one in asked:
-            self.sent += 1
-            body = {
-                "request_id": request_id(self.sent),
-                "model_id": model_id(one.model),
-                "row_ids": [row_id(row) for row in one.rows],
-            }
-            found.append((model_id(one.model).encode(), json.dumps(body).encode()))
-        return found
-
-    @property
-    def answered(self) -> int:
-        """How many receipts there are."""
-        return self.ends.answered()
+        first, self.sent = self.sent + 1, self.sent + len(asked)
+        return [request(number, one.model, one.rows) for number, one in enumerate(asked, first)]
 
     def work(self) -> None:
         """Go on."""
@@ -84,10 +151,6 @@ class Side:
         if self.job.kafka is not None:
             self.process.tell("pause")
 
-    def settle(self) -> None:
-        """Let what follows a version (trimming, advancing) end before the other side begins."""
-        time.sleep(_SETTLE_SECONDS)
-
     def finish(self) -> dict[str, float]:
         """End the process; return what it counted."""
         self.work()
@@ -104,9 +167,9 @@ class Side:
             self.process.check()
             time.sleep(_LOOK_SECONDS)
 
-    def ask(self, asked: Asked) -> float:
+    def ask(self, model: int, rows: Iterable[int]) -> float:
         """Send one request; return the seconds until its version was seen."""
-        requests = self.requests([asked])
+        requests = self.requests([Asked(model, rows)])
         self.ends.skip_versions()
         begin = time.perf_counter()
         self.ends.send(requests)
@@ -122,69 +185,109 @@ class Side:
 @contextmanager
 def worker_side(
     directory: Path, job: Job, kafka: str | None, partitions: int, *, prefix: str | None = None
-) -> Iterator[Side]:
-    """Yield a worker that is ready. With a ``prefix``, topics are somebody else's to delete."""
-    with _store(directory) as (stack, client, url):
-        name = _prefix(kafka) if prefix is None else prefix
-        if kafka is not None and prefix is None:
-            stack.callback(delete_topics, kafka, name)
-        job = job.model_copy(update={"redis_url": url, "kafka": kafka, "prefix": name})
-        process = _start(stack, directory, job.model_dump_json(), "benchmarks.worker", partitions)
-        process.wait_ready()
-        ends = LogEnds(_log(kafka, client), name)
+) -> Iterator[Side[LogEnds]]:
+    """Yield a worker that is ready, with a store of its own.
+
+    ``job`` needs no servers yet. On Kafka, which sides share, topics have names of their own and
+    are deleted afterwards; with a ``prefix`` they are somebody else's to delete.
+    """
+    with ExitStack() as stack:
+        process, client, job = _worker(stack, directory, job, kafka, partitions, prefix)
+        ends = LogEnds(_log(kafka, client), job.prefix)
         stack.callback(ends.close)
         yield Side("worker", ends, process, client, job)
 
 
 @contextmanager
+def subscribed(
+    directory: Path, name: str, job: Job, kafka: str | None, trusted: TrustedKeys | None = None
+) -> Iterator[Side[SubscriberEnds]]:
+    """Yield a worker of one partition whose versions are checked as a subscriber checks them."""
+    with ExitStack() as stack:
+        process, client, job = _worker(stack, directory, job, kafka, 1, None)
+        ends = SubscriberEnds(_log(kafka, client), job.prefix, trusted)
+        stack.callback(ends.close)
+        yield Side(name, ends, process, client, job)
+
+
+def _worker(
+    stack: ExitStack,
+    directory: Path,
+    job: Job,
+    kafka: str | None,
+    partitions: int,
+    prefix: str | None,
+) -> tuple[Process, redis.Redis, Job]:
+    url, client = _store(stack, directory)
+    name = _prefix(stack, kafka) if prefix is None else prefix
+    job = job.model_copy(update={"redis_url": url, "kafka": kafka, "prefix": name})
+    process = _start(stack, directory, job.model_dump_json(), "benchmarks.worker", partitions)
+    return process, client, job
+
+
+@contextmanager
 def floor_side(
     directory: Path, shape: Shape, job: Job, kafka: str | None, partitions: int
-) -> Iterator[Side]:
+) -> Iterator[Side[Ends]]:
     """Yield a floor that is ready, with as many models as ``job`` says."""
-    with _store(directory) as (stack, client, url):
-        name = _prefix(kafka)
-        ends: Ends
+    with ExitStack() as stack:
+        url, client = _store(stack, directory)
+        name = _prefix(stack, kafka)
+        log = _log(kafka, client)
         if kafka is not None:
-            log = KafkaLog(kafka, client_id="lethe-bench")
             specs = topics.specs(partitions)
             log.ensure_topics([replace(spec, name=name + spec.name) for spec in specs])
-            stack.callback(delete_topics, kafka, name)
         plan = {
             "redis_url": url,
             "kafka": kafka,
             "prefix": name,
-            "shape": shape.plain(),
+            "shape": asdict(shape),
             "models": job.models,
             "n": job.n,
             "records": job.records,
             "partitions": partitions,
         }
         process = _start(stack, directory, json.dumps(plan), "benchmarks.floor", partitions)
-        process.wait_ready()
-        if kafka is not None:
-            ends = own = LogEnds(log, name)
-            stack.callback(own.close)
-        else:
-            ends = StreamEnds(client, partitions)
-        yield Side("floor", ends, process, client, job.model_copy(update={"kafka": kafka}))
+        job = job.model_copy(update={"kafka": kafka})
+        if kafka is None:
+            yield Side("floor", StreamEnds(client, partitions), process, client, job)
+            return
+        ends = LogEnds(log, name)
+        stack.callback(ends.close)
+        yield Side("floor", ends, process, client, job)
 
 
-def _prefix(kafka: str | None) -> str:
-    return "" if kafka is None else f"bench-{uuid.uuid4().hex[:12]}."
+def delete_topics(kafka: str, prefix: str) -> None:
+    """Delete a side's topics."""
+    log = KafkaLog(kafka, client_id="lethe-bench")
+    for spec in topics.specs():
+        with suppress(LogUnavailable):  # the floor has not all of them
+            log.delete_topic(prefix + spec.name)
+
+
+def topic_prefix() -> str:
+    """Return what a side's topics on a shared Kafka begin with."""
+    return f"bench-{uuid.uuid4().hex[:12]}."
+
+
+def _prefix(stack: ExitStack, kafka: str | None) -> str:
+    if kafka is None:
+        return ""
+    name = topic_prefix()
+    stack.callback(delete_topics, kafka, name)
+    return name
 
 
 def _log(kafka: str | None, client: redis.Redis) -> Log:
     return StreamsLog(client) if kafka is None else KafkaLog(kafka, client_id="lethe-bench")
 
 
-@contextmanager
-def _store(directory: Path) -> Iterator[tuple[ExitStack, redis.Redis, str]]:
+def _store(stack: ExitStack, directory: Path) -> tuple[str, redis.Redis]:
     directory.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        url = stack.enter_context(EmbeddedValkey(directory)).url
-        client = connect(url)
-        stack.callback(client.close)
-        yield stack, client, url
+    url = stack.enter_context(EmbeddedValkey(directory)).url
+    client = connect(url)
+    stack.callback(client.close)
+    return url, client
 
 
 def _start(
@@ -193,4 +296,5 @@ def _start(
     log = stack.enter_context((directory / "process.log").open("w+"))
     process = Process(argument, log, module=module, partitions=partitions)
     stack.callback(process.close)
+    process.wait_ready()
     return process

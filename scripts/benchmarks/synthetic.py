@@ -1,16 +1,23 @@
-"""Synthetic training data and models, the same for every run of a seed."""
+"""Synthetic training data, models and requests, the same for every run of a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 import lethe.consumers.registration.candidate
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.registration.register import Registrar, TrainingData
+from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.head import ModelConfig
+from lethe.engine.store.store import ModelStore
 
 RIDGE = 1.0
 NO_BUDGET = 1e6
@@ -41,6 +48,16 @@ def request_id(index: int) -> str:
 def model_id(index: int) -> str:
     """Return the id of a model."""
     return f"model-{index}"
+
+
+def request(number: int, model: int, rows: Iterable[int]) -> tuple[bytes, bytes]:
+    """Return key and value of a request for rows of a model, all by number."""
+    body = {
+        "request_id": request_id(number),
+        "model_id": model_id(model),
+        "row_ids": [row_id(row) for row in rows],
+    }
+    return model_id(model).encode(), json.dumps(body).encode()
 
 
 def register_model(
@@ -78,3 +95,23 @@ def share_precomputation() -> None:
         return found[key]
 
     lethe.consumers.registration.candidate._precompute = once
+
+
+class LocalWorker:
+    """A deletion worker in this process, on the log in memory."""
+
+    def __init__(self, store: ModelStore) -> None:
+        log, seals = MemoryLog(), SealKeys([bytes(32)])
+        log.ensure_topics(topics.specs(1))
+        self.producer = log.producer()
+        self.registrar = Registrar(store, self.producer, log.reader(), seals)
+        self.worker = DeletionWorker(log, store, seals)
+
+    def send(self, requests: Iterable[tuple[bytes, bytes]]) -> None:
+        """Put requests (key and value) into the log."""
+        self.producer.publish([Message(topics.DELETIONS, key, value) for key, value in requests])
+
+    def drain(self) -> None:
+        """Work until nothing is left to do."""
+        while not self.worker.idle():
+            self.worker.run_once(0.0)

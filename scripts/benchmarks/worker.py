@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from benchmarks import null_worker, plain_worker
+from benchmarks import substitutes
 from benchmarks.calls import Calls
 from benchmarks.synthetic import model_id, register_model, share_precomputation
 from lethe.consumers.commits.fold import Fold
@@ -114,10 +114,7 @@ def main(argument: str) -> None:
     job = Job.model_validate_json(argument)
     configure_logging("INFO", "json")
     rename_topics(job.prefix)
-    if job.role == "null":
-        null_worker.install()
-    if job.role == "plain":
-        plain_worker.install()
+    substitutes.install(job.role)
     if job.shared:
         share_precomputation()
     settings = Settings(

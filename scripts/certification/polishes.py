@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
+from harness.timing import in_turns
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import begin, delete
 from lethe.engine.fit.objective import Kind, Objective, Rows
@@ -143,24 +144,21 @@ def measure(family: str, n: int, d: int, deleted: int, repeats: int) -> Polished
     live, W = rows.take(slice(deleted, None)), made.dual_rows[deleted:]
     size = float(np.linalg.norm(stream.theta_exact))
     truth, _ = warm_newton(objective, live, stream.theta_exact, 1e-11 * size)
-    seconds, newton_seconds = [], []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        done = polish(
-            objective,
-            live,
-            W,
-            factor=made.factor,
-            V=stream.V.array,
-            theta=stream.theta_exact,
-            theta_b=generation.theta_b,
-            target=RELATIVE * size,
-            limit=PASS_LIMIT,
-        )
-        seconds.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        _, steps = warm_newton(objective, live, stream.theta_exact, RELATIVE * size)
-        newton_seconds.append(time.perf_counter() - began)
+    polishing = partial(
+        polish,
+        objective,
+        live,
+        W,
+        factor=made.factor,
+        V=stream.V.array,
+        theta=stream.theta_exact,
+        theta_b=generation.theta_b,
+        target=RELATIVE * size,
+        limit=PASS_LIMIT,
+    )
+    refitting = partial(warm_newton, objective, live, stream.theta_exact, RELATIVE * size)
+    samples = in_turns({"polish": polishing, "newton": refitting}, repeats)
+    done, (_, steps) = polishing(), refitting()
     bound = done.certificate.bound
     return Polished(
         family,
@@ -172,7 +170,7 @@ def measure(family: str, n: int, d: int, deleted: int, repeats: int) -> Polished
         None if bound is None else bound / size,
         done.certificate.argument,
         float(np.linalg.norm(done.theta[:, 0] - truth)) / size,
-        float(np.median(seconds)),
+        float(np.median(samples["polish"].wall)),
         steps,
-        float(np.median(newton_seconds)),
+        float(np.median(samples["newton"].wall)),
     )

@@ -19,8 +19,6 @@ MANY = 8000
 DONE = (5, 20, 60, 200)
 """Rows deleted when the estimate is taken."""
 
-ORDERS = ("random", "one class", "one corner")
-
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
@@ -98,14 +96,7 @@ def measure(family: str, number: int, samples: int) -> Iterator[Estimated]:
     A sample is drawn as the engine draws it, when the generation begins; deleted rows leave it.
     """
     source = FAMILIES if family in FAMILIES else LARGER
-    rng = np.random.default_rng([11, number, sorted(source).index(family)])
-    data = source[family](rng)
-    for order, done, ratio in ratios(data, samples):
-        yield Estimated(family, len(data.X), order, done, ratio)
-
-
-def ratios(data: Data, samples: int) -> Iterator[tuple[str, int, float]]:
-    """Yield order, count of deletions, and estimate over true error of a data set."""
+    data = source[family](np.random.default_rng([11, number, sorted(source).index(family)]))
     state = start(data)
     names = tuple(map(str, range(len(data.X))))
     drawn = [
@@ -132,8 +123,6 @@ def ratios(data: Data, samples: int) -> Iterator[tuple[str, int, float]]:
                 continue  # nothing to estimate: rounding
             gone = frozenset(map(str, rows[:done]))
             for sentinels in drawn:
-                left = sentinels.without(gone)
-                estimate = remainder_estimate(
-                    state.generation, stream, left, int(np.count_nonzero(live))
-                )
-                yield order, done, estimate / true
+                left, number_left = sentinels.without(gone), int(np.count_nonzero(live))
+                estimate = remainder_estimate(state.generation, stream, left, number_left)
+                yield Estimated(family, len(data.X), order, done, estimate / true)

@@ -75,7 +75,8 @@ def markdown(
         parts += ["## Goals", "\n".join(f"- {line}" for line in goals)]
     for section, records in _sections(run):
         head, lines = _lines(records)
-        parts += [f"## {section.capitalize()}", notes[section], table(head, lines)]
+        parts += [f"## {section.capitalize()}", " ".join(notes[section].split())]
+        parts.append(table(head, lines, left=head.index("value")))
     return "\n\n".join(parts) + "\n"
 
 

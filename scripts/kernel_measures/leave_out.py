@@ -20,13 +20,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernel_measures.clock import Call, in_turns
-from kernel_measures.figures import Figure, Goal, timed
+from harness.records import Record, at_least, timed
+from harness.study import Section, Setup
+from harness.timing import Call, in_turns
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.fit.objective import Array
 from reproduction import ours, published
 
-SECTION = "leave out"
 EXACT = "exact from dual rows"
 KERNEL = "its kernel alone"
 PRU = "PRU, the engine's"
@@ -39,8 +39,20 @@ RIVALS = (PRU, PRU_GRAM, PRU_PUBLISHED, INFLUENCE)
 Index: TypeAlias = NDArray[np.intp]
 Method: TypeAlias = Callable[[Array, Array, Array, Index, Array], Array]
 
-_GOALS = {PRU: 2.0, PRU_PUBLISHED: 8.0, INFLUENCE: 1.0}
+_GOALS = {PRU: at_least(2.0), PRU_PUBLISHED: at_least(8.0), INFLUENCE: at_least(1.0)}
 _INFLUENCE_ROWS = 50  # above that many, O(k^2 d) against O(d^2) is reported without a goal
+
+_NOTE = """
+k rows drawn anew for each sample out of n = 10 d, all methods in turns, each right after an untimed
+call of itself on the rows drawn before. Inside each timer: reading the rows, their errors, the
+step, the new theta; of the exact method the gate and the rows of V too. Not inside: what each
+method has precomputed (dual rows; the rows of the hat matrix; the inverse Hessian). `its kernel
+alone` is `engine.deletion.downdate.leave_out`, rows and errors given. The PRU by the Gram matrix is
+the least work for a projection; it fails on dependent rows, so the product does not use it: at that
+least the projection costs about what the exact step does. For one row the engine's PRU needs no
+factor either, and the exact step is less than twice as fast. Functions:
+`scripts/reproduction/ours.py` and `scripts/reproduction/published.py`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +63,6 @@ class Plan:
     k: Sequence[int] = (1, 5, 10, 25, 50, 100)
     rows_per_column: int = 10
     repeats: int = 31
-
-
-QUICK = Plan(d=(100,), k=(1, 10), rows_per_column=4, repeats=5)
 
 
 class _Model:
@@ -123,30 +132,30 @@ class _Rounds:
         }
 
 
-def run(plan: Plan, seed: int) -> Iterable[Figure]:
+def run(plan: Plan, setup: Setup) -> Iterable[Record]:
     """Time all methods, in turns, on rows drawn anew for each round."""
     for d in plan.d:
-        model = _Model(plan, d, seed)
+        model = _Model(plan, d, setup.seed)
         for k in plan.k:
             rounds = _Rounds(model, k)
             samples = in_turns(
                 rounds.calls("now"), plan.repeats, fresh=rounds.renew, warm=rounds.calls("before")
             )
             times = {
-                name: timed(SECTION, {"d": d, "k": k, "method": name}, "time", samples[name])
-                for name in samples
+                name: timed({"d": d, "k": k, "method": name}, "time", taken)
+                for name, taken in samples.items()
             }
             yield from times.values()
             for rival in RIVALS:
                 asked = _GOALS.get(rival)
                 if rival == INFLUENCE and k > _INFLUENCE_ROWS:
                     asked = None
-                yield Figure(
-                    SECTION,
-                    {"d": d, "k": k, "method": rival},
-                    f"time over that of {EXACT}",
-                    "1",
-                    times[rival].value / times[EXACT].value,
-                    samples=plan.repeats,
-                    goal=None if asked is None else Goal(">=", asked),
-                )
+                ratio = times[rival].value / times[EXACT].value
+                metric = f"time over that of {EXACT}"
+                setting = times[rival].setting
+                yield Record(setting, metric, "1", ratio, plan.repeats, goal=asked)
+
+
+SECTION = Section(
+    "leave out", _NOTE, Plan(), Plan(d=(100,), k=(1, 10), rows_per_column=4, repeats=5), run
+)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streams import divergence, endurance, order, over_time
-from streams.records import Record, where
+from harness.results import where
+from streams import divergence
+from streams.data import Record
+from streams.over_time import ENDURANCE, ENDURED, ENDURED_ERROR, ORDER, OVER_TIME
 
 _SAME = 1e-8  # two routes to one answer, on data of condition 1e6
 
@@ -40,12 +42,12 @@ def checked(records: Sequence[Record]) -> list[Outcome]:
 
 def _endured(records: Sequence[Record]) -> list[Outcome]:
     outcomes = []
-    for family in endurance.FAMILIES:
+    for family in ENDURED:
         for method, how in (
             ("exact, refreshed", "compacted by the policy"),
             ("exact", "one generation, nothing compacted"),
         ):
-            found = where(records, part=endurance.PART, data=family, method=method)
+            found = where(records, part=ENDURANCE, data=family, method=method)
             if not found:  # an interrupted run
                 continue
             last = found[-1]
@@ -54,7 +56,7 @@ def _endured(records: Sequence[Record]) -> list[Outcome]:
                 _at_most(
                     f"{what}: error to retraining",
                     [record["true"] for record in found],
-                    endurance.LIMIT,
+                    ENDURED_ERROR,
                 )
             )
             if method != "exact":
@@ -65,7 +67,7 @@ def _endured(records: Sequence[Record]) -> list[Outcome]:
 
 
 def _identities(records: Sequence[Record]) -> list[Outcome]:
-    streamed = where(records, part=over_time.PART, method="pru")
+    streamed = where(records, part=OVER_TIME, method="pru")
     outcomes = [
         _at_most(
             f"streaming PRU is the one-shot PRU of the union, {kind}: relative difference",
@@ -77,7 +79,7 @@ def _identities(records: Sequence[Record]) -> list[Outcome]:
     for kind in ("linear", "logistic"):
         found = [
             record["difference"]
-            for record in where(records, part=order.PART, kind=kind)
+            for record in where(records, part=ORDER, kind=kind)
             if record["method"] != "naive"
         ]
         outcomes.append(

@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+
+Record: TypeAlias = dict[str, Any]
+"""A flat mapping: where it was measured (part, kind, data, method, k, deleted), then figures.
+
+Errors are relative to |retrained theta|; times are wall clock, one BLAS thread.
+"""
 
 _SPREAD = 3.0  # decades of the features' scales: the Hessian's condition is their square
 _OUTLIER_EVERY = 20  # one in so many of the deleted rows
@@ -61,6 +68,16 @@ class StreamData:
         mask = np.ones(self.n, dtype=np.bool_)
         mask[self.order[:deleted]] = False
         return mask
+
+    @property
+    def rows(self) -> Rows:
+        """All rows as the engine has them."""
+        return Rows(self.X, self.y[:, None], np.ones(self.n))
+
+    @property
+    def objective(self) -> Objective:
+        """The engine's objective for these data."""
+        return Objective(Kind(self.kind), np.full(self.d, self.ridge))
 
 
 def _isotropic(rng: np.random.Generator, n: int, d: int) -> tuple[Array, float]:

@@ -1,4 +1,9 @@
-"""Part 4: how far the paper's formula, repeated, diverges; and why.
+"""Part 4: the paper's one-batch update, repeated as it stands: how far it diverges, and why.
+
+The counter-example of the study. Nothing of the precomputation is updated: the hat matrix (here:
+the dual rows it comes from) stays that of all rows, errors are taken at the drifting theta, and
+each batch is projected by itself. The first batch is the published method exactly (with
+T_ij = h_ij / (1 - h_ii), see `engine/deletion/downdate.py`).
 
 A batch of one row multiplies theta by I + c x x^T / |x|^2 with c = h / (1 - h): it repeats the
 step that the first deletion was right to take, in a model in which earlier rows still count. What
@@ -14,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.span import extend_basis, project
 from lethe.engine.fit.objective import Array
-from lethe.engine.fit.precompute import leverages, precompute
-from streams.data import StreamData
-from streams.papers_formula import objective_of, repeated, rows_of
-from streams.records import Record
+from lethe.engine.fit.precompute import Precomputation, leverages, precompute
+from streams.data import Record, StreamData
 from streams.retraining import relative_error, retrain
 
 PART = "divergence"
@@ -37,7 +42,17 @@ class Plan:
     k: int = 1
 
 
-QUICK = Plan(n=120, deletions=96, dimensions=(5, 60), decades=(0.0, 2.0), seeds=2)
+def repeated(data: StreamData, made: Precomputation, k: int) -> Iterator[tuple[int, Array]]:
+    """Yield the number of rows deleted and theta, (d,), after each batch of k."""
+    objective, rows = data.objective, data.rows
+    theta, none = made.theta, np.empty((0, data.d))
+    for start in range(0, len(data.order), k):
+        batch = data.order[start : start + k]
+        U = rows.take(batch)
+        stale = objective.curvature(U, made.theta)
+        left = leave_out(U.X, made.dual_rows[batch], objective.error(U, theta), stale)
+        theta = theta + project(extend_basis(none, U.X), left.delta)
+        yield start + len(batch), theta[:, 0]
 
 
 def recipe(plan: Plan, d: int, decades: float, seed: int) -> StreamData:
@@ -75,7 +90,7 @@ def run(plan: Plan, seed: int) -> Iterator[Record]:
 
 def _cell(plan: Plan, d: int, decades: float, seed: int) -> tuple[float, float, float]:
     data = recipe(plan, d, decades, seed)
-    made = precompute(objective_of(data), rows_of(data))
+    made = precompute(data.objective, data.rows)
     theta: Array = made.theta[:, 0]
     for _, moved in repeated(data, made, plan.k):
         theta = moved

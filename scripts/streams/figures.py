@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from streams import cost, divergence, endurance, over_time, trace
-from streams.data import FAMILIES
+from harness.plots import save, style
+from harness.results import where
+from streams import cost, divergence
+from streams.data import FAMILIES, Record
 from streams.followed import BUDGET
-from streams.records import Record, where
+from streams.over_time import ENDURANCE, ENDURED, ENDURED_ERROR, FOLLOWED, OVER_TIME, TRACE
+from streams.tables import batch_sizes, middle_batch
 
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-    "svg.hashsalt": "lethe",
-}
-_DPI = 110
 _FLOOR = 1e-17  # an error of 0 is drawn here: logarithms have no 0
 
 _LINE: Mapping[str, Mapping[str, Any]] = {
@@ -49,46 +39,6 @@ _REFRESH_COLOUR = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A figure's file and what it says to someone who cannot see it."""
-
-    file: str
-    alt: str
-
-
-FIGURES = {
-    "error": Drawn("stream-error.png", "True error over a stream, eight panels"),
-    "bound": Drawn("stream-bound.png", "Published against true error, batch by batch"),
-    "endurance": Drawn("stream-endurance.png", "Thousands of single deletions: error and cost"),
-    "divergence": Drawn("stream-divergence.png", "How far the paper's formula diverges"),
-    "cost": Drawn("stream-cost.png", "Cost of a deletion against rows deleted before it"),
-}
-
-
-def draw(run: Mapping[str, Any], images: Path) -> None:
-    """Draw every figure of a run into ``images``."""
-    records: Sequence[Record] = run["records"]
-    makers = {
-        "error": _error,
-        "bound": _bound,
-        "endurance": _endurance,
-        "divergence": _divergence,
-        "cost": _cost,
-    }
-    with mpl.rc_context(_STYLE):
-        for name, make in makers.items():
-            figure = make(records)
-            path = images / FIGURES[name].file
-            figure.savefig(path, dpi=_DPI, metadata={"Software": None})
-
-
-def middle_batch(records: Sequence[Record]) -> int:
-    """Return the batch size that the error figure is drawn for: the middle one."""
-    sizes = sorted({record["k"] for record in where(records, part=over_time.PART)} - {None})
-    return int(sizes[len(sizes) // 2])
-
-
 def _columns(records: Sequence[Record], x: str, y: str) -> tuple[list[float], list[float]]:
     return [r[x] for r in records], [max(r[y], _FLOOR) for r in records]
 
@@ -100,7 +50,7 @@ def _error(records: Sequence[Record]) -> Figure:
     for row, kind in enumerate(("linear", "logistic")):
         for column, family in enumerate(FAMILIES):
             axis: Axes = axes[row, column]
-            here = where(records, part=over_time.PART, kind=kind, data=family)
+            here = where(records, part=OVER_TIME, kind=kind, data=family)
             for method, line in _LINE.items():
                 size = None if method == "one-shot pru" else k
                 found = where(here, method=method, k=size)
@@ -118,10 +68,10 @@ def _error(records: Sequence[Record]) -> Figure:
 
 def _bound(records: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(11, 3.9), layout="constrained")
-    panels = [(kind, f"{method}, refreshed") for kind, method in trace.FOLLOWED]
+    panels = [(kind, f"{method}, refreshed") for kind, method in FOLLOWED]
     axes = figure.subplots(1, len(panels), sharex=True)
     for axis, (kind, method) in zip(axes, panels, strict=True):
-        found = where(records, part=trace.PART, kind=kind, method=method)
+        found = where(records, part=TRACE, kind=kind, method=method)
         axis.semilogy(*_columns(found, "deleted", "published"), color="#e08e0b", label="published")
         axis.semilogy(*_columns(found, "deleted", "true"), color="#2471a3", label="true")
         axis.axhline(BUDGET, color="black", linewidth=0.7, linestyle=":", label="budget")
@@ -145,25 +95,25 @@ def _bound(records: Sequence[Record]) -> Figure:
 def _endurance(records: Sequence[Record]) -> Figure:
     figure = Figure(figsize=(11, 3.7), layout="constrained")
     axes = figure.subplots(1, 3)
-    for axis, family in zip(axes, endurance.FAMILIES, strict=False):
+    for axis, family in zip(axes, ENDURED, strict=False):
         for method, label in (
             ("exact", "one generation"),
             ("exact, refreshed", "compacted by the policy"),
             ("exact, often compacted", "compacted each d rows"),
         ):
-            found = where(records, part=endurance.PART, data=family, method=method)
+            found = where(records, part=ENDURANCE, data=family, method=method)
             style = {"linestyle": _DASHES[method], "marker": "."}
             true, bound = (_columns(found, "deleted", y) for y in ("true", "bound"))
             axis.loglog(*true, label=f"true, {label}", color="#2471a3", **style)
             axis.loglog(*bound, label=f"bound, {label}", color="#e08e0b", **style)
-        axis.axhline(endurance.LIMIT, color="black", linewidth=0.7, linestyle=":")
+        axis.axhline(ENDURED_ERROR, color="black", linewidth=0.7, linestyle=":")
         axis.set_title(f"exact, single deletions, {family}")
         axis.set_xlabel("rows deleted")
         axis.set_ylabel("relative error")
     axes[0].legend(fontsize=7)
-    for family, colour in zip(endurance.FAMILIES, ("#2471a3", "#27ae60"), strict=True):
+    for family, colour in zip(ENDURED, ("#2471a3", "#27ae60"), strict=True):
         for method, linestyle in _DASHES.items():
-            found = where(records, part=endurance.PART, data=family, method=method)[1:]
+            found = where(records, part=ENDURANCE, data=family, method=method)[1:]
             axes[2].plot(
                 *_columns(found, "deleted", "batch_us"),
                 color=colour,
@@ -202,14 +152,14 @@ def _divergence(records: Sequence[Record]) -> Figure:
 
 
 def _cost(records: Sequence[Record]) -> Figure:
-    figure = Figure(figsize=(11, 3.9), layout="constrained")
-    axes = figure.subplots(1, 3)
+    figure = Figure(figsize=(9, 3.9), layout="constrained")
+    axes = figure.subplots(1, 2)
     found = where(records, part=cost.PART)
     if not found:  # an interrupted run
         return figure
-    sizes = sorted({record["k"] for record in found} - {None})
+    sizes = batch_sizes(found)
     shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(sizes)))
-    for axis, method in zip(axes, cost.METHODS, strict=False):
+    for axis, method in zip(axes, cost.METHODS, strict=True):
         for k, shade in zip(sizes, shades, strict=True):
             cells = where(found, method=method, k=k)
             rows = [cell["batch_us"] / k for cell in cells]
@@ -218,18 +168,23 @@ def _cost(records: Sequence[Record]) -> Figure:
         axis.set_title(f"{method}: microseconds a deleted row")
         axis.set_xlabel("K, rows deleted before in this generation")
         axis.legend(fontsize=7)
-    _draw_interval(axes[2], found)
     return figure
 
 
-def _draw_interval(axis: Axes, found: Sequence[Record]) -> None:
-    for method, line in (("exact", "-"), ("pru", "--")):
-        model = cost.interval(found, method)
-        C = np.logspace(np.log10(16), np.log10(model.longest), 100)
-        axis.loglog(C, model.step(C), linestyle=line, color="#2471a3", label=f"{method}, step")
-        axis.loglog(
-            C, model.total(C), linestyle=line, color="#c0392b", label=f"{method}, with compacting"
-        )
-    axis.set_title("single deletions: mean microseconds a row")
-    axis.set_xlabel("rows between compacts")
-    axis.legend(fontsize=7)
+_MAKERS = {
+    "error": (_error, "True error over a stream, eight panels"),
+    "bound": (_bound, "Published against true error, batch by batch"),
+    "endurance": (_endurance, "Thousands of single deletions: error and cost"),
+    "divergence": (_divergence, "How far the paper's formula diverges"),
+    "cost": (_cost, "Cost of a deletion against rows deleted before it"),
+}
+
+FIGURES = [(name, alt) for name, (_, alt) in _MAKERS.items()]
+"""Names of the figures, with what they say to someone who cannot see them."""
+
+
+def draw(run: Mapping[str, Any], images: Path) -> None:
+    """Draw every figure of a run into ``images``."""
+    with style():
+        for name, (make, _) in _MAKERS.items():
+            save(make(run["records"]), images / f"stream-{name}.png")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -19,7 +19,8 @@ import numpy as np
 from lethe.engine import Limits, LinearModel, LogisticModel, PublishedError, RefreshKind
 from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.policy import facts_of, used_up
-from streams.data import StreamData
+from streams.data import Record, StreamData
+from streams.retraining import Wide, relative_error
 
 BUDGET = 0.01  # the command's default
 LIMITS = Limits()  # the product's
@@ -67,6 +68,7 @@ class Followed:
     deleted: int = 0
     batch_seconds: list[float] = field(default_factory=list)
     refreshes: list[Refresh] = field(default_factory=list)
+    _marked: int = 0
 
     @classmethod
     def begin(
@@ -128,9 +130,37 @@ class Followed:
         theta: Array = self.model.theta
         return theta
 
+    def at_marks(self, truths: Mapping[int, Wide], k: int) -> Iterator[Record]:
+        """Delete the stream in batches of k; yield the errors wherever the truth is known."""
+        for _ in range(len(self.data.order) // k):
+            error = self.delete(k)
+            if self.deleted not in truths:
+                continue
+            truth = truths[self.deleted]
+            yield {
+                "deleted": self.deleted,
+                "true": relative_error(self.theta, truth),
+                **_said(error, float(np.linalg.norm(truth.astype(np.float64)))),
+            }
+            self._marked = len(self.batch_seconds)
+
+    @property
+    def batch_us(self) -> float:
+        """Median microseconds of a batch since the mark before."""
+        return median_us(self.batch_seconds[self._marked :])
+
+    @property
+    def refresh_seconds(self) -> float:
+        """Seconds of all refreshes so far."""
+        return sum((refresh.seconds for refresh in self.refreshes), 0.0)
+
     def counts(self) -> dict[str, int]:
         """Return how many refreshes of each size there were so far."""
         return dict(Counter(refresh.size for refresh in self.refreshes))
+
+    def reasons(self) -> dict[str, int]:
+        """Return how many refreshes there were so far for each reason."""
+        return dict(Counter(f"{refresh.size}: {refresh.reason}" for refresh in self.refreshes))
 
 
 def median_us(seconds: Sequence[float]) -> float:
@@ -138,7 +168,7 @@ def median_us(seconds: Sequence[float]) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def said(error: PublishedError, scale: float) -> dict[str, float | str | None]:
+def _said(error: PublishedError, scale: float) -> dict[str, float | str | None]:
     """Return a published error relative to ``scale``, as a record has it."""
     return {
         "published": None if error.value is None else error.value / scale,

@@ -156,3 +156,11 @@ def test_nothing_of_this_host_is_written(run: Run) -> None:
 
     assert str(ROOT) not in written
     assert str(Path.home()) not in written
+
+
+def test_the_page_in_the_docs_is_rendered_from_the_results(tmp_path: Path) -> None:
+    page = tmp_path / "stream.md"
+    command = [sys.executable, str(ROOT / "scripts" / "stream_study.py"), "--render"]
+    subprocess.run([*command, "--page", str(page)], capture_output=True, check=True)
+
+    assert page.read_text() == (ROOT / "docs" / "stream.md").read_text()

@@ -1,0 +1,314 @@
+"""Requests to versions: sections ``end to end``, ``evidence``, ``during rebuild``, ``throughput``.
+
+Closed loops send one request at a time, the workers that are compared in turns: request produced to
+version read and checked. Each model takes at most as many rows as one generation takes before it is
+folded away, so that K is what a worker meets in use.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.ends import SubscriberEnds
+from benchmarks.sides import SETTLE_SECONDS, Asked, Process, Side, subscribed
+from benchmarks.synthetic import model_id
+from benchmarks.worker import Job
+from harness.records import Record, Setting, measured
+from harness.study import Section, Setup
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.contract.signatures import TrustedKeys, new_key_file
+from lethe.engine.fit.objective import Kind
+from lethe.engine.refresh.kind import RefreshKind
+
+_LIMIT_SECONDS = 300.0  # of a rebuild
+
+_NOTE_OF_END_TO_END = """
+One request of k rows at a time (closed loop), the pipelines taking turns in one run: request
+produced to version read and checked by a subscriber in another process. The null pipeline is the
+same worker with the mathematics taken out (`scripts/benchmarks/substitutes.py`): the same reads,
+the same commit with the same bytes, the same messages in the same stages. Single-node mode is
+`streams`.
+"""
+
+_NOTE_OF_EVIDENCE = """
+The worker with a signing key, its log of receipts and its commitments to rows, and the same worker
+without any of them (`scripts/benchmarks/substitutes.py`), in turns in one run, one request of k
+rows at a time: request produced to version read and checked. The subscriber of the first checks
+signatures as well.
+"""
+
+_NOTE_OF_REBUILD = """
+Single-row deletions at a fixed pace in single-node mode, while the refresh worker, in a process of
+its own, rebuilds the same model, and while it does not.
+"""
+
+_NOTE_OF_THROUGHPUT = """
+Single-row requests waiting in the log, spread over several models in random order; one worker
+coalesces them. From the first poll to the last version read and checked.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """Size of the models and number of requests; the first model only warms up."""
+
+    n: int = 1000
+    d: int = 1000
+    k: int = 10
+    models: int = 9
+    requests: int = 25
+    kinds: Sequence[Kind] = (Kind.LINEAR, Kind.LOGISTIC)
+
+
+_QUICK_LOOP = LoopPlan(n=100, d=50, k=2, models=2, requests=10, kinds=(Kind.LINEAR,))
+
+
+def end_to_end(plans: Sequence[LoopPlan], setup: Setup) -> Iterator[Record]:
+    """Compare the worker with a null pipeline."""
+    yield from _compare(plans, setup, "lethe", "null")
+
+
+def evidence(plans: Sequence[LoopPlan], setup: Setup) -> Iterator[Record]:
+    """Compare the worker with its key with one without evidence."""
+    yield from _compare(plans, setup, "evidence", "plain")
+
+
+def _compare(plans: Sequence[LoopPlan], setup: Setup, one: str, other: str) -> Iterator[Record]:
+    for kafka in setup.logs:
+        for plan in plans:
+            for kind in plan.kinds:
+                setting: Setting = {
+                    "log": log_name(kafka), "kind": kind.value, "d": plan.d, "k": plan.k,
+                }  # fmt: skip
+                place = setup.directory / "-".join([one, *map(str, setting.values())])
+                with ExitStack() as stack:
+                    sides = [
+                        stack.enter_context(_side(name, plan, kind, setup.seed, place, kafka))
+                        for name in (one, other)
+                    ]
+                    samples = _take_turns(plan, setup.seed, sides)
+                for name, milliseconds in samples.items():
+                    yield measured({"pipeline": name, **setting}, "end to end", "ms", milliseconds)
+                first, second = (np.array(samples[name]) for name in (one, other))
+                ratio = float(np.median(first) / np.median(second))
+                yield Record(setting, f"{one} p50 / {other} p50", "1", ratio, len(first))
+                apart = list(first - second)
+                yield measured(setting, f"{one} - {other}, pairwise", "ms", apart)
+
+
+def _side(
+    name: str, plan: LoopPlan, kind: Kind, seed: int, place: Path, kafka: str | None
+) -> AbstractContextManager[Side[SubscriberEnds]]:
+    """Return the context of a side; the one with evidence signs, and has its signatures checked."""
+    job = Job(
+        role="deletions" if name == "lethe" else name, redis_url="",
+        kind=kind, models=plan.models, n=plan.n, d=plan.d, seed=seed,
+    )  # fmt: skip
+    trusted = None
+    if name == "evidence":
+        place.mkdir(parents=True)
+        key = new_key_file(place / "signing.pem")
+        trusted = TrustedKeys.of([key.public])
+        job = job.model_copy(update={"signing_key": place / "signing.pem"})
+    return subscribed(place / name, name, job, kafka, trusted)
+
+
+def _take_turns(
+    plan: LoopPlan, seed: int, sides: Sequence[Side[SubscriberEnds]]
+) -> dict[str, list[float]]:
+    """Return milliseconds; who goes first alternates."""
+    samples: dict[str, list[float]] = {side.name: [] for side in sides}
+    rng = np.random.default_rng(seed)
+    for model in range(plan.models):
+        order = rng.permutation(plan.n).tolist()
+        for turn in range(plan.requests):
+            rows = order[turn * plan.k : (turn + 1) * plan.k]
+            for side in sides if turn % 2 == 0 else reversed(sides):
+                seconds = side.ask(model, rows)
+                time.sleep(SETTLE_SECONDS)
+                if model > 0:
+                    samples[side.name].append(seconds * 1e3)
+    return samples
+
+
+def log_name(kafka: str | None) -> str:
+    """Return what records call the log."""
+    return "streams" if kafka is None else "kafka"
+
+
+# -- while the model is rebuilt ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """Size of the model, pace of the deletions, and how often the turns repeat."""
+
+    n: int = 20_000
+    d: int = 1000
+    pace_seconds: float = 0.03
+    calm_seconds: float = 6.0
+    rounds: int = 3
+
+
+def during_rebuild(plan: RebuildPlan, setup: Setup) -> Iterator[Record]:
+    """Delete at a fixed pace, each deletion waited for; calm and rebuild take turns.
+
+    A rebuild lasts from its order until its version is seen.
+    """
+    samples: dict[str, list[float]] = {"calm": [], "rebuild": []}
+    lengths: list[float] = []
+    place = setup.directory / "rebuild"
+    rows = iter(np.random.default_rng(setup.seed).permutation(plan.n).tolist())
+    with ExitStack() as stack:
+        job = Job(role="deletions", redis_url="", models=1, n=plan.n, d=plan.d, seed=setup.seed)
+        side = stack.enter_context(subscribed(place, "calm", job, None))
+        log = stack.enter_context((place / "refresh.log").open("w+"))
+        refresh = Job(role="refresh", redis_url=side.job.redis_url)
+        worker = Process(refresh.model_dump_json(), log, partitions=1)
+        stack.callback(worker.close)
+        worker.wait_ready()
+        for turn in range(plan.rounds):
+            end = time.monotonic() + plan.calm_seconds
+            samples["calm"] += _probe(plan, side, rows, lambda: time.monotonic() < end)  # noqa: B023
+            begin = time.monotonic()
+            _order_rebuild(side, turn)
+            samples["rebuild"] += _probe(
+                plan,
+                side,
+                rows,
+                lambda: not _rebuilt(side, turn, begin),  # noqa: B023
+            )
+            lengths.append(time.monotonic() - begin)
+    setting: Setting = {"n": plan.n, "d": plan.d, "k": 1}
+    for phase, milliseconds in samples.items():
+        yield measured({"phase": phase, **setting}, "end to end", "ms", milliseconds)
+    yield measured(setting, "rebuild, order to version", "s", lengths)
+
+
+def _probe(
+    plan: RebuildPlan, side: Side[SubscriberEnds], rows: Iterator[int], going: Callable[[], bool]
+) -> list[float]:
+    """Delete one row at a time while ``going``; return milliseconds."""
+    samples = []
+    for row in rows:
+        begin = time.monotonic()
+        samples.append(side.ask(0, [row]) * 1e3)
+        if not going():
+            break
+        time.sleep(max(0.0, begin + plan.pace_seconds - time.monotonic()))
+    return samples
+
+
+def _order_rebuild(side: Side[SubscriberEnds], generation: int) -> None:
+    newest = side.ends.newest[model_id(0)]
+    job = RefreshRequested(
+        job_id=f"bench-{generation}",
+        model_id=model_id(0),
+        generation=newest.generation,
+        version=newest.version,
+        reason="ordered",
+        size=RefreshKind.REBUILD,
+    )
+    side.ends.publish(topics.REFRESH_JOBS, [(job.model_id.encode(), job.value())])
+
+
+def _rebuilt(side: Side[SubscriberEnds], generation: int, begin: float) -> bool:
+    if time.monotonic() - begin > _LIMIT_SECONDS:
+        raise TimeoutError(f"no rebuild in {_LIMIT_SECONDS:g} s")
+    return side.ends.newest[model_id(0)].generation > generation
+
+
+# -- requests that wait -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """How many models share the requests evenly; one generation takes ``rows`` of each."""
+
+    n: int = 400
+    d: int = 1000
+    models: int = 20
+    rows: int = 250
+    rounds: int = 2
+
+
+def throughput(plan: LoadPlan, setup: Setup) -> Iterator[Record]:
+    """Let the worker work off a backlog; each round has models of its own.
+
+    It pauses before a poll while the requests are sent; the time runs from the word to go on until
+    the last version is seen.
+    """
+    job = Job(
+        role="deletions", redis_url="", models=plan.models * plan.rounds,
+        n=plan.n, d=plan.d, seed=setup.seed,
+    )  # fmt: skip
+    number = plan.models * plan.rows
+    for kafka in setup.logs:
+        log = log_name(kafka)
+        rates, sizes = [], []
+        with subscribed(setup.directory / f"{log}-throughput", log, job, kafka) as side:
+            for turn in range(plan.rounds):
+                first = turn * plan.models
+                asked = [
+                    Asked(first + model, [row])
+                    for model in range(plan.models)
+                    for row in range(plan.rows)
+                ]
+                order = np.random.default_rng((setup.seed, turn)).permutation(number)
+                seconds, batches = _drain(side, [asked[i] for i in order])
+                rates.append(number / seconds)
+                sizes += batches
+        setting: Setting = {"log": log, "d": plan.d, "models": plan.models, "requests": number}
+        yield measured(setting, "requests per second", "1/s", rates)
+        yield measured(setting, "requests in a version", "1", sizes)
+        mean = float(np.mean(sizes))
+        yield Record(setting, "mean requests in a version", "1", mean, len(sizes))
+
+
+def _drain(side: Side[SubscriberEnds], asked: Sequence[Asked]) -> tuple[float, list[float]]:
+    """Return the seconds, and how many requests each version had."""
+    side.pause()
+    side.ends.send(side.requests(asked))
+    begin = time.perf_counter()
+    side.work()
+    left, batches = len(asked), []
+    while left > 0:
+        for version in side.ends.next_versions():
+            left -= len(version.request_ids)
+            batches.append(float(len(version.request_ids)))
+    return time.perf_counter() - begin, batches
+
+
+END_TO_END = Section(
+    "end to end", _NOTE_OF_END_TO_END, (LoopPlan(),), (_QUICK_LOOP,), end_to_end, on_kafka=True
+)
+EVIDENCE = Section(
+    "evidence",
+    _NOTE_OF_EVIDENCE,
+    (LoopPlan(), LoopPlan(d=100, k=1, kinds=(Kind.LINEAR,))),
+    (_QUICK_LOOP,),
+    evidence,
+    on_kafka=True,
+)
+DURING_REBUILD = Section(
+    "during rebuild",
+    _NOTE_OF_REBUILD,
+    RebuildPlan(),
+    RebuildPlan(n=500, d=50, pace_seconds=0.01, calm_seconds=0.3, rounds=1),
+    during_rebuild,
+)
+THROUGHPUT = Section(
+    "throughput",
+    _NOTE_OF_THROUGHPUT,
+    LoadPlan(),
+    LoadPlan(n=100, d=50, models=4, rows=25, rounds=1),
+    throughput,
+    on_kafka=True,
+)

@@ -1,0 +1,108 @@
+"""Workers with a part taken out, to measure what that part costs.
+
+`install` replaces functions in the worker's own process; everything else is the worker itself.
+
+null
+    Without mathematics: the step (step 4), the published error and the choice of a refresh are
+    canned values of the same sizes. What is left: poll, validation, the look-up of receipts, ledger
+    and k row records, the record of the same bytes, its append, the script, publication and
+    advancing. Row records are read and not decoded.
+plain
+    Without evidence: no log of receipts, no commitments to rows; without a key it signs nothing
+    either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import lethe.consumers.deletions.batch_processor
+import lethe.consumers.deletions.decide
+import lethe.consumers.deletions.transition
+import lethe.consumers.refresh.transition
+import lethe.consumers.versions.refresh_schedule
+import lethe.consumers.versions.transition
+from lethe.consumers.commits.commit import Answer
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.deletions.decide import Accepted, Decision, StepResult
+from lethe.engine.error.estimate import ErrorKind, PublishedError
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.state import ModelState
+from lethe.engine.store.store import Lookup
+
+_CANNED = PublishedError(0.012345678901234567, ErrorKind.ESTIMATE, None, 0.0012345678901234567)
+
+
+@cache
+def _canned(rows: int, columns: int) -> Array:
+    """Return full-length numbers, drawn once for each shape."""
+    return np.random.default_rng((rows, columns)).standard_normal((rows, columns))
+
+
+def canned_batch(state: ModelState, decisions: Sequence[Decision], _lookup: Lookup) -> StepResult:
+    """Return a batch of the size that `deletions.decide.compute` would return, uncomputed."""
+    config, stream = state.meta.config, state.stream
+    ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
+    rows = _canned(len(ids), config.d)
+    theta = _canned(config.d, config.m).copy()  # a new array: the head's field changes
+    after = replace(
+        stream,
+        theta_exact=theta,
+        published=theta,
+        V=stream.V.append(rows),
+        Q=stream.Q.append(rows),
+    )
+    return StepResult(tuple(decisions), ids, after, rows, rows, state.meta.class_counts)
+
+
+def canned_error(_state: ModelState) -> PublishedError:
+    """Return an error that was not measured."""
+    return _CANNED
+
+
+def no_reason(_state: ModelState, _now: datetime) -> str | None:
+    """Order no refresh."""
+    return None
+
+
+def without_log(
+    state: ModelState, receipts: Sequence[tuple[Receipt, bytes]]
+) -> tuple[ModelState, tuple[Answer, ...]]:
+    """Return the receipts as they are kept, of a state that has no log of them."""
+    answers = tuple(Answer(receipt, receipt.value(), body) for receipt, body in receipts)
+    if state.meta.receipt_log is None:
+        return state, answers
+    return replace(state, meta=state.meta.model_copy(update={"receipt_log": None})), answers
+
+
+def no_commitment(_secret: bytes | None, _request_id: str, _row_ids: Collection[str]) -> str | None:
+    """Return no commitment."""
+    return None
+
+
+_REPLACED: Mapping[str, Sequence[tuple[ModuleType, str, Callable[..., Any]]]] = {
+    "null": (
+        (lethe.consumers.deletions.batch_processor, "compute", canned_batch),
+        (lethe.consumers.versions.transition, "measured_error", canned_error),
+        (lethe.consumers.versions.refresh_schedule, "refresh_reason", no_reason),
+    ),
+    "plain": (
+        (lethe.consumers.deletions.transition, "with_receipts", without_log),
+        (lethe.consumers.refresh.transition, "with_receipts", without_log),
+        (lethe.consumers.deletions.decide, "rows_commitment", no_commitment),
+    ),
+}
+
+
+def install(role: str) -> None:
+    """Make this process's worker the one of this role; of any other, leave it as it is."""
+    for module, name, substitute in _REPLACED.get(role, ()):
+        getattr(module, name)  # a name that has moved is an error, and not the whole worker
+        setattr(module, name, substitute)
