@@ -108,7 +108,7 @@ class Unfinished:
         unit = {"plan": self.plan, "name": name, "records": records}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line(unit) + "\n")
+            file.write("\n" + _line(unit))  # first: the last line may have been cut short
 
     def finish(self) -> None:
         """Forget all: the run is complete."""

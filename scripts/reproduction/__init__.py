@@ -1,1 +1,1 @@
-"""The paper's experiments, one table in each module; `make paper` runs them, see docs/paper.md."""
+"""The paper's experiments; `make paper` runs them, see docs/paper.md."""

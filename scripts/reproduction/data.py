@@ -18,6 +18,7 @@ from scipy.special import expit
 from sklearn.datasets import make_spd_matrix
 
 Array: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 
 INJECTED_WEIGHT = 10.0
@@ -90,18 +91,6 @@ def inject(X: Array, k: int, shared: Mask, own: Mask) -> Array:
     return made
 
 
-def inject_in_place(masked: Array, X_first: Array, k: int, shared: Mask, own: Mask) -> None:
-    """Turn ``masked`` into `inject(X, k, ...)`: only its first rows depend on k.
-
-    ``masked`` is X with ``own`` applied and its last column 0; ``X_first`` is a copy of the first
-    rows of X, at least k of them. So one matrix serves every k of a trial.
-    """
-    m = len(X_first)
-    masked[:m] = np.where(own[:m], X_first, 0.0)
-    masked[:m, -1] = 0.0
-    masked[:k] = np.where(shared, X_first[:k], 0.0)
-
-
 def linear_fit_targets(rng: np.random.Generator, X: Array, k: int) -> Array:
     """Return targets of the linear FIT (steps 4 and 5): y_i = w_* X[i, d] for deleted rows."""
     y = linear_targets(rng, X)
@@ -109,37 +98,11 @@ def linear_fit_targets(rng: np.random.Generator, X: Array, k: int) -> Array:
     return y
 
 
-def linear_fit(rng: np.random.Generator, n: int, d: int, k: int, p: float) -> Data:
-    """Return data of the feature injection test for linear regression."""
-    X = gaussian_rows(rng, n, d)
-    shared, own = sparse_masks(rng, n, d, p)
-    made = inject(X, k, shared, own)
-    return Data(made, linear_fit_targets(rng, made, k), k)
-
-
-def linear_outliers(rng: np.random.Generator, n: int, d: int, k: int, factor: float) -> Data:
-    """Return data of the linear L2 test: the first k rows and targets times ``factor``."""
-    X = gaussian_rows(rng, n, d)
-    y = linear_targets(rng, X)
-    return enlarge(X, y, k, factor)
-
-
-def enlarge(X: Array, y: Array, k: int, factor: float) -> Data:
-    """Return the data with the first k rows and targets times ``factor``."""
-    scale = np.ones(len(y))
-    scale[:k] = factor
-    return Data(X * scale[:, None], y * scale, k)
-
-
-def sparse_rows(rng: np.random.Generator, n: int, d: int, k: int, p: float) -> Array:
-    """Return sparse features with the injected column, for logistic data of both tests.
-
-    "For the sparse logistic regression experiment, the matrix of covariates X is generated
-    according to the procedure above."
-    """
-    X = gaussian_rows(rng, n, d)
-    shared, own = sparse_masks(rng, n, d, p)
-    return inject(X, k, shared, own)
+def enlarge(rows: Array, k: int, factor: float) -> Array:
+    """Return rows (or targets) of the L2 test: the first k times ``factor``."""
+    made = rows.copy()
+    made[:k] *= factor
+    return made
 
 
 def logistic_labels(rng: np.random.Generator, X: Array) -> Array:

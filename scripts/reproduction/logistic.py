@@ -1,4 +1,4 @@
-"""The logistic experiments: the paper's Algorithm 3, its rivals, ours, and retraining.
+"""A trial of the logistic tables: the paper's Algorithm 3, its rivals, ours, and retraining.
 
 One trial gives both tables: the feature injection test and the L2 metric are taken on the same
 data and the same fits. Everything is from scratch but the product's own columns: the PRU and the
@@ -8,15 +8,11 @@ exact step from dual rows (`engine.deletion.downdate.leave_out`), and that step 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
 
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.deletion.methods import ProjectiveResidualUpdate
@@ -26,6 +22,7 @@ from lethe.engine.fit.objective import Kind, Objective, Rows, ridge_penalty
 from lethe.engine.fit.precompute import dual_rows
 from lethe.engine.refresh.polish import polish
 from reproduction.data import (
+    Array,
     Data,
     gaussian_rows,
     inject,
@@ -33,61 +30,44 @@ from reproduction.data import (
     logistic_labels,
     sparse_masks,
 )
-from reproduction.experiment import generator
-from reproduction.linear import EXACT, INFLUENCE, NEWTON, PRU, PRU_PUBLISHED
-from reproduction.logistic_retraining import Retraining, gradient, hessian, residual
-from reproduction.metrics import feature_injection, l2_ratio, relative_error
-from reproduction.published import projective_residual_update
+from reproduction.experiment import (
+    Method,
+    Metric,
+    Sample,
+    feature_injection,
+    generator,
+    l2_ratio,
+    relative_error,
+)
+from reproduction.published import newton, projective_residual_update
+from reproduction.retraining import (
+    Inverse,
+    LogisticRetraining,
+    curvature,
+    logistic_gradient,
+    logistic_hessian,
+    residual,
+)
 
-Array: TypeAlias = NDArray[np.float64]
+METHODS = (
+    Method.INFLUENCE,
+    Method.PRU_PUBLISHED,
+    Method.PRU,
+    Method.NEWTON,
+    Method.EXACT,
+    Method.POLISHED,
+)
 
-POLISHED = "exact, polished"
-METHODS = (INFLUENCE, PRU_PUBLISHED, PRU, NEWTON, EXACT, POLISHED)
+LARGEST_FIT = "largest |FIT|"
+LARGEST_GAP = "largest distance to Newton, of its step"
+LARGEST_ORACLE = "largest bound of what retraining leaves"
+PASSES = "passes"
+TURNED = "deleted rows turned around"
 
 POLISH_TARGET = 1e-6
 """Of |theta|: the certificate at which the polish stops."""
 
 _TURNS = 20  # rounds of turning rows; 1 to 3 are needed
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What a method came to: the two metrics and the error relative to retraining."""
-
-    fit: float
-    l2: float
-    error: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One trial with one k.
-
-    Attributes
-    ----------
-    points
-        By method: `METHODS`.
-    weight
-        The injected weight before the deletion.
-    distance
-        |theta_full - theta_LKO|.
-    turned
-        Deleted rows that had to be turned around (`classified_correctly`).
-    from_newton
-        |ours - Newton| / |Newton - theta_full|: two computations of one step.
-    passes
-        Passes over the live rows that the polish took.
-    oracle
-        Bound of what the retraining leaves, |gradient| / ridge, relative to ``distance``.
-    """
-
-    points: dict[str, Point]
-    weight: float
-    distance: float
-    turned: int
-    from_newton: float
-    passes: int
-    oracle: float
 
 
 def pru_published(X: Array, y: Array, theta: Array, k: int, inverse_rows: Array) -> Array:
@@ -103,17 +83,10 @@ def pru_published(X: Array, y: Array, theta: Array, k: int, inverse_rows: Array)
         paper has all of H from the precomputation.
     """
     margin = X @ theta
-    weights = expit(margin) * expit(-margin)
+    weights = curvature(margin)
     Z = margin + residual(margin, y) / weights
     hat_rows = (inverse_rows @ X.T) * weights
     return projective_residual_update(X, Z, theta, np.arange(k), hat_rows)
-
-
-def newton(X: Array, y: Array, theta: Array, ridge: float) -> Array:
-    """Return the exact Newton step on the rows given, which are the remaining ones."""
-    factor = cho_factor(hessian(X, theta, ridge), lower=True)
-    step: Array = cho_solve(factor, gradient(X, y, theta, ridge))
-    return theta - step
 
 
 def draw(seed: int, trial: int, n: int, d: int, k: int, p: float) -> Data:
@@ -122,7 +95,11 @@ def draw(seed: int, trial: int, n: int, d: int, k: int, p: float) -> Data:
     The recipe is the appendix's: sparse features, well-specified labels, then the k rows become
     positive with the injected feature 1.
     """
-    return _inject(_gaussian(seed, trial, n, d), seed, trial, k, p)
+    gaussian = _gaussian(seed, trial, n, d)
+    shared, own = sparse_masks(generator(seed, "logistic", "masks", trial), n, d, p)
+    X = inject(gaussian, k, shared, own)
+    y = logistic_labels(generator(seed, "logistic", "labels", trial), X)
+    return logistic_injected(X, y, k)
 
 
 @lru_cache(maxsize=1)
@@ -130,15 +107,7 @@ def _gaussian(seed: int, trial: int, n: int, d: int) -> Array:
     return gaussian_rows(generator(seed, "logistic", "rows", trial), n, d)
 
 
-def _inject(gaussian: Array, seed: int, trial: int, k: int, p: float) -> Data:
-    n, d = gaussian.shape
-    shared, own = sparse_masks(generator(seed, "logistic", "masks", trial), n, d, p)
-    X = inject(gaussian, k, shared, own)
-    y = logistic_labels(generator(seed, "logistic", "labels", trial), X)
-    return logistic_injected(X, y, k)
-
-
-def classified_correctly(data: Data, retraining: Retraining) -> tuple[Data, Array, int]:
+def classified_correctly(data: Data, retraining: LogisticRetraining) -> tuple[Data, Array, int]:
     """Return data whose full model classifies the deleted rows correctly; its theta; rows turned.
 
     The paper asks for it ("X[i, :]^T theta_full > 0") and does not say how it is had. Here a
@@ -157,46 +126,56 @@ def classified_correctly(data: Data, retraining: Retraining) -> tuple[Data, Arra
     raise ValueError(f"deleted rows are still classified wrongly after {_TURNS} rounds")
 
 
-def run_trial(
-    seed: int, trial: int, n: int, d: int, ks: Sequence[int], p: float, ridge: float
-) -> Iterator[Outcome]:
-    """Yield the outcome for every k; fits begin where the last one ended."""
-    retraining = Retraining(ridge)
-    for k in ks:
-        data, full, turned = classified_correctly(draw(seed, trial, n, d, k, p), retraining)
-        live = data.X[k:], data.y[k:]
-        retrained = retraining.fit(*live)
-        thetas, passes = _methods(data, full, ridge)
-        distance = float(np.linalg.norm(full - retrained))
-        step = float(np.linalg.norm(thetas[NEWTON] - full))
-        yield Outcome(
-            points={
-                name: Point(
-                    feature_injection(theta, full),
-                    l2_ratio(theta, full, retrained),
-                    relative_error(theta, retrained),
-                )
-                for name, theta in thetas.items()
-            },
-            weight=float(full[-1]),
-            distance=distance,
-            turned=turned,
-            from_newton=float(np.linalg.norm(thetas[EXACT] - thetas[NEWTON])) / step,
-            passes=passes,
-            oracle=float(np.linalg.norm(gradient(*live, retrained, ridge))) / ridge / distance,
-        )
+def run_trial(plan: Mapping[str, Any], seed: int, number: int) -> list[Sample]:
+    """Return the figures of both tables for every p and k; fits begin where the last one ended."""
+    made: list[Sample] = []
+    for p in plan["p"]:
+        retraining = LogisticRetraining(plan["ridge"])
+        for k in plan["k"]:
+            data = draw(seed, number, plan["n"], plan["d"], k, p)
+            made += [Sample(k, p, None, *figure) for figure in _figures(data, retraining)]
+    return made
 
 
-def _methods(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array], int]:
+def _figures(drawn: Data, retraining: LogisticRetraining) -> Iterator[tuple[str, str, float]]:
+    """Yield method, metric and value of all figures of one data set."""
+    ridge = retraining.ridge
+    data, full, turned = classified_correctly(drawn, retraining)
+    live = data.X[data.k :], data.y[data.k :]
+    retrained = retraining.fit(*live)
+    thetas, passes = _answers(data, full, ridge)
+    for method, theta in thetas.items():
+        yield method, Metric.FIT, feature_injection(theta, full)
+        yield method, Metric.L2, l2_ratio(theta, full, retrained)
+    yield Method.EXACT, LARGEST_FIT, abs(feature_injection(thetas[Method.EXACT], full))
+    for method in (Method.EXACT, Method.POLISHED):
+        yield method, Metric.LARGEST_ERROR, relative_error(thetas[method], retrained)
+    # Ours and Newton are two computations of one step.
+    step = float(np.linalg.norm(thetas[Method.NEWTON] - full))
+    yield (
+        Method.EXACT,
+        LARGEST_GAP,
+        float(np.linalg.norm(thetas[Method.EXACT] - thetas[Method.NEWTON])) / step,
+    )
+    yield Method.POLISHED, PASSES, passes
+    yield Method.FULL_MODEL, Metric.BASELINE_WEIGHT, float(full[-1])
+    distance = float(np.linalg.norm(full - retrained))
+    yield Method.FULL_MODEL, Metric.BASELINE_DISTANCE, distance
+    yield Method.FULL_MODEL, TURNED, turned
+    left = float(np.linalg.norm(logistic_gradient(*live, retrained, ridge)))
+    yield Method.RETRAINING, LARGEST_ORACLE, left / ridge / distance
+
+
+def _answers(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array], int]:
     """Return what every method makes of the deletion, and the passes of the polish."""
     X, y, k = data.X, data.y, data.k
     U = X[:k]
-    factor = cho_factor(hessian(X, full, ridge), lower=True)
-    inverse_rows = cho_solve(factor, U.T).T
-    thetas = {
-        INFLUENCE: full - cho_solve(factor, U.T @ residual(U @ full, y[:k])),
-        PRU_PUBLISHED: pru_published(X, y, full, k, inverse_rows),
-        NEWTON: newton(X[k:], y[k:], full, ridge),
+    inverse = Inverse(logistic_hessian(X, full, ridge))
+    inverse_of_live = Inverse(logistic_hessian(X[k:], full, ridge))
+    thetas: dict[str, Array] = {
+        Method.INFLUENCE: full - inverse @ (U.T @ residual(U @ full, y[:k])),
+        Method.PRU_PUBLISHED: pru_published(X, y, full, k, (inverse @ U.T).T),
+        Method.NEWTON: newton(full, logistic_gradient(X[k:], y[k:], full, ridge), inverse_of_live),
     }
     ours, passes = _by_engine(data, full, ridge)
     return thetas | ours, passes
@@ -228,5 +207,5 @@ def _by_engine(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array],
         theta_b=theta,
         target=POLISH_TARGET * float(np.linalg.norm(moved)),
     )
-    thetas = {PRU: projected.theta, EXACT: moved, POLISHED: polished.theta}
+    thetas = {Method.PRU: projected.theta, Method.EXACT: moved, Method.POLISHED: polished.theta}
     return {name: theta[:, 0] for name, theta in thetas.items()}, polished.passes

@@ -1,4 +1,4 @@
-"""What tables 5 and 6 have in common: cells, trials, and how they are shown.
+"""Tables 5 and 6, logistic regression: feature injection (FIT) and L2, beside the appendix's IQR.
 
 Their trials are the same, so both read one file of trials while a run is under way: whichever
 table comes second finds them done.
@@ -6,186 +6,234 @@ table comes second finds them done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
-from reproduction.experiment import Cell, Progress
-from reproduction.linear import EXACT, INFLUENCE, NEWTON, PRU, PRU_PUBLISHED
-from reproduction.logistic import METHODS, POLISHED, Outcome, run_trial
+from harness.results import where
+from reproduction.experiment import (
+    EXACT_TOLERANCE,
+    PRINTS_AS_ZERO,
+    Cell,
+    Check,
+    Experiment,
+    Method,
+    Metric,
+    Printed,
+    Progress,
+    largest_under,
+    run_trials,
+    summarise,
+)
+from reproduction.logistic import (
+    LARGEST_FIT,
+    LARGEST_GAP,
+    LARGEST_ORACLE,
+    METHODS,
+    PASSES,
+    POLISH_TARGET,
+    TURNED,
+    run_trial,
+)
+from reproduction.page import (
+    as_number,
+    column,
+    distinct,
+    of_paper,
+    scientific,
+    settings,
+    table,
+    two_decimals,
+    with_quartiles,
+)
 from reproduction.records import Record
-from reproduction.tables import distinct, find, markdown, two_decimals, with_quartiles
-from reproduction.trials import Sample, run_trials, summarise
 
 RIDGE = 1.0
 """The paper prints no ridge strength for logistic regression: this one, and two beside it."""
 
 OTHER_RIDGES = (0.1, 10.0)
 
-FIT = "FIT"
-L2 = "L2"
-BASELINE_WEIGHT = "baseline weight"
-BASELINE_DISTANCE = "baseline distance"
-TURNED = "deleted rows turned around"
-LARGEST_FIT = "largest |FIT|"
-LARGEST_ERROR = "largest relative error to retraining"
-LARGEST_GAP = "largest distance to Newton, of its step"
-LARGEST_ORACLE = "largest bound of what retraining leaves"
-PASSES = "passes"
-FULL_MODEL = "full model"
-RETRAINING = "retraining"
-
-_OF_BOTH = {
-    "table5": {FIT, BASELINE_WEIGHT, TURNED, LARGEST_FIT},
-    "table6": {L2, BASELINE_DISTANCE, LARGEST_ERROR, LARGEST_GAP, LARGEST_ORACLE, PASSES},
+_METRICS: Mapping[str, tuple[str, ...]] = {  # the table's own first
+    "table5": (Metric.FIT, Metric.BASELINE_WEIGHT, TURNED, LARGEST_FIT),
+    "table6": (
+        Metric.L2,
+        Metric.BASELINE_DISTANCE,
+        Metric.LARGEST_ERROR,
+        LARGEST_GAP,
+        LARGEST_ORACLE,
+        PASSES,
+    ),
 }
-_LARGEST = (LARGEST_FIT, LARGEST_ERROR, LARGEST_GAP, LARGEST_ORACLE)
-
-Printed: TypeAlias = tuple[float, float, float]
-"""Median, lower and upper quartile, as the paper's appendix prints them."""
-
-Paper: TypeAlias = Mapping[float, Mapping[int, Mapping[str, Printed]]]
-"""By p, k and method."""
-
-_PAPER_SIZE = (5000, 1000)
-_LABELS = {
-    INFLUENCE: "inf",
-    PRU_PUBLISHED: "PRU as published",
-    PRU: "PRU",
-    NEWTON: "Newton",
-    EXACT: "ours",
-    POLISHED: "ours, polished",
+_LARGEST = (LARGEST_FIT, Metric.LARGEST_ERROR, LARGEST_GAP, LARGEST_ORACLE)
+_BASELINES = {
+    "table5": [
+        column("injected weight before", Method.FULL_MODEL, Metric.BASELINE_WEIGHT, two_decimals),
+        column("rows turned around", Method.FULL_MODEL, TURNED, as_number("g")),
+    ],
+    "table6": [
+        column("distance before", Method.FULL_MODEL, Metric.BASELINE_DISTANCE, two_decimals),
+        column("error of ours", Method.EXACT, Metric.LARGEST_ERROR, scientific),
+        column("error, polished", Method.POLISHED, Metric.LARGEST_ERROR, scientific),
+        column("passes", Method.POLISHED, PASSES, as_number("g")),
+    ],
 }
 
+_Figure: TypeAlias = tuple[float, float, float]  # the appendix's median, lower and upper quartile
+_Paper: TypeAlias = Mapping[float, Mapping[int, tuple[_Figure, _Figure, _Figure]]]
 
-def cells(table: str, quick: bool) -> list[Cell]:
-    """Return one cell for each ridge strength; fewer trials for the two beside `RIDGE`."""
-    plan: dict[str, Any] = (
-        {"n": 400, "d": 80, "k": [4, 8, 16], "p": [0.5, 0.1, 0.05]}
-        if quick
-        else {"n": 5000, "d": 1000, "k": [25, 50, 100], "p": [0.5, 0.1, 0.05]}
+_NOTHING = (0.0, 0.0, 0.0)
+_PAPER_FIT: _Paper = {  # p: {k: (influence, PRU, Newton)}
+    0.5: {
+        25: ((0.82, 0.79, 0.82), (0.86, 0.83, 0.88), _NOTHING),
+        50: ((0.81, 0.78, 0.84), (0.81, 0.78, 0.84), _NOTHING),
+        100: ((0.82, 0.81, 0.83), (0.71, 0.69, 0.71), _NOTHING),
+    },
+    0.1: {
+        25: ((0.76, 0.73, 0.80), (0.69, 0.64, 0.70), _NOTHING),
+        50: ((0.82, 0.81, 0.83), (0.48, 0.48, 0.54), _NOTHING),
+        100: ((0.85, 0.83, 0.86), (0.00, 0.00, 0.01), _NOTHING),
+    },
+    0.05: {
+        25: ((0.78, 0.77, 0.79), (0.44, 0.40, 0.50), _NOTHING),
+        50: ((0.82, 0.80, 0.84), (0.02, 0.00, 0.03), _NOTHING),
+        100: ((0.84, 0.82, 0.85), _NOTHING, _NOTHING),
+    },
+}
+_PAPER_L2: _Paper = {
+    0.5: {
+        25: ((0.85, 0.81, 0.87), (0.86, 0.84, 0.87), (0.08, 0.07, 0.09)),
+        50: ((0.85, 0.82, 0.86), (0.85, 0.83, 0.86), (0.08, 0.07, 0.09)),
+        100: ((0.85, 0.84, 0.85), (0.80, 0.79, 0.81), (0.09, 0.08, 0.09)),
+    },
+    0.1: {
+        25: ((0.78, 0.75, 0.80), (0.80, 0.79, 0.81), (0.02, 0.02, 0.03)),
+        50: ((0.83, 0.81, 0.83), (0.69, 0.68, 0.72), (0.03, 0.02, 0.03)),
+        100: ((0.86, 0.84, 0.87), (0.24, 0.21, 0.24), (0.03, 0.02, 0.04)),
+    },
+    0.05: {
+        25: ((0.78, 0.77, 0.79), (0.65, 0.63, 0.69), (0.01, 0.01, 0.02)),
+        50: ((0.82, 0.80, 0.84), (0.20, 0.18, 0.25), (0.01, 0.01, 0.02)),
+        100: ((0.84, 0.82, 0.85), (0.13, 0.12, 0.14), (0.01, 0.01, 0.01)),
+    },
+}
+_PRINTED: Printed = {
+    (k, p, None, method, metric): {"paper": figure[0], "paper_spread": figure[1:]}
+    for metric, paper in ((Metric.FIT, _PAPER_FIT), (Metric.L2, _PAPER_L2))
+    for p, of_p in paper.items()
+    for k, figures in of_p.items()
+    for methods, figure in zip(
+        ((Method.INFLUENCE,), (Method.PRU, Method.PRU_PUBLISHED), (Method.NEWTON,)),
+        figures,
+        strict=True,
     )
+    for method in methods
+}
+_PAPER_SIZE = (5000, 1000)
+
+
+def cells(name: str, quick: bool) -> list[Cell]:
+    """Return one cell for each ridge strength; fewer trials for the two beside `RIDGE`."""
+    n, d, k = (400, 80, [4, 8, 16]) if quick else (5000, 1000, [25, 50, 100])
     each = 0.5 if quick else 25.0
-    second = 0.01 if table == "table6" else 1.0  # its trials are found done
+    second = 0.01 if name == "table6" else 1.0  # its trials are found done
+    main, other = (2, 1) if quick else (10, 3)
     made = []
-    for ridge, trials in (
-        (RIDGE, 2 if quick else 10),
-        *((r, 1 if quick else 3) for r in OTHER_RIDGES),
-    ):
-        whole = {**plan, "ridge": ridge, "trials": trials}
-        made.append(Cell(f"{table} ridge={ridge:g}", whole, each * trials * second))
+    for ridge, trials in ((RIDGE, main), *((ridge, other) for ridge in OTHER_RIDGES)):
+        plan = {"n": n, "d": d, "k": k, "p": [0.5, 0.1, 0.05], "ridge": ridge, "trials": trials}
+        made.append(Cell(f"{name} ridge={ridge:g}", plan, each * trials * second))
     return made
 
 
-def run_cell(table: str, paper: Paper, cell: Cell, seed: int, progress: Progress) -> list[Record]:
+def run_cell(name: str, cell: Cell, seed: int, progress: Progress) -> list[Record]:
     """Run the trials, or find them done by the other table; return this table's records."""
     plan = cell.plan
-    name = f"logistic ridge={plan['ridge']:g}"
-    partial = cell.partial and cell.partial.with_name(f"{name.replace(' ', '-')}.jsonl")
-    shared = replace(cell, key=name, partial=partial)
-    trials = run_trials(
-        shared, seed, plan["trials"], lambda trial: _trial(plan, seed, trial), progress
-    )
-    wanted = _OF_BOTH[table]
+    key = f"logistic ridge={plan['ridge']:g}"
+    partial_file = cell.partial and cell.partial.with_name(f"{key.replace(' ', '-')}.jsonl")
+    shared = replace(cell, key=key, partial=partial_file)
+    trials = run_trials(shared, seed, plan["trials"], partial(run_trial, plan, seed), progress)
+    if partial_file is not None and name == "table6":
+        partial_file.unlink(missing_ok=True)
+    wanted = _METRICS[name]
     kept = [[sample for sample in samples if sample.metric in wanted] for samples in trials]
-    common = Record(
-        table=table,
-        d=plan["d"],
-        n=plan["n"],
-        k=0,
-        method="",
-        metric="",
-        value=0.0,
-        ridge=plan["ridge"],
-        samples=0,
+    common = {"table": name, "n": plan["n"], "d": plan["d"], "ridge": plan["ridge"]}
+    printed = _PRINTED if (plan["n"], plan["d"]) == _PAPER_SIZE else {}
+    return summarise(kept, common, printed, wanted, _LARGEST)
+
+
+def tables(name: str, records: Sequence[Record]) -> dict[str, object]:
+    """Return the table at `RIDGE`, its baselines, and the medians at every ridge strength."""
+    metric = _METRICS[name][0]
+    of_metric = where(records, metric=metric)
+    at = where(of_metric, ridge=RIDGE)
+    printed = of_paper(with_quartiles)
+    columns = [
+        one
+        for p in distinct(at, "p")
+        for one in (column(f"p = {p}: paper", show=printed, p=p), column(f"p = {p}: here", p=p))
+    ]
+    rows = [{"k": k, "method": method} for k in distinct(at, "k") for method in METHODS]
+    medians = [
+        column("paper", show=of_paper(two_decimals), ridge=RIDGE),
+        *(
+            column(f"ridge {ridge:g}", show=two_decimals, ridge=ridge)
+            for ridge in sorted(distinct(records, "ridge"))
+        ),
+    ]
+    median_rows = [
+        {**setting, "method": method}
+        for setting in settings(of_metric, "k", "p")
+        for method in (Method.INFLUENCE, Method.PRU, Method.NEWTON, Method.EXACT)
+    ]
+    main = where(records, ridge=RIDGE) or records
+    baselines = _BASELINES[name]
+    _, _, before = baselines[0]
+    baseline_rows = [{"k": r.k, "p": r.p} for r in where(main, **before)]
+    return {
+        "ridge": RIDGE,
+        "target": POLISH_TARGET,
+        "beside_paper": table("k, method", rows, at, columns),
+        "baselines": table("k, p", baseline_rows, main, baselines),
+        "by_ridge": table("k, p, method", median_rows, of_metric, medians),
+    }
+
+
+def fit_checks(records: Sequence[Record]) -> list[Check]:
+    """Check that ours leaves nothing of the injected weight, in the worst trial of any cell."""
+    values = _values(records, Method.EXACT, LARGEST_FIT)
+    said = "FIT of ours prints 0.00 in every trial"
+    return [largest_under(PRINTS_AS_ZERO, values, said, LARGEST_FIT)]
+
+
+def l2_checks(records: Sequence[Record]) -> list[Check]:
+    """Check ours against Newton, the polish against its target, retraining against its minimum."""
+    gaps = _values(records, Method.EXACT, LARGEST_GAP)
+    polished = _values(records, Method.POLISHED, Metric.LARGEST_ERROR)
+    bounds = _values(records, Method.RETRAINING, LARGEST_ORACLE)
+    newton = f"ours is the Newton step within {EXACT_TOLERANCE:.0e}"
+    target = f"polished within {POLISH_TARGET:.0e} of retraining"
+    minimum = (
+        f"retraining within {EXACT_TOLERANCE:.0e} of its minimum, of the baseline distance, by "
+        "strong convexity"
     )
-    records = summarise(kept, common, {}, medians=tuple(wanted - set(_LARGEST)), largest=_LARGEST)
-    if partial is not None and table == "table6":
-        partial.unlink(missing_ok=True)
-    at_size = (plan["n"], plan["d"]) == _PAPER_SIZE
-    return [_beside_paper(record, paper) for record in records] if at_size else records
+    return [
+        largest_under(EXACT_TOLERANCE, gaps, newton),
+        largest_under(POLISH_TARGET, polished, target),
+        largest_under(EXACT_TOLERANCE, bounds, minimum, "largest bound"),
+    ]
 
 
-def _beside_paper(record: Record, paper: Paper) -> Record:
-    """Return the record with what the paper prints for it."""
-    method = PRU if record.method == PRU_PUBLISHED else record.method
-    printed = paper.get(record.p or 0.0, {}).get(record.k, {}).get(method)
-    if record.metric not in (FIT, L2) or printed is None:
-        return record
-    return record.model_copy(update={"paper": printed[0], "paper_spread": printed[1:]})
+def _values(records: Sequence[Record], method: str, metric: str) -> list[float]:
+    return [record.value for record in where(records, method=method, metric=metric)]
 
 
-def _trial(plan: Mapping[str, Any], seed: int, trial: int) -> list[Sample]:
-    made: list[Sample] = []
-    for p in plan["p"]:
-        outcomes = run_trial(seed, trial, plan["n"], plan["d"], plan["k"], p, plan["ridge"])
-        for k, outcome in zip(plan["k"], outcomes, strict=True):
-            made += [Sample(k, p, None, *figures) for figures in _figures(outcome)]
-    return made
-
-
-def _figures(outcome: Outcome) -> Iterator[tuple[str, str, float]]:
-    """Yield method, metric and value of all figures of one outcome, for both tables."""
-    for method, point in outcome.points.items():
-        yield method, FIT, point.fit
-        yield method, L2, point.l2
-    yield EXACT, LARGEST_FIT, abs(outcome.points[EXACT].fit)
-    yield EXACT, LARGEST_ERROR, outcome.points[EXACT].error
-    yield POLISHED, LARGEST_ERROR, outcome.points[POLISHED].error
-    yield EXACT, LARGEST_GAP, outcome.from_newton
-    yield POLISHED, PASSES, outcome.passes
-    yield FULL_MODEL, BASELINE_WEIGHT, outcome.weight
-    yield FULL_MODEL, BASELINE_DISTANCE, outcome.distance
-    yield FULL_MODEL, TURNED, outcome.turned
-    yield RETRAINING, LARGEST_ORACLE, outcome.oracle
-
-
-def beside_paper(records: Sequence[Record], metric: str) -> str:
-    """Return the table at `RIDGE`: the paper's figure and ours in each column, with quartiles."""
-    at = [record for record in records if record.ridge == RIDGE]
-    ps = distinct(at, "p")
-    header = ["k, method", *(f"p = {p}: {who}" for p in ps for who in ("paper", "here"))]
-    lines = []
-    for k in distinct(at, "k"):
-        for method in METHODS:
-            line = [f"{k}, {_LABELS[method]}"]
-            for p in ps:
-                found = find(at, k=k, p=p, method=method, metric=metric)
-                line += [_printed(found), with_quartiles(found)]
-            lines.append(line)
-    return markdown(header, lines)
-
-
-def _printed(record: Record | None) -> str:
-    if record is None or record.paper is None:
-        return "-"
-    asked = record.model_copy(update={"value": record.paper, "spread": record.paper_spread})
-    return with_quartiles(asked)
-
-
-def by_ridge(records: Sequence[Record], metric: str) -> str:
-    """Return medians at every ridge strength, and the paper's between them."""
-    ridges = sorted(distinct(records, "ridge"))
-    methods = (INFLUENCE, PRU, NEWTON, EXACT)
-    header = ["k, p, method", "paper", *(f"ridge {ridge:g}" for ridge in ridges)]
-    lines = []
-    for k in distinct(records, "k"):
-        for p in distinct(records, "p"):
-            for method in methods:
-                where = {"k": k, "p": p, "method": method, "metric": metric}
-                found = [find(records, ridge=ridge, **where) for ridge in ridges]
-                main = find(records, ridge=RIDGE, **where)
-                lines.append(
-                    [
-                        f"{k}, {p}, {_LABELS[method]}",
-                        two_decimals(None if main is None else main.paper),
-                        *(two_decimals(None if r is None else r.value) for r in found),
-                    ]
-                )
-    return markdown(header, lines)
-
-
-def largest(records: Sequence[Record], method: str, metric: str) -> float:
-    """Return the largest value of a metric over all settings; NaN where there is none."""
-    values = [r.value for r in records if r.method == method and r.metric == metric]
-    return max(values, default=float("nan"))
+TABLE5, TABLE6 = (
+    Experiment(
+        name=name,
+        cells=partial(cells, name),
+        run_cell=partial(run_cell, name),
+        tables=partial(tables, name),
+        checks=checks,
+    )
+    for name, checks in (("table5", fit_checks), ("table6", l2_checks))
+)

@@ -5,18 +5,13 @@ Inputs are those of `reproduction.published`; the precomputation is the dual row
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.deletion.methods import ProjectiveResidualUpdate
 from lethe.engine.deletion.methods.method import Step
-
-Array: TypeAlias = NDArray[np.float64]
-Index: TypeAlias = NDArray[np.intp]
+from reproduction.data import Array, Index
 
 _PRU = ProjectiveResidualUpdate()
 

@@ -9,13 +9,11 @@ a QR factorisation. `reproduction.ours` holds what we would do instead.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
-Index: TypeAlias = NDArray[np.intp]
+from reproduction.data import Array, Index
 
 EIGENVALUE_CUT = 1e-10
 """Eigenvalues of C under this count as 0. The pseudo-code inverts all of them, which fails as soon

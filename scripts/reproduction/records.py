@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -10,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.results import as_json
+from harness.results import as_json, where, write
+from lethe.engine.errors import InvalidData
 
 FORMAT = 1
 
@@ -33,13 +33,8 @@ class Record(BaseModel):
         The figure, as the paper takes it: mean for linear tables, median for logistic and times.
     spread
         Lower and upper quartile of the samples; None for a figure derived from others.
-    paper
-        The figure that the paper prints there; None where it prints none.
-
-    Beyond the list of the issue:
-
-    paper_spread
-        The quartiles that the paper prints (logistic only).
+    paper, paper_spread
+        The figure that the paper prints there, and its quartiles; None where it prints none.
     ridge
         Ridge strength.
     samples
@@ -107,66 +102,55 @@ class Results:
     def open(cls, path: Path, *, quick: bool) -> Self:
         """Read the file, or begin an empty one.
 
-        A file of another format, or of the other size of run, is not resumed: ValueError.
+        A file of another format, or of the other size of run, is not resumed: InvalidData.
         """
         if not path.exists():
             return cls(path, Document(quick=quick))
         try:
             document = Document.model_validate_json(path.read_text(encoding="utf-8"))
         except ValidationError as error:
-            raise ValueError(f"{path.name} is not a results file: {error}") from error
+            raise InvalidData(f"{path.name} is not a results file: {error}") from error
         if document.format != FORMAT or document.quick != quick:
-            raise ValueError(f"{path.name} holds another kind of run; name another file")
+            raise InvalidData(f"{path.name} holds another kind of run; name another file")
         return cls(path, document)
 
-    def has(self, key: str, plan: Mapping[str, Any], seed: int) -> bool:
-        """Say whether the cell is present, made by the same plan and seed."""
+    def has(self, key: str, plan: Mapping[str, Any], seed: int | None = None) -> bool:
+        """Say whether the cell is present, made by the same plan and seed (None: any seed)."""
         run = self.document.cells.get(key)
-        same = json.loads(json.dumps(dict(plan)))
-        return run is not None and run.plan == same and run.seed == seed
+        return run is not None and run.plan == dict(plan) and seed in (None, run.seed)
 
     def put(
-        self,
-        key: str,
-        run: CellRun,
-        records: Sequence[Record],
-        machine: Mapping[str, str],
+        self, key: str, run: CellRun, records: Sequence[Record], machine: Mapping[str, str]
     ) -> None:
         """Replace the cell's records and write the file."""
-        self.drop(key)
-        document = self.document
-        plan = json.loads(json.dumps(run.plan))
-        document.cells[key] = run.model_copy(update={"plan": plan})
-        document.records += [record.model_copy(update={"cell": key}) for record in records]
-        document.machines[run.table] = dict(machine)
-        self.write()
+        self._replace(key, run, [record.model_copy(update={"cell": key}) for record in records])
+        self.document.machines[run.table] = dict(machine)
+        self._write()
 
     def merge(self, other: Results) -> None:
         """Take over the cells of another run, in place of those of the same key; write the file."""
         for key, run in other.document.cells.items():
-            self.drop(key)
-            self.document.cells[key] = run
-            self.document.records += [r for r in other.document.records if r.cell == key]
+            self._replace(key, run, where(other.document.records, cell=key))
         self.document.machines |= other.document.machines
-        self.write()
+        self._write()
 
-    def drop(self, key: str) -> None:
-        """Forget a cell."""
+    def _replace(self, key: str, run: CellRun, records: Sequence[Record]) -> None:
+        self._drop(key)
+        self.document.cells[key] = run
+        self.document.records += records
+
+    def _drop(self, key: str) -> None:
         self.document.cells.pop(key, None)
         self.document.records = [r for r in self.document.records if r.cell != key]
+
+    def _write(self) -> None:
+        write(self.path, as_json(self.document.model_dump(mode="json")))
 
     def drop_table(self, table: str) -> None:
         """Forget all cells of a table."""
         for key in [key for key, run in self.document.cells.items() if run.table == table]:
-            self.drop(key)
+            self._drop(key)
 
     def of(self, table: str) -> list[Record]:
         """Return the records of a table."""
-        return [record for record in self.document.records if record.table == table]
-
-    def write(self) -> None:
-        """Write the file: a new one beside it, then renamed over it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_suffix(".tmp")
-        beside.write_text(as_json(self.document.model_dump(mode="json")), encoding="utf-8")
-        beside.replace(self.path)
+        return where(self.document.records, table=table)

@@ -12,24 +12,38 @@ over 2,100 reviews by 200 users. Two kinds of deletion:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from harness.results import where
 from lethe.engine.errors import IllConditioned, InvalidData
-from reproduction import ours, published, yelp_page
-from reproduction.data import Array
-from reproduction.experiment import Cell, Experiment, Progress, generator
-from reproduction.linear import EXACT, INFLUENCE, PRU, PRU_PUBLISHED
-from reproduction.metrics import feature_injection, l2_ratio, relative_error
-from reproduction.records import Record, quartiles
+from reproduction import linear
+from reproduction.data import Array, Index
+from reproduction.experiment import (
+    PRINTS_AS_ZERO,
+    Cell,
+    Check,
+    Experiment,
+    Method,
+    Metric,
+    Progress,
+    Sample,
+    exact_within,
+    feature_injection,
+    gathered,
+    generator,
+    l2_ratio,
+    largest_under,
+    relative_error,
+    summarise,
+)
+from reproduction.page import NAMES, column, distinct, figure, save, table, two_decimals
+from reproduction.records import Record
 from reproduction.retraining import LINEAR_RIDGE, retrain
-from reproduction.trials import Sample
-from reproduction.yelp_page import FIT, FIT_OF_USER, L2, L2_OF_USER, RELATIVE_ERROR, SHARE_REFUSED
 from reproduction.yelp_reviews import PAPER, Recipe, Reviews, load
 
 TABLE = "yelp"
@@ -42,40 +56,35 @@ HOW_TO_GET = (
     "Yelp, under its terms of use), then: make paper YELP=FILE, or scripts/paper.py --yelp FILE"
 )
 
-Index = NDArray[np.intp]
+FIT_OF_USER = "FIT of a user"
+L2_OF_USER = "L2 of a user"
+SHARE_REFUSED = "share refused as ill-conditioned"
+
+_METRICS = (Metric.FIT, Metric.L2, FIT_OF_USER, L2_OF_USER)
+_METHODS = (Method.INFLUENCE, Method.PRU_PUBLISHED, Method.PRU, Method.EXACT)
 
 
-def with_file(file: Path) -> Experiment:
-    """Return the experiment on a file of reviews."""
-    return replace(EXPERIMENT, cells=partial(_cells_of, file), run_cell=partial(_run_cell_of, file))
-
-
-def _no_cells(_quick: bool) -> list[Cell]:
-    return []
-
-
-def _no_file(_cell: Cell, _seed: int, _progress: Progress) -> list[Record]:
-    raise InvalidData(HOW_TO_GET)
-
-
-def _cells_of(file: Path, quick: bool) -> list[Cell]:
+def cells(file: Path | None, quick: bool) -> list[Cell]:
+    """Return one cell; none without a file."""
+    if file is None:
+        return []
     if not file.is_file():
         raise InvalidData(f"{file} is not a file. {HOW_TO_GET}")
-    recipe = SMALL if quick else PAPER
-    groups = [2, 4, 8] if quick else list(range(5, 105, 5))
     plan: dict[str, Any] = {
         "bytes": file.stat().st_size,  # stands for the release of the data set
-        "recipe": asdict(recipe),
-        "groups": groups,
+        "recipe": asdict(SMALL if quick else PAPER),
+        "groups": [2, 4, 8] if quick else list(range(5, 105, 5)),
         "trials": 2 if quick else 5,
     }
     return [Cell(TABLE, plan, 2.0 if quick else 900.0)]
 
 
-def _run_cell_of(file: Path, cell: Cell, seed: int, progress: Progress) -> list[Record]:
-    plan = cell.plan
-    reviews = load(file, Recipe(**plan["recipe"]), seed)
-    samples = list(group_samples(reviews, plan, seed, progress))
+def run_cell(file: Path | None, cell: Cell, seed: int, progress: Progress) -> list[Record]:
+    """Run both kinds of deletion."""
+    if file is None:
+        raise InvalidData(HOW_TO_GET)
+    reviews = load(file, Recipe(**cell.plan["recipe"]), seed)
+    samples = list(group_samples(reviews, cell.plan, seed, progress))
     samples += user_samples(reviews, progress)
     return _summarised(samples, reviews)
 
@@ -93,10 +102,10 @@ def group_samples(
         order = generator(seed, TABLE, trial).permutation(positive)
         for number, k in enumerate(plan["groups"]):
             progress((trial + number / len(plan["groups"])) / plan["trials"] / 2)
-            yield from _samples(reviews, gram, order[:k], np.ones(k), FIT)
+            yield from _samples(reviews, gram, order[:k], np.ones(k), Metric.FIT)
             rng = generator(seed, TABLE, "any", trial, k)
             anyone = rng.choice(len(reviews.y), size=k, replace=False)
-            yield from _samples(reviews, gram, anyone, None, L2)
+            yield from _samples(reviews, gram, anyone, None, Metric.L2)
 
 
 def user_samples(reviews: Reviews, progress: Progress) -> Iterator[Sample]:
@@ -125,20 +134,13 @@ def _samples(
     full = retrain(X, y, LINEAR_RIDGE, gram)
     # Counts are whole numbers: the difference of the Gram matrices is exact.
     live = retrain(X[k:], y[k:], LINEAR_RIDGE, gram - X[:k].T @ X[:k])
-    W = full.solve(X[:k].T).T
-    answers = {
-        INFLUENCE: published.influence(X, y, full.theta, np.arange(k), full.inverse),
-        PRU_PUBLISHED: published.projective_residual_update(
-            X, y, full.theta, np.arange(k), W @ X.T
-        ),
-    }
+    answers = linear.answers(X, y, k, full, live, (Method.INFLUENCE, Method.PRU_PUBLISHED))
+    refused = 0.0
     try:
-        answers[PRU] = ours.pru_from_dual_rows(X, y, full.theta, np.arange(k), W)
-        answers[EXACT] = ours.exact_from_dual_rows(X, y, full.theta, np.arange(k), W)
-        refused = 0.0
+        answers |= linear.answers(X, y, k, full, live, (Method.PRU, Method.EXACT))
     except IllConditioned:
         refused = 1.0  # the product lets such a request wait for a rebuild, which is exact
-    yield Sample(k, None, None, EXACT, f"{metric}: {SHARE_REFUSED}", refused)
+    yield Sample(k, None, None, Method.EXACT, f"{metric}: {SHARE_REFUSED}", refused)
     for method, theta in answers.items():
         if injected is not None:
             value = feature_injection(theta, full.theta)
@@ -146,7 +148,7 @@ def _samples(
             value = l2_ratio(theta, full.theta, live.theta)
         yield Sample(k, None, None, method, metric, value)
         error = relative_error(theta, live.theta)
-        yield Sample(k, None, None, method, f"{metric}: {RELATIVE_ERROR}", error)
+        yield Sample(k, None, None, method, f"{metric}: {Metric.LARGEST_ERROR}", error)
 
 
 def arranged(reviews: Reviews, deleted: Index, injected: Array | None) -> tuple[Array, Array]:
@@ -156,37 +158,103 @@ def arranged(reviews: Reviews, deleted: Index, injected: Array | None) -> tuple[
     X, y = reviews.X[order], reviews.y[order]
     if injected is None:
         return X, y
-    column = np.zeros((len(y), 1))
-    column[: len(deleted), 0] = injected
-    return np.hstack([X, column]), y
+    feature = np.zeros((len(y), 1))
+    feature[: len(deleted), 0] = injected
+    return np.hstack([X, feature]), y
 
 
 def _summarised(samples: Sequence[Sample], reviews: Reviews) -> list[Record]:
     """Return means; beside those of the metrics, standard errors of the mean, as in the figure."""
-    gathered: dict[tuple[int, str, str], list[float]] = {}
-    for sample in samples:
-        gathered.setdefault((sample.k, sample.method, sample.metric), []).append(sample.value)
     n, d = reviews.X.shape
     common = {"table": TABLE, "n": n, "d": d, "ridge": LINEAR_RIDGE}
+    largest = [f"{metric}: {Metric.LARGEST_ERROR}" for metric in _METRICS]
+    values = gathered([samples])
     made = []
-    for (k, method, metric), values in gathered.items():
-        largest = metric.endswith(RELATIVE_ERROR)
-        of = {**common, "k": k, "method": method, "samples": len(values)}
-        value = max(values) if largest else float(np.mean(values))
-        made.append(Record(**of, metric=metric, value=value, spread=quartiles(values)))
-        if ":" not in metric and len(values) > 1:
-            error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
-            made.append(Record(**of, metric=yelp_page.error_of(metric), value=error))
+    for record in summarise([samples], common, {}, largest=largest):
+        made.append(record)
+        if record.metric in _METRICS and record.samples > 1:
+            deviation = np.std(values[record.k, None, None, record.method, record.metric], ddof=1)
+            error = float(deviation / np.sqrt(record.samples))
+            update = {"metric": _error_of(record.metric), "value": error, "spread": None}
+            made.append(record.model_copy(update=update))
     return made
 
 
-EXPERIMENT = Experiment(
-    name=TABLE,
-    title="Yelp reviews (the paper's figure, and its L2 test)",
-    cells=_no_cells,
-    run_cell=_no_file,
-    render=yelp_page.render,
-    checks=yelp_page.checks,
-    draw=yelp_page.draw,
-    absent=f"Not run: the data set is not ours to pass on. {HOW_TO_GET}.\n",
-)
+def _error_of(metric: str) -> str:
+    """Return the name of the metric's standard error of the mean."""
+    return f"{metric}: standard error"
+
+
+def tables(records: Sequence[Record]) -> dict[str, object]:
+    """Return the tables of both kinds of deletion."""
+    shares = [record for record in records if record.metric.endswith(SHARE_REFUSED)]
+    return {
+        "ridge": LINEAR_RIDGE,
+        "groups": _table(records, Metric.FIT, Metric.L2),
+        "users": _table(records, FIT_OF_USER, L2_OF_USER),
+        "deletions": sum(record.samples for record in shares),
+        "refused": round(sum(record.value * record.samples for record in shares)),
+    }
+
+
+def _table(records: Sequence[Record], *metrics: str) -> str:
+    errors = {(r.k, r.method, r.metric): r.value for r in records}
+
+    def with_error(record: Record) -> str:
+        error = errors.get((record.k, record.method, _error_of(record.metric)))
+        return two_decimals(record) + ("" if error is None else f" ({error:.2f})")
+
+    of = [record for record in records if record.metric in metrics]
+    columns = [
+        column(f"{metric}, {NAMES[method]}", method, metric, with_error)
+        for metric in metrics
+        for method in _METHODS
+    ]
+    return table("k", [{"k": k} for k in sorted(distinct(of, "k"))], of, columns)
+
+
+def checks(records: Sequence[Record]) -> list[Check]:
+    """Check that ours leaves nothing of the injected weight, and equals retraining."""
+    ours = where(records, method=Method.EXACT)
+    fits = [abs(r.value) for r in ours if r.metric in (Metric.FIT, FIT_OF_USER)]
+    said = "FIT of ours prints 0.00 at every k"
+    return [largest_under(PRINTS_AS_ZERO, fits, said), exact_within(records)]
+
+
+def draw(records: Sequence[Record], images: Path) -> None:
+    """Write the figure: mean and standard error against the size of the removed group."""
+    made, axes = figure(columns=2)
+    for axis, metric, label in (
+        (axes[0], Metric.FIT, "injected weight, after / before"),
+        (axes[1], Metric.L2, "L2 distance, after / before"),
+    ):
+        axis.axhline(1.0, linestyle="--", color="grey", label="no removal")
+        # As published, the PRU is the same line.
+        for method in (Method.INFLUENCE, Method.PRU, Method.EXACT):
+            of = sorted(where(records, method=method, metric=metric), key=lambda r: r.k)
+            found = where(records, method=method, metric=_error_of(metric))
+            errors = {record.k: record.value for record in found}
+            axis.errorbar(
+                [record.k for record in of],
+                [record.value for record in of],
+                [errors.get(record.k, 0.0) for record in of],
+                label=NAMES[method],
+                capsize=2,
+            )
+        axis.set_xlabel("size of removed group")
+        axis.set_ylabel(label)
+    axes[0].legend()
+    save(made, images / "paper-yelp")
+
+
+def experiment(file: Path | None = None) -> Experiment:
+    """Return the experiment on a file of reviews; without one it has no cells."""
+    return Experiment(
+        name=TABLE,
+        cells=partial(cells, file),
+        run_cell=partial(run_cell, file),
+        tables=tables,
+        checks=checks,
+        draw=draw,
+        absent=f"Not run: the data set is not ours to pass on. {HOW_TO_GET}.",
+    )

@@ -7,9 +7,9 @@ import pytest
 from scipy.linalg import lstsq
 from sklearn.linear_model import LogisticRegression
 
-from reproduction import logistic, logistic_retraining as oracle
+from reproduction import logistic, retraining as oracle
 from reproduction.data import Array, Data
-from reproduction.linear import EXACT, NEWTON, PRU, PRU_PUBLISHED
+from reproduction.experiment import Method, Metric
 
 N, D, K = 300, 40, 6
 
@@ -28,7 +28,7 @@ def by_scikit_learn(X: Array, y: Array, ridge: float) -> Array:
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0, 10.0])
 def test_retraining_agrees_with_scikit_learn_from_any_start(data: Data, ridge: float) -> None:
-    retraining = oracle.Retraining(ridge)
+    retraining = oracle.LogisticRetraining(ridge)
     for rows in (slice(None), slice(K, None), slice(0, N // 2)):
         X, y = data.X[rows], data.y[rows]
 
@@ -43,20 +43,27 @@ def test_gradient_and_hessian_are_those_of_the_loss(data: Data) -> None:
     step = np.random.default_rng(6).standard_normal(D) * 1e-4
     X, y = data.X, data.y
 
-    rise = oracle.loss(X, y, theta + step, 1.0) - oracle.loss(X, y, theta - step, 1.0)
-    turn = oracle.gradient(X, y, theta + step, 1.0) - oracle.gradient(X, y, theta - step, 1.0)
+    rise = oracle.logistic_loss(X, y, theta + step, 1.0) - oracle.logistic_loss(
+        X, y, theta - step, 1.0
+    )
+    turn = oracle.logistic_gradient(X, y, theta + step, 1.0) - oracle.logistic_gradient(
+        X, y, theta - step, 1.0
+    )
 
-    slope = oracle.gradient(X, y, theta, 1.0)
+    slope = oracle.logistic_gradient(X, y, theta, 1.0)
     assert rise == pytest.approx(2 * float(slope @ step), rel=1e-5)
-    assert turn == pytest.approx(2 * oracle.hessian(X, theta, 1.0) @ step, rel=1e-4, abs=1e-9)
+    assert turn == pytest.approx(
+        2 * oracle.logistic_hessian(X, theta, 1.0) @ step, rel=1e-4, abs=1e-9
+    )
 
 
 def test_algorithm_3_projects_the_newton_step_onto_the_deleted_rows(data: Data) -> None:
     X, y = data.X, data.y
-    full = oracle.Retraining(1.0).fit(X, y)
-    A = oracle.hessian(X, full, 1.0)
+    full = oracle.LogisticRetraining(1.0).fit(X, y)
+    A = oracle.logistic_hessian(X, full, 1.0)
     inverse_rows = np.asarray(np.linalg.solve(A, X[:K].T).T, dtype=np.float64)
-    step = logistic.newton(X[K:], y[K:], full, 1.0) - full
+    slope = oracle.logistic_gradient(X[K:], y[K:], full, 1.0)
+    step = -np.linalg.solve(oracle.logistic_hessian(X[K:], full, 1.0), slope)
 
     theta = logistic.pru_published(X, y, full, K, inverse_rows)
 
@@ -65,7 +72,7 @@ def test_algorithm_3_projects_the_newton_step_onto_the_deleted_rows(data: Data) 
 
 
 def test_the_recipe_of_the_injected_feature(data: Data) -> None:
-    retraining = oracle.Retraining(1.0)
+    retraining = oracle.LogisticRetraining(1.0)
 
     made, theta, turned = logistic.classified_correctly(data, retraining)
 
@@ -79,12 +86,18 @@ def test_the_recipe_of_the_injected_feature(data: Data) -> None:
 
 
 def test_one_trial_the_exact_step_removes_the_feature_and_the_polish_the_rest() -> None:
-    (outcome,) = logistic.run_trial(3, 1, N, D, [K], 0.1, 1.0)
+    plan = {"n": N, "d": D, "k": [K], "p": [0.1], "ridge": 1.0}
 
-    points = outcome.points
-    assert set(points) == set(logistic.METHODS)
-    assert abs(points[EXACT].fit) < 1e-8
-    assert points[EXACT].l2 == pytest.approx(points[NEWTON].l2, rel=1e-6)
-    assert points[PRU].l2 == pytest.approx(points[PRU_PUBLISHED].l2, rel=1e-5)
-    assert points[logistic.POLISHED].error <= logistic.POLISH_TARGET < points[EXACT].error
-    assert outcome.oracle < 1e-8
+    samples = logistic.run_trial(plan, 3, 1)
+
+    figures = {(sample.method, sample.metric): sample.value for sample in samples}
+    assert len(figures) == len(samples)
+    for metric in (Metric.FIT, Metric.L2):
+        assert {name for name, of in figures if of == metric} == set(logistic.METHODS)
+    assert abs(figures[Method.EXACT, Metric.FIT]) < 1e-8
+    distances = {name: value for (name, metric), value in figures.items() if metric == Metric.L2}
+    assert distances[Method.EXACT] == pytest.approx(distances[Method.NEWTON], rel=1e-6)
+    assert distances[Method.PRU] == pytest.approx(distances[Method.PRU_PUBLISHED], rel=1e-5)
+    assert figures[Method.POLISHED, Metric.LARGEST_ERROR] <= logistic.POLISH_TARGET
+    assert figures[Method.EXACT, Metric.LARGEST_ERROR] > logistic.POLISH_TARGET
+    assert figures[Method.RETRAINING, logistic.LARGEST_ORACLE] < 1e-8

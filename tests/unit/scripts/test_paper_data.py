@@ -14,6 +14,14 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def linear_fit(n: int, d: int, k: int, p: float) -> data.Data:
+    """Return data of the feature injection test for linear regression."""
+    draw = rng()
+    X = data.gaussian_rows(draw, n, d)
+    X = data.inject(X, k, *data.sparse_masks(draw, n, d, p))
+    return data.Data(X, data.linear_fit_targets(draw, X, k), k)
+
+
 def test_rows_have_the_drawn_covariance() -> None:
     root = data.covariance_root(rng(), 4)
 
@@ -23,7 +31,7 @@ def test_rows_have_the_drawn_covariance() -> None:
 
 
 def test_only_deleted_rows_have_the_injected_feature_and_they_share_their_zeros() -> None:
-    made = data.linear_fit(rng(), 400, 40, 10, 0.25)
+    made = linear_fit(400, 40, 10, 0.25)
     deleted, rest = made.X[:10], made.X[10:]
 
     assert np.all(rest[:, -1] == 0)
@@ -35,30 +43,19 @@ def test_only_deleted_rows_have_the_injected_feature_and_they_share_their_zeros(
     np.testing.assert_array_equal(made.y[:10], data.INJECTED_WEIGHT * deleted[:, -1])
 
 
-def test_one_matrix_serves_every_k_of_a_trial() -> None:
-    X = data.gaussian_rows(rng(), 60, 12)
-    shared, own = data.sparse_masks(rng(1), 60, 12, 0.3)
-    masked = X * own
-    masked[:, -1] = 0.0
-
-    for k in (3, 9, 1):
-        data.inject_in_place(masked, X[:9], k, shared, own)
-
-        np.testing.assert_array_equal(masked, data.inject(X, k, shared, own))
-
-
 def test_outliers_are_scaled_with_their_targets() -> None:
-    plain = data.linear_outliers(rng(), 50, 5, 4, 1.0)
-    scaled = data.linear_outliers(rng(), 50, 5, 4, 10.0)
+    X = data.gaussian_rows(rng(), 50, 5)
+    y = data.linear_targets(rng(1), X)
 
-    np.testing.assert_allclose(scaled.X[:4], 10 * plain.X[:4])
-    np.testing.assert_allclose(scaled.y[:4], 10 * plain.y[:4])
-    np.testing.assert_array_equal(scaled.X[4:], plain.X[4:])
-    np.testing.assert_array_equal(scaled.y[4:], plain.y[4:])
+    for plain in (X, y):
+        scaled = data.enlarge(plain, 4, 10.0)
+
+        np.testing.assert_allclose(scaled[:4], 10 * plain[:4])
+        np.testing.assert_array_equal(scaled[4:], plain[4:])
 
 
 def test_logistic_rows_to_delete_are_positive_and_injected() -> None:
-    X = data.sparse_rows(rng(), 300, 30, 6, 0.3)
+    X = linear_fit(300, 30, 6, 0.3).X
     made = data.logistic_injected(X, data.logistic_labels(rng(1), X), 6)
 
     assert np.all(made.y[:6] == 1)
@@ -67,7 +64,7 @@ def test_logistic_rows_to_delete_are_positive_and_injected() -> None:
 
 
 def test_the_oracle_of_the_linear_tables_agrees_with_a_qr_of_the_rows() -> None:
-    made = data.linear_fit(rng(), 300, 30, 8, 0.25)
+    made = linear_fit(300, 30, 8, 0.25)
     live = np.arange(300) >= 8
     wanted = retrain_linear(
         made.X[live], made.y[live], np.ones(int(live.sum())), np.full(30, 1e-4)

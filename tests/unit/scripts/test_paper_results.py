@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.experiment import Cell
+from lethe.engine.errors import InvalidData
+from reproduction.experiment import Cell, Sample, run_trials, summarise
 from reproduction.records import CellRun, Record, Results
-from reproduction.trials import Sample, run_trials, summarise
 
 PLAN = {"d": 10, "k": [1, 2]}
 MACHINE = {"cores": "2"}
@@ -68,10 +68,10 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "paper.json"
     Results.open(file, quick=True).put("a", run(), [record(1.0)], MACHINE)
 
-    with pytest.raises(ValueError, match="another kind"):
+    with pytest.raises(InvalidData, match="another kind"):
         Results.open(file, quick=False)
     file.write_text("[]")
-    with pytest.raises(ValueError, match="not a results file"):
+    with pytest.raises(InvalidData, match="not a results file"):
         Results.open(file, quick=True)
 
 
@@ -126,6 +126,7 @@ def test_a_trial_that_was_cut_short_is_run_again(cell: Cell) -> None:
 
     assert ran == [2, 3, 4]
     assert trials == [samples(number) for number in range(5)]
+    assert rerun(cell) == ([], trials)
 
 
 def test_trials_of_another_seed_are_not_taken(cell: Cell) -> None:
@@ -145,8 +146,8 @@ def test_samples_become_means_medians_and_largest_values() -> None:
 
     made = summarise(
         trials,
-        record(0.0),
-        {(5, 0.1, None, "m", "mean"): 0.93},
+        {"table": "table3", "n": 100, "d": 10, "ridge": 1.0},
+        {(5, 0.1, None, "m", "mean"): {"paper": 0.93}},
         medians=("median",),
         largest=("largest",),
     )

@@ -142,8 +142,10 @@ def test_influence_moves_by_the_full_hessian() -> None:
 
 def test_dependent_rows_stop_the_projection_by_gram_matrix_and_no_other() -> None:
     """Sparse rows with fewer columns than rows, as in Table 3."""
-    made = data.linear_fit(np.random.default_rng(0), 600, 60, 10, 0.1)
-    X, y, deleted = made.X, made.y, np.arange(10)
+    draw, deleted = np.random.default_rng(0), np.arange(10)
+    X = data.gaussian_rows(draw, 600, 60)
+    X = data.inject(X, 10, *data.sparse_masks(draw, 600, 60, 0.1))
+    y = data.linear_fit_targets(draw, X, 10)
     inverse = np.asarray(np.linalg.inv(X.T @ X + RIDGE * np.eye(60)), dtype=np.float64)
     sparse = Model(X, y, inverse @ X.T @ y, inverse)
     U = X[:10]

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import paper
+from harness.results import where
 from lethe.engine.errors import InvalidData
 from reproduction import yelp
-from reproduction.linear import EXACT, INFLUENCE
+from reproduction.experiment import Method, Metric
 from reproduction.records import Record
-from reproduction.tables import select
-from reproduction.yelp_page import FIT, FIT_OF_USER, L2, L2_OF_USER
 from reproduction.yelp_reviews import LINE_LIMIT, Recipe, bag_of_words, load, read_reviews, words_of
 
 WORDS = [f"{a}{b}{c}" for a in "bdfg" for b in "aeio" for c in "lmnr"]  # 64, all letters
@@ -66,7 +65,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def records(made: Path) -> list[Record]:
-    experiment = yelp.with_file(made)
+    experiment = yelp.experiment(made)
     (cell,) = experiment.cells(True)
     return experiment.run_cell(cell, 1, lambda _share: None)
 
@@ -160,12 +159,12 @@ def test_a_file_with_too_few_users_or_words_says_what_is_missing(tmp_path: Path)
 
 
 def test_ours_leaves_nothing_where_influence_does(records: list[Record]) -> None:
-    for metric in (FIT, FIT_OF_USER):
-        ours = select(records, method=EXACT, metric=metric)
+    for metric in (Metric.FIT, yelp.FIT_OF_USER):
+        ours = where(records, method=Method.EXACT, metric=metric)
         assert ours
         assert max(abs(record.value) for record in ours) < 1e-6
-    assert min(r.value for r in select(records, method=INFLUENCE, metric=FIT)) > 0.1
-    assert all(passed for passed, _ in yelp.EXPERIMENT.checks(records))
+    assert min(r.value for r in where(records, method=Method.INFLUENCE, metric=Metric.FIT)) > 0.1
+    assert all(check.passed for check in yelp.checks(records))
 
 
 def test_the_distances_are_those_of_retraining_by_least_squares(made: Path) -> None:
@@ -188,7 +187,11 @@ def test_the_distances_are_those_of_retraining_by_least_squares(made: Path) -> N
     samples = list(yelp.user_samples(reviews, lambda _share: None))
 
     # Users are numbered by their reviews: 0 to 2 have one, 12 to 14 have five.
-    of_five = [s.value for s in samples if (s.k, s.method, s.metric) == (5, INFLUENCE, L2_OF_USER)]
+    of_five = [
+        s.value
+        for s in samples
+        if (s.k, s.method, s.metric) == (5, Method.INFLUENCE, yelp.L2_OF_USER)
+    ]
     assert k == 5
     assert of_five[0] == pytest.approx(wanted, rel=1e-6)
 
@@ -200,8 +203,8 @@ def test_the_command_runs_on_a_file_and_draws_the_figure(made: Path, tmp_path: P
     assert paper.main([*options, "--yelp", str(made), "--page", str(page)]) == 0
 
     text = page.read_text(encoding="utf-8")
-    assert f"| k | {FIT}, inf |" in text
-    assert f"{L2}, ours" in text
+    assert f"| k | {Metric.FIT}, inf |" in text
+    assert f"{Metric.L2}, ours" in text
     assert (tmp_path / "images" / "paper-yelp.png").stat().st_size > 10_000
 
 
