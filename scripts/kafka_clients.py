@@ -17,12 +17,11 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
-from lethe.consumers.log.kafka.confluent.log import ConfluentLog
-
 from harness.servers import kafka
 from harness.tables import table
 from harness.timing import seconds
 from lethe.consumers.log.base import Consumer, Flush, Log, Message, Partition, Reader, TopicSpec
+from lethe.consumers.log.kafka.confluent.log import ConfluentLog
 from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog
 
 VALUE = bytes(1000)
