@@ -254,7 +254,7 @@ MUTANTS = (
     ),
     Mutant(
         "the look of an idle worker at its store",
-        (Edit(_FOLLOWER, "if found.cursors.apply < tail.offset:", "if False:"),),
+        (Edit(_FOLLOWER, "if cursors.cursors.apply < tail.offset:", "if False:"),),
         f"{_FOLD}::test_a_worker_that_is_idle_notices_that_its_store_went_back",
     ),
     # -- deciding
