@@ -162,6 +162,11 @@ class Commit:
         return self.meta.refreshed_at if pending is None else pending.ordered_at
 
     @property
+    def leaves_no_row(self) -> bool:
+        """Whether it ends the live generation without another one in its place."""
+        return self.empties or self.kind is CommitKind.UNREGISTRATION
+
+    @property
     def tip(self) -> tuple[str, bytes] | None:
         """Digest and bytes of the newest version afterwards; None if that does not change."""
         if self.version is not None:

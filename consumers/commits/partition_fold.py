@@ -279,12 +279,16 @@ class PartitionFold:
             if sealed.commit.model_id in self._halted:
                 continue
             try:
+                before = self._replay.state(sealed.commit.model_id)
                 change = self._replay.change(sealed, row_records)
             except Unavailable:
                 raise
             except LetheError as error:
                 self._halt_midway(sealed.commit.model_id, error)
                 continue
+            commit = sealed.commit
+            if commit.leaves_no_row and before is not None and before.head.commit < commit.number:
+                shred(self._store, commit, before.rows, change.live.name, self._at_step)
             changes.append((sealed, change))
         self._send(changes)
 

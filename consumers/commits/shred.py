@@ -3,6 +3,9 @@
 The keys are in another server, out of reach of the store's scripts: they are dropped when the
 commit is applied, and once more by every fold that reads it, because whoever applied it may have
 died before. A deleted row never comes back, so dropping its key again does no harm.
+
+A commit that leaves no row does not name the generation that it ends, and a fold could not find it
+out once the commit is applied: the keys are dropped before that. Nothing needs the rows any more.
 """
 
 from __future__ import annotations

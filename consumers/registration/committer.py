@@ -68,9 +68,11 @@ class Committer:
         change = change_of(
             sealed, before, arrays=transition.arrays, live=transition.live, lost=lost
         )
+        former = "" if before is None else before.rows
+        if sealed.commit.leaves_no_row:
+            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
         [answer], _ = self._store.apply([change])
         if answer.done:
-            former = "" if before is None else before.rows
             shred(self._store, sealed.commit, former, change.live.name, self._at_step)
         else:
             folded = self.fold(sealed.commit.model_id)

@@ -313,6 +313,9 @@ class DeletionWorker:
             changes.append(
                 change_of(sealed, processed.before, arrays=transition.arrays, live=transition.live)
             )
+        for (processed, sealed), change in zip(won, changes, strict=True):
+            if sealed.commit.leaves_no_row:
+                self._shred(processed, sealed, change)
         notes = self._publisher.acknowledged()
         answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
         if notes is not None:
@@ -339,7 +342,12 @@ class DeletionWorker:
         self._states.put(with_enough_sentinels(self._store, after))
         self._to_publish.append(sealed)
         report_state(self._metrics, after)
-        shred(self._store, sealed.commit, processed.before.rows, change.live.name, self._at_step)
+        if not sealed.commit.leaves_no_row:
+            self._shred(processed, sealed, change)
+
+    def _shred(self, processed: Processed, sealed: Sealed, change: Change) -> None:
+        former, live = processed.before.rows, change.live.name
+        shred(self._store, sealed.commit, former, live, self._at_step)
 
     def _remove_processed(self, processed: Processed, sealed: Sealed) -> None:
         """Remove the records of a commit from their group, and report their outcomes."""

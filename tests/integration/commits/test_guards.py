@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -406,6 +406,54 @@ def test_a_fold_drops_the_keys_that_a_dead_worker_did_not(
         platform.drain()
         assert rows_with_a_key(platform) == live_rows(platform)
         check_model(platform)
+
+
+@pytest.mark.parametrize("step", [Step.APPLY, Step.SHRED, Step.PUBLISH])
+def test_no_key_stays_of_a_model_whose_last_rows_are_deleted(
+    private_valkey: Callable[[], ValkeyProcess], step: Step
+) -> None:
+    """The commit does not name the generation that it ends: what a fold finds is too late."""
+    store, keys = private_valkey(), private_valkey()
+    with closing(Platform(MemoryLog(), store.url, keys_url=keys.url)) as platform:
+        platform.register("m", budget=10.0)
+        platform.send_index("m", *range(len(platform.data["m"].y)))
+        doomed = platform.deletion_worker(at_step=once(step, die))
+        run_until_it_dies(doomed)
+        leave(platform, doomed)
+        platform.drain()
+        assert live_rows(platform) == set()
+        assert rows_with_a_key(platform) == set()
+
+
+@pytest.mark.parametrize("step", [None, Step.SHRED])
+def test_no_key_stays_of_a_model_that_is_unregistered(
+    private_valkey: Callable[[], ValkeyProcess], step: Step | None
+) -> None:
+    """And a fold that reads this again leaves the keys of the next registration alone."""
+    store, keys = private_valkey(), private_valkey()
+    with closing(Platform(MemoryLog(), store.url, keys_url=keys.url)) as platform:
+        platform.register("m", budget=10.0)
+        partition = platform.load().keys.partition
+        early = platform.store.cursors.read(partition)
+        registrar = platform.registrar(at_step=no_hook if step is None else once(step, die))
+        with suppress(Died):
+            registrar.unregister("m")
+        platform.drain()
+        assert rows_with_a_key(platform)
+        assert all_keys_expire(platform)
+        with closing(connect(platform.keys_url)) as raw:
+            raw.flushall()
+        platform.register("m", budget=10.0)
+        platform.store.cursors.restart(partition, early.topic_id, early.cursors)
+        platform.drain(platform.deletion_worker())
+        with closing(connect(platform.keys_url)) as raw:
+            assert {raw.ttl(name) for name in raw.scan_iter("*:row-keys:*")} == {-1}
+
+
+def all_keys_expire(platform: Platform) -> bool:
+    """Return whether every key in the store of row keys has a time to live."""
+    with closing(connect(platform.keys_url)) as raw:
+        return all(raw.ttl(name) > 0 for name in raw.scan_iter("*:row-keys:*"))
 
 
 def rows_with_a_key(platform: Platform) -> set[str]:
