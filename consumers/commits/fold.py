@@ -2,7 +2,7 @@
 
 After a crash, a failover, a restored backup, a lost answer, a refused apply, or another worker's
 append, a fold reads the commits partition from the lower of its two cursors to its end, and applies
-and publishes again every record that counts, as far as it can be repeated. A fold decides nothing.
+and publishes every record that counts; doing so twice changes nothing. A fold decides nothing.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Fold:
         self.states = StateCache()
         """States, after the fold, of the models that it met.
 
-        None predates the fold: it starts from the store, which may have gone back.
+        It is emptied when a fold begins: the store may have gone back since the last one.
         """
         self._parts = FoldParts(
             store, reader, producer, seals, trusted, progress, at_step, self.states

@@ -1,4 +1,8 @@
-"""Opening the commits that count; one that a later registration went on without may stay closed."""
+"""Opens the commits that count.
+
+One that cannot be opened is skipped if a later registration continued without it; otherwise its
+model halts.
+"""
 
 from __future__ import annotations
 

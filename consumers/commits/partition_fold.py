@@ -175,8 +175,8 @@ class PartitionFold:
     def _heads(self, records: list[OpenRecord], first: int) -> dict[str, Head]:
         """Return the newest commits in the store; ``records`` are those read from ``first`` on.
 
-        Another worker may have applied commits beyond the end: reading goes on, so that what leads
-        to them is known to count. A model whose commit is not where it was halts: the log lost it.
+        Another worker may have applied commits beyond the end: then it reads further, until it has
+        those commits too. If the log no longer has a model's newest commit, the model halts.
 
         Raises
         ------
@@ -355,7 +355,8 @@ class PartitionFold:
     def _halt_midway(self, model_id: str, error: LetheError) -> None:
         """Halt a model in the middle of a fold, and start again, except on the last try.
 
-        Commits of other models beyond its own are applied by now, and the cursor waits for it.
+        Later commits of other models are applied already, but the apply cursor stops here; the next
+        try leaves this model out.
         """
         self._halt(model_id, error)
         if not self._last_try:

@@ -80,7 +80,7 @@ class Committer:
                 raise folded.halted[sealed.commit.model_id]
 
     def open(self, model_id: str) -> list[Sealed]:
-        """Commit the opening (from which offsets requests are the model's), unless a worker has."""
+        """Commit the opening, which says where the model's requests begin, unless a worker has."""
         state = self._store.load_model(model_id)
         if state.opening is not None:
             return []

@@ -1,7 +1,7 @@
 """Registering a model: fit, precompute, stage, commit version 0 (or the next one), publish.
 
-The commit is made like any other: it is appended, then applied to the store. It continues the
-commit at which the ledger was read, by a fold to the end of the log. If somebody else commits in
+The commit is made like any other: it is appended, then applied to the store. First a fold reads to
+the end of the log, and the commit continues the newest one found there. If somebody else commits in
 between, it is void: the ledger is read again, the rows that were deleted meanwhile are left out,
 and it is appended again. So a row whose deletion was committed never comes back.
 """
@@ -183,7 +183,7 @@ class Registrar:
             if applied < folded.followed.tail.offset:
                 continue  # the store has gone back since
             if attempt and state is not None and not state.registered:
-                return state.head  # the last attempt won, though somebody else wrote, too
+                return state.head  # our previous attempt had won after all
             if state is None or not state.registered:
                 raise unknown(model_id)
             self._seals.check(model_id, state.seal)

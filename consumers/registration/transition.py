@@ -80,7 +80,7 @@ def registration(
     )
     commit = replace(commit, offsets=before.offsets, thetas=thetas_of(after.stream))
     stream = fresh.stream
-    arrays = Arrays(
+    arrays = Arrays(  # V and Q are staged: the commit appends nothing to them
         stream.V.array[len(stream.V) :],
         stream.Q.array[len(stream.Q) :],
         len(stream.V),

@@ -249,7 +249,7 @@ def believed_estimate(
 
     - v^T H v <= v^T A_t v / 2 for some v, by the sample: curvatures have fallen since theta_b
       (`engine.error.stiffness`; along the step itself is one such v);
-    - a row deleted since the reference had so high a leverage (`_leverage_limit`) that few live
+    - a row deleted since the reference had so high a leverage (`leverage_limit`) that few live
       rows are left in its direction: the sample may have none of them, and what a fit or a polish
       had left at the reference has grown by 1 / (1 - leverage);
     - no sentinel is left, or the estimate is not a finite number.

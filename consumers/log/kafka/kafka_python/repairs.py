@@ -83,7 +83,8 @@ def hear_last_words(client: Any) -> None:
     """Deliver the bytes that a broker sent before it closed the connection.
 
     If both arrive together, the client drops the bytes: a broker reports a wrong password and
-    closes, and the client reports only that it closed. (`test_each_refusal_of_kafka_is_one_line`)
+    closes, and the client reports only that it closed.
+    (`test_each_refusal_of_kafka_is_one_line_that_says_what_to_do`)
     """
     manager = client._manager
     build: Callable[..., Any] = manager._build_transport
