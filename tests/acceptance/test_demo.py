@@ -157,12 +157,17 @@ def alive(process: int) -> bool:
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: int, code: int) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    running = subprocess.Popen(
-        [*COMMAND, "--out", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
+    # A shell's background job ignores SIGINT, and so would what it starts.
+    inherited = signal.signal(number, signal.SIG_DFL)
+    try:
+        running = subprocess.Popen(
+            [*COMMAND, "--out", str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(temporary)},
+        )
+    finally:
+        signal.signal(number, inherited)
     assert running.stdout is not None
     for line in running.stdout:
         if "v2 " in line:
