@@ -110,7 +110,7 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
             case Verdict.VALID:
                 valid[record.offset] = record
                 newest[model] = Head(record.open.number, record.digest)
-                if record.open.checkpoint:  # a person has accepted what is missing
+                if record.open.skips:  # a person has accepted what is missing
                     gaps.pop(model, None)
             case Verdict.GAP:
                 if model not in heads or record.offset > heads[model].offset:

@@ -73,7 +73,7 @@ def judge(opened: OpenPart, head: Head, index: int) -> Verdict:
     """Judge a record of commits partition ``index`` against its model's newest commit."""
     if commit_partition(opened.model_id) != index or opened.number <= head.commit:
         return Verdict.VOID
-    follows = opened.number == head.commit + 1 or opened.checkpoint
+    follows = opened.number == head.commit + 1 or opened.skips
     return Verdict.VALID if follows and opened.prev == head.digest else Verdict.GAP
 
 

@@ -83,13 +83,13 @@ class Opener:
         """Return whether a later registration goes on without a record that cannot be opened."""
         model = record.open.model_id
         if model not in self._newest_registration:
-            checkpoints = [
+            skipping = [
                 later.offset
                 for later in valid.values()
-                if later.open.model_id == model and later.open.checkpoint
+                if later.open.model_id == model and later.open.skips
             ]
             self._newest_registration[model] = max(
-                filter(self._is_registration, checkpoints), default=-1
+                filter(self._is_registration, skipping), default=-1
             )
         return record.offset < self._newest_registration[model]
 

@@ -82,8 +82,9 @@ class OpenPart:
         The number of the version that it makes, or None.
     key
         Name of the key that seals it.
-    checkpoint
-        Whether its number may skip some (`lethe recover`).
+    skips
+        Whether its number may skip some: the log has lost the commits before it, or they have
+        expired (`lethe recover`, `lethe register --replace`).
     partitions
         Number of commits partitions that its writer knew.
     format
@@ -95,7 +96,7 @@ class OpenPart:
     prev: str
     version: int | None
     key: str
-    checkpoint: bool = False
+    skips: bool = False
     partitions: int = COMMIT_PARTITIONS
     format: int = FORMAT
 
@@ -370,7 +371,7 @@ def _commit(opened: OpenPart, plain: bytes, config: ModelConfig | None) -> Commi
         staged=_staged(header["staged"]),
         empties=header["empties"],
         opening=None if header["opening"] is None else _offsets(header["opening"]),
-        skips=opened.checkpoint,
+        skips=opened.skips,
         secret=None if secret is None else bytes.fromhex(secret),
         base=base,
         base_version=base_version,

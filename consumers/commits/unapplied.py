@@ -45,7 +45,7 @@ def with_unapplied(
             before = replace(before, expired=True)  # earlier commits, and their deletions
         config = None if before.meta is None else before.meta.config
         try:
-            if config is None and not framed.open.checkpoint and framed.open.number > 0:
+            if config is None and not framed.open.skips and framed.open.number > 0:
                 # The configuration has expired with an earlier commit; the row ids have not.
                 before = _after_open(before, framed, peek_deleted(framed, seals))
             else:

@@ -72,12 +72,12 @@ class Committer:
         if sealed.commit.leaves_no_row:
             shred(self._store, sealed.commit, former, change.live.name, self._at_step)
         [answer], _ = self._store.apply([change])
-        if answer.done:
-            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
-        else:
+        if not answer.done:
             folded = self.fold(sealed.commit.model_id)
             if sealed.commit.model_id in folded.halted:
                 raise folded.halted[sealed.commit.model_id]
+        elif not sealed.commit.leaves_no_row:
+            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
 
     def open(self, model_id: str) -> list[Sealed]:
         """Commit the opening, which says where the model's requests begin, unless a worker has."""

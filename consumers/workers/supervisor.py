@@ -89,7 +89,7 @@ class Supervisor:
             Whatever has ended a worker.
         """
         topic_of = {"deletions": topics.DELETIONS, "refresh": topics.REFRESH_JOBS}
-        # Jobs are checked first: what they cause is in the deletions topic before they are done.
+        # Jobs first: the result of one is in the deletions topic before it counts as done.
         names = [topic_of[name] for name in ("refresh", "deletions") if name in self.health]
         waited, undone = 0.0, 0.0
         while not self.stop.wait(poll_seconds):

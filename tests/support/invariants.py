@@ -159,7 +159,7 @@ def check_commits(platform: Platform, model_id: str) -> None:
         if framed is None or framed.open.model_id != model_id or framed.open.number in chain:
             continue
         before = chain.get(framed.open.number - 1)
-        if framed.open.checkpoint and chain:
+        if framed.open.skips and chain:
             before = chain[max(chain)]
         if before is None and framed.open.number > 0 and chain:
             continue
@@ -168,7 +168,7 @@ def check_commits(platform: Platform, model_id: str) -> None:
     first, last = min(chain), max(chain)
     assert (last, chain[last].digest) == (state.head.commit, state.head.digest)
     numbers = {version.version: version for version in platform.versions(model_id)}
-    skips = any(framed.open.checkpoint for framed in chain.values())
+    skips = any(framed.open.skips for framed in chain.values())
     assert skips or len(chain) == last - first + 1
     for number, framed in chain.items():
         open_part = framed.open

@@ -209,7 +209,7 @@ def test_a_halted_model_goes_on_where_nobody_knows_more(platform: Platform) -> N
 
 
 def record(number: int, prev: str, digest: str, *, skips: bool = False) -> OpenRecord:
-    opened = OpenPart("m", number, prev, number, "key", checkpoint=skips)
+    opened = OpenPart("m", number, prev, number, "key", skips=skips)
     return OpenRecord(10 + number, digest, opened)
 
 

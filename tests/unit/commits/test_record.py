@@ -114,7 +114,7 @@ def test_what_is_opened_is_what_was_encoded(commit: Commit, signed: bool) -> Non
     assert framed is not None
     assert framed.digest == digest
     assert (framed.open.model_id, framed.open.number) == ("m", commit.number)
-    assert (framed.open.prev, framed.open.checkpoint) == (commit.prev, commit.skips)
+    assert (framed.open.prev, framed.open.skips) == (commit.prev, commit.skips)
     assert open_commit(framed, SEALS, TRUSTED if signed else None, CONFIG) == commit
     assert peek_deleted(framed, SEALS) == commit.deleted
 
