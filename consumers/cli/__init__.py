@@ -1,1 +1,30 @@
-"""The command ``lethe``: one module per subcommand, joined in `consumers.cli.main`."""
+"""The command ``lethe``. May import everything but `consumers.demo`, which `main` alone names.
+
+- `main`: the group of commands, exit codes, and the place where an error becomes a line
+
+Models:
+
+- `register`, `unregister`, `recover`: begin a model, end it, continue it after a loss
+- `refresh`: schedule refreshes
+- `status`, `versions`, `export`: what there is
+- `sample`: data to try the commands with
+
+Deletions:
+
+- `delete`: send a request
+- `receipt`: what became of one
+- `work`: the workers
+
+Checks and keys:
+
+- `check`: the installation
+- `verify`, `audit`: a model against a refit, a model's history
+- `key`: signing keys and seal secrets
+
+What commands share:
+
+- `options`: options, and the types of their values
+- `output`: text or one JSON document
+- `registrar`: the writer of commits behind `register`, `unregister` and `recover`
+- `stopping`: signals
+"""
