@@ -113,68 +113,6 @@ def test_a_large_package_lists_its_modules(package: str) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_package_imports_only_what_stands_below(path: Path) -> None:
-    top, package = path.relative_to(ROOT).parts[:2]
-    if top == "engine" or package == "__init__.py":
-        return
-    for name in imported(path):
-        if name.startswith("lethe.consumers."):
-            below = name.split(".")[2]
-            assert ORDER.index(package) <= ORDER.index(below), f"{package} imports {name}"
-
-
-def test_what_checks_a_history_uses_nothing_of_what_makes_one() -> None:
-    """A fault of the code that decides, commits or publishes cannot hide itself from an auditor."""
-    names = ("bundle", "checkpoint", "checks", "finding", "history", "receipts")
-    waiting = [ROOT / "consumers" / "audit" / f"{name}.py" for name in names]
-    reached: set[Path] = set()
-    while waiting:
-        path = waiting.pop()
-        if path in reached:
-            continue
-        reached.add(path)
-        modules = (name.split(".")[1:] for name in imported(path) if name.startswith("lethe."))
-        candidates = (
-            ROOT.joinpath(*parts).with_suffix(".py")
-            for module in modules
-            for parts in (module, module[:-1])
-            if parts[:1] == ["consumers"]
-        )
-        waiting += [candidate for candidate in candidates if candidate.is_file()]
-    packages = {path.relative_to(ROOT).parts[1] for path in reached}
-    assert packages == {"audit", "subscriber", "contract", "log"}
-    assert {path.stem for path in reached if path.parent.name == "audit"} == set(names)
-
-
-def test_the_engine_imports_nothing_of_the_consumers() -> None:
-    for path in (ROOT / "engine").rglob("*.py"):
-        assert not any(name.startswith("lethe.consumers") for name in imported(path)), path
-
-
-def test_the_mathematics_do_not_import_the_store() -> None:
-    for path in (ROOT / "engine").rglob("*.py"):
-        if path.parent.name != "store":
-            assert not any(name.startswith("lethe.engine.store") for name in imported(path)), path
-
-
-def test_delete_starts_without_the_numerical_code() -> None:
-    """It sends one message: SciPy alone would take longer."""
-    look = "import sys, lethe.consumers.cli.delete; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert not {"numpy", "scipy"} & set(loaded.stdout.split())
-
-
-@pytest.mark.parametrize("package", ["fit", "deletion", "error", "refresh", "store"])
-def test_a_package_of_the_engine_lists_its_modules(package: str) -> None:
-    files = (ROOT / "engine" / package).glob("*.py")
-    doc = ast.get_docstring(ast.parse((ROOT / "engine" / package / "__init__.py").read_text()))
-    listed = set(re.findall(r"^- `(\w+)`: ", doc or "", re.MULTILINE)) - {"methods"}
-    assert listed == {path.stem for path in files} - {"__init__"}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_everything_is_imported_as_lethe(path: Path) -> None:
     """By another name it would be another module, with classes of its own."""
     assert not any(name.split(".")[0] in ("consumers", "engine") for name in imported(path))
