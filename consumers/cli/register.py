@@ -26,6 +26,7 @@ from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of, check_terms
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
@@ -91,6 +92,12 @@ class CertifiedTerms(click.ParamType[Terms]):
     help="Relative distance to retraining at which a refresh is scheduled.",
 )  # fmt: skip
 @click.option(
+    "--over-budget", type=click.Choice([each.value for each in OverBudget]),
+    help="What happens to a version over the error budget. complete (default): the exact answer is "
+    "published instead of a projection. publish: the projection is published. hold: as complete; "
+    "if that is over the budget, too, the requests wait for a rebuild without their rows.",
+)  # fmt: skip
+@click.option(
     "--refresh-every", type=Duration(), metavar="DURATION",
     help="Age at which `lethe refresh --due` schedules a rebuild: 30m, 24h, 7d.",
 )  # fmt: skip
@@ -137,6 +144,11 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     for option in ("accept_forgotten", "allow_change"):
         if options[option] and not options["replace"]:
             raise click.UsageError(f"--{option.replace('_', '-')} requires --replace")
+    if options["certify"] is not None and options["over_budget"] is not None:
+        raise click.UsageError(
+            "--over-budget cannot be given with --certify: a certified model has a budget of its "
+            "own, and publishes the exact answer only"
+        )
     _check_numbers(options)
     kind = Kind(options["kind"])
     features = options["features"]
@@ -188,6 +200,7 @@ def _config(
         refresh_every_seconds=options["refresh_every"],
         limits=limits,
         certify=options["certify"],
+        over_budget=OverBudget(options["over_budget"] or OverBudget.COMPLETE),
     )
 
 

@@ -35,6 +35,10 @@ class Arrays:
     Q_before: int
     expected: str | None
 
+    def cleared(self) -> Arrays:
+        """Return the arrays of a commit that clears Q: nothing is appended to it."""
+        return replace(self, Q_rows=self.Q_rows[:0])
+
 
 NOTHING = Arrays(np.empty((0, 0)), np.empty((0, 0)), 0, 0, None)
 """For a generation without rows."""
@@ -51,7 +55,7 @@ class Live:
 def arrays_of(before: ModelState, after: Stream) -> Arrays:
     """Return what a step within a generation appended, from the streams before and after it."""
     v, q = len(before.stream.V), len(before.stream.Q)
-    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, before.arrays)
+    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, before.arrays_id)
 
 
 def no_rows(before: ModelState) -> Arrays:
@@ -106,7 +110,7 @@ def change_of(
         The head's meta afterwards, if a fold has computed a worse scalar than the commit's.
     """
     commit, keys = sealed.commit, ModelKeys(sealed.commit.model_id)
-    rows = "" if before is None else before.rows
+    rows = "" if before is None else before.rows_generation
     target = keys.generation(rows) if live is None else live.keys
     head = _head(sealed, meta or commit.meta)
     if lost:
@@ -160,7 +164,7 @@ def already(sealed: Sealed) -> Change:
 
 
 def after_requests(
-    before: ModelState, sealed: Sealed, stream: Stream, arrays: str, meta: Meta
+    before: ModelState, sealed: Sealed, stream: Stream, arrays_id: str, meta: Meta
 ) -> ModelState:
     """Return the state after a batch of requests that was read from the log.
 
@@ -194,7 +198,7 @@ def after_requests(
             if request_id not in commit.undeferred
         },
         opening=before.opening if commit.opening is None else commit.opening,
-        arrays=arrays,
+        arrays_id=arrays_id,
         newest=commit.version_value or before.newest,
     )
 
@@ -265,7 +269,7 @@ def _swap(commit: Commit, before: ModelState | None, live: Live) -> Swap:
     keys = ModelKeys(commit.model_id)
     former = dict.fromkeys(() if commit.staged is None else commit.staged.former)
     if before is not None:
-        former[f"gen:{before.rows}"] = None
+        former[f"gen:{before.rows_generation}"] = None
         if before.meta.dataset_key != commit.meta.dataset_key or not commit.meta.dataset_key:
             former[f"data:{before.meta.dataset_key}"] = None
     former.pop(f"gen:{live.keys.name}", None)

@@ -8,9 +8,11 @@ errors and receipts are the commit's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
 from lethe.consumers.commits.commit import Commit
+from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, delete
 from lethe.engine.errors import IllConditioned
@@ -23,11 +25,15 @@ from lethe.engine.store.store import ModelStore
 def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Stream | None:
     """Return the stream without the rows that a commit deleted, from their stored records.
 
-    None if a record is gone, or if a guard refuses this time; the model then waits for a rebuild.
+    If the commit's version was completed, Q is empty. None if a record is gone, or if a guard
+    refuses this time; the model then waits for a rebuild.
     """
     if state.awaiting_rebuild:
         return None
-    return _delete(state.generation, state.stream, state.meta, commit.erased, records)
+    stream = _delete(state.generation, state.stream, state.meta, commit.erased, records)
+    if stream is None or not commit.clears_Q:
+        return stream
+    return replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
 
 
 def _delete(
@@ -75,7 +81,8 @@ def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
     if stream is None or len(stream.V) != commit.meta.K:
         return None
     v, q = len(staged.V), len(staged.Q)
-    return Arrays(stream.V.array[v:], stream.Q.array[q:], v, q, None)
+    arrays = Arrays(stream.V.array[v:], stream.Q.array[q:], v, q, None)
+    return arrays.cleared() if commit.clears_Q else arrays
 
 
 def larger_of_both(meta: Meta, stream: Stream) -> Meta:

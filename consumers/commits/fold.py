@@ -18,10 +18,10 @@ from lethe.consumers.commits.journal import (
 )
 from lethe.consumers.commits.partition_fold import (
     RUN_LENGTH,
+    FoldAgain,
     Folded,
     FoldParts,
     PartitionFold,
-    StoreWentBack,
 )
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
@@ -107,14 +107,14 @@ class Fold:
             cursors, end = self._extent(keys, partition)
             if end - cursors.lowest > _LONG_FOLD and lease.take():
                 cursors, end = self._extent(keys, partition)  # another worker folded meanwhile
-            applied_tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
+            applied_tail = Tail(partition, cursors.pair.apply, cursors.last_digest, cursors.epoch)
             check_tail(self._reader, applied_tail, end)
             partition_fold = PartitionFold(
                 self._parts, keys, partition, cursors, end, halted, lease, last_try=tries == 1
             )
             try:
                 return partition_fold.run()
-            except StoreWentBack as went_back:
+            except FoldAgain as went_back:
                 halted = went_back.halted
         raise CommitConflict(
             f"{topics.COMMITS}/{keys.index}: the store went back {_TRIES} times while it was folded"

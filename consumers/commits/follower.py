@@ -195,7 +195,7 @@ class Follower:
         tails = dict(self._journal.tails())
         stored = self._store.cursors.read_all([PartitionKeys(index) for index in tails])
         for (index, tail), cursors in zip(tails.items(), stored, strict=True):
-            if cursors.cursors.apply < tail.offset:
+            if cursors.pair.apply < tail.offset:
                 self._journal.forget(index)
                 self._states.clear()
             self._consumer.release(tail.partition, cursors.lowest)

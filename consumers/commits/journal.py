@@ -69,18 +69,18 @@ class Verdict(Enum):
     GAP = "gap"
 
 
-def judge(opened: OpenPart, head: Head, index: int) -> Verdict:
+def judge(part: OpenPart, head: Head, index: int) -> Verdict:
     """Judge a record of commits partition ``index`` against its model's newest commit."""
-    if commit_partition(opened.model_id) != index or opened.number <= head.commit:
+    if commit_partition(part.model_id) != index or part.number <= head.commit:
         return Verdict.VOID
-    follows = opened.number == head.commit + 1 or opened.skips
-    return Verdict.VALID if follows and opened.prev == head.digest else Verdict.GAP
+    follows = part.number == head.commit + 1 or part.skips
+    return Verdict.VALID if follows and part.prev == head.digest else Verdict.GAP
 
 
-def gap(opened: OpenPart, head: Head, offset: int) -> LogGap:
+def gap(part: OpenPart, head: Head, offset: int) -> LogGap:
     """Return the error of a model whose next commit is missing."""
     return LogGap(
-        f"model {opened.model_id!r}: commit {opened.number} at offset {offset} of {topics.COMMITS} "
+        f"model {part.model_id!r}: commit {part.number} at offset {offset} of {topics.COMMITS} "
         f"does not continue commit {head.commit}, the newest that is known: the log lost records, "
         "or somebody else writes to it. Restore it, or run `lethe recover`"
     )
@@ -96,13 +96,13 @@ class Tail:
         Includes the topic's id: a topic that is made again is another one.
     offset
         Where the next record will be.
-    below, epoch
-        Digest of the record below the tail (empty if it is not a commit), and its leader epoch.
+    last_digest, epoch
+        Digest of the last record (empty if it is not a commit), and its leader epoch.
     """
 
     partition: Partition
     offset: int
-    below: str = ""
+    last_digest: str = ""
     epoch: int = -1
 
 
@@ -116,21 +116,21 @@ class Followed:
         Its end.
     heads
         Newest commit of each model; a model that is absent has none.
-    low
+    valid_end
         End of the last valid record.
-    lows
+    model_ends
         By model, the end of its own last valid record.
     """
 
     tail: Tail
     heads: dict[str, Head] = field(default_factory=dict)
-    low: int = 0
-    lows: dict[str, int] = field(default_factory=dict)
+    valid_end: int = 0
+    model_ends: dict[str, int] = field(default_factory=dict)
 
     def place(self, model_id: str, offset: int, epoch: int = -1) -> Place:
         """Return the place of a valid record, and take it as the last one."""
-        place = Place(offset, epoch, self.low, self.lows.get(model_id, self.low))
-        self.low = self.lows[model_id] = offset + 1
+        place = Place(offset, epoch, self.valid_end, self.model_ends.get(model_id, self.valid_end))
+        self.valid_end = self.model_ends[model_id] = offset + 1
         return place
 
 
@@ -314,7 +314,7 @@ class Journal:
             place = followed.place(commit.model_id, offset, epoch)
             followed.heads[commit.model_id] = Head(commit.number, digest)
             followed.tail = replace(
-                followed.tail, offset=offset + 1, below=digest, epoch=max(epoch, tail.epoch)
+                followed.tail, offset=offset + 1, last_digest=digest, epoch=max(epoch, tail.epoch)
             )
             sealed.append(Sealed(commit, digest, self._seals.current, place))
         return sealed
@@ -344,10 +344,10 @@ def check_tail(reader: Reader, tail: Tail, end: int) -> None:
     advice = "the log lost commits. Restore it, or run `lethe recover` for each of its models"
     if end < tail.offset:
         raise LogReset(f"{where} ends at offset {end}, and was known up to {tail.offset}: {advice}")
-    if not tail.below or tail.offset - 1 < reader.bounds(tail.partition).begin:
+    if not tail.last_digest or tail.offset - 1 < reader.bounds(tail.partition).begin:
         return  # nothing is known of the record below, or it has expired
     for record, framed in read_records(reader, tail.partition, tail.offset - 1, tail.offset):
-        if framed is None or framed.digest != tail.below:
+        if framed is None or framed.digest != tail.last_digest:
             raise LogReset(
                 f"{where}: another record lies at offset {record.offset} than was there: {advice}"
             )

@@ -1,7 +1,7 @@
 """A fold of one commits partition: read, judge, apply, publish, and move the cursors.
 
 It decides nothing. If the store goes back meanwhile, or a model halts in the middle, it stops with
-`StoreWentBack`, and `consumers.commits.fold` starts it again.
+`FoldAgain`, and `consumers.commits.fold` starts it again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FoldParts:
     states: StateCache
 
 
-class StoreWentBack(Exception):
+class FoldAgain(Exception):
     """The store went back during a fold, or a model halted in the middle of it: start again.
 
     ``halted`` are the models whose commits the next try leaves out from the start.
@@ -120,16 +120,16 @@ class PartitionFold:
         self._halted = dict(halted)
         self._headless: set[str] = set()
         self._applied = self._published = 0
-        self._published_to = cursors.cursors.published
-        tail = Tail(partition, cursors.cursors.apply, cursors.below, cursors.epoch)
-        self._followed = Followed(tail, low=cursors.cursors.apply)
+        self._published_to = cursors.pair.published
+        tail = Tail(partition, cursors.pair.apply, cursors.last_digest, cursors.epoch)
+        self._followed = Followed(tail, valid_end=cursors.pair.apply)
 
     def run(self) -> Folded:
         """Fold the partition.
 
         Raises
         ------
-        StoreWentBack
+        FoldAgain
             It must be folded again from the start.
         """
         start = min(self._cursors.lowest, self._end)
@@ -180,7 +180,7 @@ class PartitionFold:
 
         Raises
         ------
-        StoreWentBack
+        FoldAgain
             The store has gone back since its cursors were read.
         """
         while True:
@@ -190,7 +190,7 @@ class PartitionFold:
             stored, cursors = read_heads(self._store.client, sorted(models), self._keys)
             self._headless = models - stored.keys()
             if cursors.lowest < self._cursors.lowest:
-                raise StoreWentBack({})
+                raise FoldAgain({})
             heads: dict[str, Head] = {}
             for model, head in stored.items():
                 if isinstance(head, Head):
@@ -255,13 +255,13 @@ class PartitionFold:
 
     def _place(self, record: OpenRecord) -> Place:
         """Return the place of a record; one below the apply cursor does not move that cursor."""
-        if record.offset < self._cursors.cursors.apply:
+        if record.offset < self._cursors.pair.apply:
             low = self._cursors.of_model(record.open.model_id).apply
-            lows = self._followed.lows
+            ends = self._followed.model_ends
             place = Place(
-                record.offset, record.epoch, record.offset + 1, lows.get(record.open.model_id, low)
+                record.offset, record.epoch, record.offset + 1, ends.get(record.open.model_id, low)
             )
-            lows[record.open.model_id] = record.offset + 1
+            ends[record.open.model_id] = record.offset + 1
             return place
         return self._followed.place(record.open.model_id, record.offset, record.epoch)
 
@@ -288,7 +288,7 @@ class PartitionFold:
                 continue
             commit = sealed.commit
             if commit.leaves_no_row and before is not None and before.head.commit < commit.number:
-                shred(self._store, commit, before.rows, change.live.name, self._at_step)
+                shred(self._store, commit, before.rows_generation, change.live.name, self._at_step)
             changes.append((sealed, change))
         self._send(changes)
 
@@ -349,7 +349,7 @@ class PartitionFold:
             return
         self._replay.forget(model)
         if not self._last_try and answer.applied in _GONE_BACK:
-            raise StoreWentBack({})
+            raise FoldAgain({})
         self._halt_midway(model, corrupt(change, f"{answer.applied}: {answer.found}"))
 
     def _halt_midway(self, model_id: str, error: LetheError) -> None:
@@ -360,7 +360,7 @@ class PartitionFold:
         """
         self._halt(model_id, error)
         if not self._last_try:
-            raise StoreWentBack(self._halted)
+            raise FoldAgain(self._halted)
 
     def _note_applied(self, sealed: Sealed, change: Change) -> None:
         """Count an applied commit, and drop the keys of the rows that it erased."""
@@ -370,7 +370,7 @@ class PartitionFold:
     def _shred(self, commit: Commit, former: str) -> None:
         if self._store.row_keys is not None:
             state = self._replay.state(commit.model_id)
-            live = "" if state is None else state.rows
+            live = "" if state is None else state.rows_generation
             shred(self._store, commit, former, live, self._at_step)
 
     # -- publishing -----------------------------------------------------------------------------
@@ -397,12 +397,12 @@ class PartitionFold:
     def _finish(self, records: Sequence[OpenRecord]) -> None:
         """Move both cursors to the end, past void records and those of halted models."""
         last = records[-1] if records and records[-1].offset == self._end - 1 else None
-        below, epoch = ("", -1) if last is None else (last.digest, last.epoch)
-        if self._end == self._cursors.cursors.apply:
-            below, epoch = self._cursors.below, self._cursors.epoch
-        low, halted = self._followed.low, sorted(self._halted)
+        last_digest, epoch = ("", -1) if last is None else (last.digest, last.epoch)
+        if self._end == self._cursors.pair.apply:
+            last_digest, epoch = self._cursors.last_digest, self._cursors.epoch
+        low, halted = self._followed.valid_end, sorted(self._halted)
         self._store.cursors.move_apply(
-            self._keys, low, self._end, below=below, epoch=epoch, halted=halted
+            self._keys, low, self._end, last_digest=last_digest, epoch=epoch, halted=halted
         )
         if self._advance(self._end).published > self._end:
             self._resend_newest(records)
@@ -410,15 +410,15 @@ class PartitionFold:
             if model in self._halted:
                 continue
             pair = self._cursors.behind[model]
-            low_of_model = self._followed.lows.get(model, pair.apply)
+            model_previous_end = self._followed.model_ends.get(model, pair.apply)
             self._store.cursors.move_behind(
-                self._keys, model, low_of_model, self._end, published=False
+                self._keys, model, model_previous_end, self._end, published=False
             )
             self._store.cursors.move_behind(
                 self._keys, model, pair.published, self._end, published=True
             )
-        self._followed.low = self._end
-        self._followed.tail = Tail(self._partition, self._end, below, epoch)
+        self._followed.valid_end = self._end
+        self._followed.tail = Tail(self._partition, self._end, last_digest, epoch)
 
     def _resend_newest(self, records: Sequence[OpenRecord]) -> None:
         """Send the newest parameters again: compaction may have kept older ones that we sent."""

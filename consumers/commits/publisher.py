@@ -141,7 +141,7 @@ class Publisher:
                 {
                     index
                     for (index, _, high), cursors in zip(self._unnoted, stored_cursors, strict=True)
-                    if cursors.cursors.published > high
+                    if cursors.pair.published > high
                 }
             )
         )
@@ -161,6 +161,6 @@ def _ranges(sealed: Sequence[Sealed]) -> list[tuple[int, int, int]]:
     bounds: dict[int, tuple[int, int]] = {}
     for winner in sealed:
         index, place = commit_partition(winner.commit.model_id), winner.place
-        low, high = bounds.get(index, (place.low, 0))
-        bounds[index] = min(low, place.low), max(high, place.offset + 1)
+        low, high = bounds.get(index, (place.previous_end, 0))
+        bounds[index] = min(low, place.previous_end), max(high, place.offset + 1)
     return [(index, low, high) for index, (low, high) in bounds.items()]

@@ -147,13 +147,13 @@ def decode_frame(value: bytes | None) -> Framed | None:
         associated, at = _take(value, len(_LABEL), MAX_OPEN_BYTES)
         sealed, at = _take(value, at, MAX_RECORD_BYTES)
         signature, at = _take(value, at, MAX_OPEN_BYTES)
-        opened = _open_part(parse_json(associated))
+        part = _open_part(parse_json(associated))
     except (ValueError, RecursionError):
         return None
     if at != len(value):
         return None
     covered = _LABEL + _framed(associated) + hashlib.sha256(sealed).digest()
-    return Framed(opened, _digest(covered, signature), associated, sealed, signature)
+    return Framed(part, _digest(covered, signature), associated, sealed, signature)
 
 
 def open_commit(
@@ -174,18 +174,18 @@ def open_commit(
     CorruptState
         The sealed part does not parse.
     """
-    opened = framed.open
-    what = f"model {opened.model_id!r}, commit {opened.number}"
-    if opened.format != FORMAT:
-        raise FormatTooNew(f"{what} is of format {opened.format}, this program knows {FORMAT}")
+    part = framed.open
+    what = f"model {part.model_id!r}, commit {part.number}"
+    if part.format != FORMAT:
+        raise FormatTooNew(f"{what} is of format {part.format}, this program knows {FORMAT}")
     if trusted is not None:
         try:
             check_signature(framed, trusted)
         except Unauthenticated as error:
             raise Untrusted(f"{what}: {error}; see LETHE_TRUSTED_KEYS") from None
-    plain = seals.open(opened.key, opened.model_id, framed.sealed, framed.associated)
+    plain = seals.open(part.key, part.model_id, framed.sealed, framed.associated)
     try:
-        return _commit(opened, plain, config)
+        return _commit(part, plain, config)
     except (ValueError, KeyError, TypeError, RecursionError, struct.error):
         raise CorruptState(f"{what}: what was sealed does not parse; upgrade this worker") from None
 
@@ -212,13 +212,13 @@ def peek_deleted(framed: Framed, seals: SealKeys) -> tuple[str, ...]:
     CorruptState
         The sealed part does not parse.
     """
-    opened = framed.open
-    plain = seals.open(opened.key, opened.model_id, framed.sealed, framed.associated)
+    part = framed.open
+    plain = seals.open(part.key, part.model_id, framed.sealed, framed.associated)
     try:
         return _texts(_parts(plain)[0]["deleted"])
     except (ValueError, KeyError, TypeError, RecursionError, struct.error):
         raise CorruptState(
-            f"model {opened.model_id!r}, commit {opened.number}: what was sealed does not parse"
+            f"model {part.model_id!r}, commit {part.number}: what was sealed does not parse"
         ) from None
 
 
@@ -325,14 +325,14 @@ def _plain(commit: Commit) -> bytes:
     return b"".join((_PLAIN.pack(len(encoded_header)), encoded_header, *blobs))
 
 
-def _commit(opened: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
+def _commit(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
     header, blobs = _parts(plain)
     meta = _next(blobs)
     answers = [_answer(_next(blobs), body, place) for body, place in header["bodies"]]
     repeats = tuple(_next(blobs) for _ in range(_count(header["repeats"])))
     thetas = {name: _next(blobs) for name in _texts(header["thetas"])}
     if header["configures"]:
-        config = parse_config(_next(blobs), opened.model_id)
+        config = parse_config(_next(blobs), part.model_id)
     if config is None:
         raise ValueError("it says nothing of the configuration, and none is known")
     version_value = _next(blobs) if header["makes_version"] else b""
@@ -345,9 +345,9 @@ def _commit(opened: OpenPart, plain: bytes, config: ModelConfig | None) -> Commi
     erased = header["erased"]
     secret = header["secret"]
     return Commit(
-        model_id=opened.model_id,
-        number=opened.number,
-        prev=opened.prev,
+        model_id=part.model_id,
+        number=part.number,
+        prev=part.prev,
         kind=CommitKind(header["kind"]),
         meta=parse_meta(meta, config),
         newest=_count(header["newest"]),
@@ -371,7 +371,7 @@ def _commit(opened: OpenPart, plain: bytes, config: ModelConfig | None) -> Commi
         staged=_staged(header["staged"]),
         empties=header["empties"],
         opening=None if header["opening"] is None else _offsets(header["opening"]),
-        skips=opened.skips,
+        skips=part.skips,
         secret=None if secret is None else bytes.fromhex(secret),
         base=base,
         base_version=base_version,

@@ -132,7 +132,9 @@ class Replay:
     def _requests(self, sealed: Sealed, state: ModelState, records: Mapping[str, bytes]) -> Change:
         commit = sealed.commit
         if not commit.erased:
-            self._states.put(after_requests(state, sealed, state.stream, state.arrays, commit.meta))
+            self._states.put(
+                after_requests(state, sealed, state.stream, state.arrays_id, commit.meta)
+            )
             return change_of(sealed, state)
         stream = left_out(state, commit, records)
         if stream is None:

@@ -226,7 +226,8 @@ class Version(SparseEvent):
 
     ``commit`` is the number of the commit that created it, ``commit_prev`` the digest of the commit
     before that (docs/commit.md). ``receipt_log`` is the head of the log of final receipts, with
-    those of this version's own commit (docs/evidence.md).
+    those of this version's own commit (docs/evidence.md). ``completed``: a projection would have
+    been over the error budget, and the exact answer of the quadratic model is published instead.
     """
 
     model_id: str
@@ -248,6 +249,7 @@ class Version(SparseEvent):
     commit: int
     commit_prev: str
     receipt_log: LogHead | None = Field(default=None, exclude_if=_absent)
+    completed: bool = Field(default=False, exclude_if=operator.not_)
 
 
 IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from lethe.consumers.commits.commit import CommitKind
 from lethe.consumers.commits.follower import Follower
 from lethe.consumers.commits.journal import Followed, read_opening
 from lethe.consumers.commits.state_cache import StateCache
@@ -29,7 +28,7 @@ from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import AtStep, Step
-from lethe.consumers.versions.transition import Origin, Transition, commit_of
+from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.lookup import Lookup, LookupRequest
 from lethe.engine.store.row_keys import no_key
@@ -41,7 +40,7 @@ BATCH_BYTES = 2 << 20
 """Bytes of ids in one commit, so that its record fits; a single request has at most 1 MiB."""
 
 
-class _StoreWentBack(Exception):
+class _StateIsBehind(Exception):
     """A model must be folded before its requests are processed."""
 
 
@@ -58,7 +57,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Processed:
+class Prepared:
     """A commit ready to be appended, the state before it, and how many records it processes."""
 
     group: Group
@@ -75,7 +74,7 @@ class Round:
 
     Attributes
     ----------
-    processed
+    prepared
         Commits to append, of different models.
     rest
         Groups whose items have to wait to be batched, and those items.
@@ -87,7 +86,7 @@ class Round:
         Models whose stored state is not the one in memory: they are folded and processed again.
     """
 
-    processed: list[Processed] = field(default_factory=list)
+    prepared: list[Prepared] = field(default_factory=list)
     rest: list[tuple[Group, Remainder]] = field(default_factory=list)
     unknown: list[Receipt] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
@@ -152,14 +151,14 @@ class BatchProcessor:
 
         Raises
         ------
-        _StoreWentBack
+        _StateIsBehind
             The store lacks commits that the log had when the model's partition was folded.
         """
         state = self._states.get(model_id)
         if state is None:
             state, applied = self._store.load_as_of(model_id)
             if not self._follower.reaches(model_id, applied):
-                raise _StoreWentBack
+                raise _StateIsBehind
             if state is not None:
                 state = with_enough_sentinels(self._store, state)
                 self._states.put(state)
@@ -239,7 +238,7 @@ class BatchProcessor:
                 self._seals.check(group.model_id, state.seal)
         except TRANSIENT:
             raise
-        except _StoreWentBack:
+        except _StateIsBehind:
             out.stale.add(group.model_id)
             return None
         except Exception as error:
@@ -318,39 +317,36 @@ class BatchProcessor:
         for batch in loaded:
             model_id = batch.group.model_id
             try:
-                processed = self._process(batch, out)
+                prepared = self._process(batch, out)
             except TRANSIENT:
                 raise
             except Exception as error:
                 out.failed[model_id] = error
                 continue
-            if processed is not None:
-                out.processed.append(processed)
+            if prepared is not None:
+                out.prepared.append(prepared)
 
-    def _process(self, batch: Loaded, out: Round) -> Processed | None:
+    def _process(self, batch: Loaded, out: Round) -> Prepared | None:
         if batch.state.registered and batch.state.opening is None:
             return self._open(batch)
         if isinstance(batch.items, Refreshed):
             return self._refresh(batch, batch.items)
         return self._requests(batch, batch.items, out)
 
-    def _open(self, batch: Loaded) -> Processed:
+    def _open(self, batch: Loaded) -> Prepared:
         """Return the opening of a model whose registration died before it: `read_opening`."""
-        state = batch.state
-        opening = read_opening(self._reader)
-        commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
-        after = replace(state, opening=opening)
-        return Processed(batch.group, state, Transition(commit, after), 0, message="opened")
+        transition = opened(batch.state, read_opening(self._reader))
+        return Prepared(batch.group, batch.state, transition, 0, message="opened")
 
-    def _refresh(self, batch: Loaded, item: Refreshed) -> Processed:
+    def _refresh(self, batch: Loaded, item: Refreshed) -> Prepared:
         self._at_step(Step.REFRESH_SWAP)
         origin = origin_of([item.record])
         outcome = swap(self._store, batch.state, item.event.job_id, origin, self._now())
-        return Processed(batch.group, batch.state, outcome.transition, 1, message=outcome.message)
+        return Prepared(batch.group, batch.state, outcome.transition, 1, message=outcome.message)
 
     def _requests(
         self, batch: Loaded, items: Sequence[Valid | Refused], out: Round
-    ) -> Processed | None:
+    ) -> Prepared | None:
         if batch.lookup is None:
             raise AssertionError("nothing was looked up")
         group, state = batch.group, batch.state
@@ -366,7 +362,7 @@ class BatchProcessor:
             return None
         origin = origin_of([item.record for item in items])
         transition = deletion_transition(state, step, origin, now=now)
-        return Processed(group, state, transition, len(items), time.perf_counter() - begin)
+        return Prepared(group, state, transition, len(items), time.perf_counter() - begin)
 
 
 def _leading_items(items: Sequence[Validated]) -> list[Valid | Refused] | Refreshed:

@@ -20,10 +20,13 @@ from lethe.consumers.refresh.lost_rows import DATA_LOST
 from lethe.consumers.versions.certificates import fits
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, at_rest, delete
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import Ledger, after_deletion
+from lethe.engine.error.estimate import published_error
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.refresh.kinds import complete
 from lethe.engine.store import codec
 from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.state import DeferredRequest, ModelState
@@ -345,6 +348,8 @@ def _extend(
     except IllConditioned as error:
         raise _GuardRefusal(error.code, str(error)) from error
     ledger = _ledger_after(state, batch, step.stream, rows)
+    if config.over_budget is OverBudget.HOLD:
+        _check_budget(state, step.stream, deleted)
     return StepResult(
         batch.decisions,
         deleted,
@@ -354,6 +359,16 @@ def _extend(
         counts,
         ledger=ledger,
     )
+
+
+def _check_budget(state: ModelState, after: Stream, deleted: Sequence[str]) -> None:
+    """Refuse a step whose exact answer is over the error budget: the last version is held."""
+    remain = state.meta.rows_live - len(deleted)
+    sentinels = state.sentinels.without(frozenset(deleted))
+    error = published_error(state.generation, complete(after), sentinels, remain)
+    if error.over(state.meta.config.error_budget):
+        detail = "the next version would be over the error budget"
+        raise _GuardRefusal("OVER_BUDGET", detail)
 
 
 def _ledger_after(state: ModelState, batch: StepResult, after: Stream, rows: Rows) -> Ledger | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
-from lethe.consumers.deletions.batch_processor import Processed
+from lethe.consumers.deletions.batch_processor import Prepared
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
 from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.metrics import Metrics
@@ -32,7 +32,7 @@ def report_state(metrics: Metrics, state: ModelState) -> None:
 def report_decisions(
     metrics: Metrics,
     logger: Logger,
-    processed: Processed,
+    prepared: Prepared,
     sealed: Sealed,
     records: Sequence[Validated],
 ) -> None:
@@ -40,7 +40,7 @@ def report_decisions(
     commit = sealed.commit
     if commit.kind is CommitKind.REFRESH:
         logger.info(
-            processed.message,
+            prepared.message,
             action="swap" if commit.version is not None else "drop_result",
             model=commit.model_id,
             version=commit.newest,
@@ -50,7 +50,7 @@ def report_decisions(
         metrics.batch_rows.observe(len(commit.erased))
         metrics.rows_deleted.labels(commit.model_id).inc(len(commit.erased))
     if records:
-        metrics.step_seconds.observe(processed.seconds)
+        metrics.step_seconds.observe(prepared.seconds)
     statuses = {answer.receipt.request_id: answer.receipt.status for answer in commit.answers}
     outcomes: Counter[str] = Counter()
     ids: list[str] = []
@@ -81,7 +81,7 @@ def report_decisions(
         model=commit.model_id,
         commit=commit.number,
         version=commit.newest,
-        partition=processed.group.partition.index,
+        partition=prepared.group.partition.index,
         offset=sealed.place.offset,
         rows=len(commit.erased),
         requests=dict(outcomes),

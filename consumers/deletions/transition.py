@@ -114,9 +114,11 @@ def deletion_transition(
     retired = [row for d in batch.decisions if isinstance(d, Accepted) for row in d.retired]
     waiting = {d.accepted.request_id: deferred_record(d) for d in deferrals}
     after = _after(before, batch, retired, waiting, now)
-    job = None
+    job, clears_Q = None, False
     if batch.deleted:
+        completions = after.stream.completions
         after, job = next_version(after, now)
+        clears_Q = after.stream.completions > completions
     elif deferrals:
         after, job = order_refresh(after, after.version, now)
     certificate = certificate_of(after)
@@ -127,7 +129,7 @@ def deletion_transition(
     if batch.deleted:
         ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
         after, version = publish_version(
-            after, request_ids=ids, refresh=None, origin=origin, now=now
+            after, request_ids=ids, refresh=None, origin=origin, completed=clears_Q, now=now
         )
     commit = commit_of(
         before,
@@ -141,6 +143,7 @@ def deletion_transition(
         erased=batch.deleted,
         deferred=waiting,
         job=job,
+        clears_Q=clears_Q,
         empties=batch.empty,
     )
     if batch.empty:
@@ -148,8 +151,8 @@ def deletion_transition(
     arrays = None
     if batch.deleted:
         v, q = len(before.stream.V), len(before.stream.Q)
-        arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays)
-    return Transition(commit, after, arrays)
+        arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id)
+    return Transition(commit, after, arrays.cleared() if arrays and clears_Q else arrays)
 
 
 def _after(

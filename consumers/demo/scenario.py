@@ -5,8 +5,8 @@ meaningful, the demo groups neighbouring rows into patients with one to three ro
 In every wave patients withdraw, named by row or by subject, sometimes several in one batch. The
 first waves also contain what goes wrong in real life.
 
-Budgets and limits are small, so that the policy (`engine.refresh.policy`) chooses every kind of
-refresh within about fifty rows. Nothing else is arranged, and no refresh is requested explicitly.
+Budgets and limits are small, so that the policy (`engine.refresh.policy`) chooses polish, compact
+and rebuild within about fifty rows. Nothing else is arranged; nobody requests a refresh.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def models() -> tuple[DemoModel, DemoModel]:
     """Return the demo's models: a linear and a logistic one.
 
     The first predicts the progression of diabetes from 442 rows and 65 features of degree 1 and 2.
-    A linear model's exact answer is always at hand: its budget triggers completions, and the limits
-    on a generation trigger the rebuild and the compaction. The second predicts a diagnosis of
-    breast cancer from 569 rows and 30 features. The quadratic model of a logistic loss has an error
-    of its own, which only a polish removes.
+    A linear model's exact answer is always known: it is published once the projection is over the
+    budget, and the limits on a generation trigger the rebuild and the compaction. The second
+    predicts a diagnosis of breast cancer from 569 rows and 30 features. The quadratic model of a
+    logistic loss has an error of its own, which only a polish removes.
     """
     diabetes = load_diabetes()
     degree_2 = PolynomialFeatures(degree=2, include_bias=False)

@@ -29,10 +29,11 @@ _MEANING = {
     "rebuild": "refits and factorises again, on the live rows",
 }
 _TRIGGER = {
-    "error_budget": "the error exceeds its budget",
+    "error_budget": "the error budget was exceeded",
     "generation": "the generation has reached a limit",
     "deferred": "deferred requests need it",
 }
+_COMPLETED = "* completed: its projection was over the budget, so the exact answer is published"
 _LEGEND = (
     f"{'model':<{_NAME}}{'ver.':<{_INDENT - _NAME}}live rows (newly deleted), published error "
     "(% of its budget), true error (distance to retraining), kind of published error"
@@ -91,6 +92,9 @@ class View:
                 meaning = f"{refresh.size}: {_MEANING[refresh.size]}"
                 self._line(Text(" " * _INDENT + meaning, "dim"))
         self._line(version_line(seen))
+        if seen.event.completed and _COMPLETED not in self._explained:
+            self._explained.add(_COMPLETED)
+            self._line(Text(" " * _INDENT + _COMPLETED, "dim"))
 
     def _line(self, line: Text) -> None:
         """Print a line, folded; continuation lines are indented."""
@@ -196,7 +200,8 @@ def version_line(seen: Observed) -> Text:
         line.append(f"error {seen.error:.1e}", "red" if event.error.over else "green")
         share = f" ({seen.error / seen.budget:.0%})"
         line.append(share.ljust(8), "red" if event.error.over else "dim")
-    return line.append(f"true {seen.true_error:.1e}").append(f" {event.error.kind}", "dim")
+    line.append(f"true {seen.true_error:.1e}").append(f" {event.error.kind}", "dim")
+    return line.append(" *", "cyan") if event.completed else line
 
 
 def _about(model_id: str, what: str = "") -> Text:

@@ -18,7 +18,7 @@ from lethe.consumers.refresh.lost_rows import with_rows_resolved
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
-from lethe.consumers.versions.refresh_schedule import choose_size, in_turn
+from lethe.consumers.versions.refresh_schedule import choose_kind, in_turn
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from lethe.engine.error.drift import audit
@@ -102,14 +102,14 @@ def run_job(
 
 
 def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
-    choice = choose_size(state, job.event, now)
+    choice = choose_kind(state, job.event, now)
     if choice.size is RefreshKind.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
         return _store(job, _result(job, state, Choice(RefreshKind.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
-    choice = _audited(job, snapshot, choose_size(snapshot.state, job.event, now))
+    choice = _audited(job, snapshot, choose_kind(snapshot.state, job.event, now))
     match choice.size:
         case RefreshKind.COMPLETE:
             return _store(job, _result(job, snapshot.state, choice))

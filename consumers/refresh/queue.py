@@ -19,7 +19,7 @@ from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.versions.refresh_schedule import choose_size
+from lethe.consumers.versions.refresh_schedule import choose_kind
 from lethe.engine.errors import Unavailable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import read_pace, write_pace, write_refusal
@@ -177,7 +177,7 @@ class JobQueue:
         job.own = pending is not None and pending.job_id == event.job_id
         if not job.own and state.meta.generation != event.generation:
             return "another refresh was faster; order again if it is still needed"
-        if job.own and choose_size(state, event, self._now()).size is RefreshKind.COMPLETE:
+        if job.own and choose_kind(state, event, self._now()).size is RefreshKind.COMPLETE:
             return None  # it reads no rows, and a commit of the model itself has scheduled it
         now = self._now().timestamp()
         pace = read_pace(self._store.client, state.keys)

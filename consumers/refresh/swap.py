@@ -13,8 +13,11 @@ from lethe.consumers.refresh.transition import (
     new_generation,
     small_refresh,
     stale_reason,
+    unreachable,
 )
 from lethe.consumers.versions.transition import Origin, Transition
+from lethe.engine.deletion.stream import distance_to_exact
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import IllConditioned, Uncertified
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import JobResult, read_result, read_staged
@@ -66,6 +69,9 @@ def _swap(
     origin: Origin,
     now: datetime,
 ) -> Outcome:
+    if _changes_nothing(state, result):
+        transition = dropped(state, result.job_id, origin, now=now)
+        return Outcome(transition, False, f"nothing to refresh: {result.reason}")
     if result.size in (RefreshKind.COMPLETE, RefreshKind.POLISH):
         transition = small_refresh(state, result, arrays, origin, now=now)
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
@@ -75,6 +81,13 @@ def _swap(
         return _swap_empty(store, state, result, origin, now)
     where = state.keys.generation(result.staged_key)
     return _swap_generation(store, state, result, where, arrays, origin, now)
+
+
+def _changes_nothing(state: ModelState, result: JobResult) -> bool:
+    """Return whether a completion that nobody waits for finds theta_exact published already."""
+    own = state.meta.pending_job is not None and state.meta.pending_job.job_id == result.job_id
+    completion = result.size is RefreshKind.COMPLETE
+    return own and completion and not len(state.stream.Q) and distance_to_exact(state.stream) == 0
 
 
 def _swap_empty(
@@ -116,7 +129,9 @@ def _swap_generation(
     if store.row_keys is not None:
         store.row_keys.keep(where)
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
-    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+    if not _must_hold(state, result, transition):
+        return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+    return _held(state, result, caught_up, origin, now)
 
 
 def _rows(state: ModelState, request: str) -> tuple[str, ...]:
@@ -126,6 +141,22 @@ def _rows(state: ModelState, request: str) -> tuple[str, ...]:
 def _rows_left(state: ModelState, ledgered: frozenset[str], rows: list[str]) -> int:
     retired = {row for request in state.deferred.values() for row in request.retired}
     return state.meta.rows_live - len(set(rows) - ledgered - retired)
+
+
+def _must_hold(state: ModelState, result: JobResult, transition: Transition) -> bool:
+    """Return whether the result of deferred requests is over a budget that holds versions back."""
+    holds = state.meta.config.over_budget is OverBudget.HOLD and not state.awaiting_rebuild
+    return holds and bool(result.resolved) and transition.after.meta.error.over
+
+
+def _held(
+    state: ModelState, result: JobResult, caught_up: CaughtUp, origin: Origin, now: datetime
+) -> Outcome:
+    """Drop the result; reject its requests if even the rebuild itself is over the budget."""
+    if caught_up.rows:
+        return _drop(state, result, origin, now, "later deletions take it over the budget")
+    message = "the rebuild is over the error budget: its requests are rejected"
+    return Outcome(unreachable(state, result, origin, now=now), False, message)
 
 
 def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:

@@ -148,11 +148,15 @@ def _polished(
 
 def _refreshed(meta: Meta, result: JobResult, now: datetime, **changes: object) -> Meta:
     """Return meta after a refresh: its job is no longer pending."""
+    return with_meta(_without_job(meta, result), status=result.status, refreshed_at=now, **changes)
+
+
+def _without_job(meta: Meta, result: JobResult) -> Meta:
+    """Return meta after a job that did what it could: it is no longer pending."""
     pending = meta.pending_job
     if pending is not None and pending.job_id == result.job_id:
         pending = None
-    changes |= {"status": result.status, "pending_job": pending, "failures": None}
-    return with_meta(meta, refreshed_at=now, **changes)
+    return with_meta(meta, pending_job=pending, failures=None)
 
 
 def _info(result: JobResult) -> RefreshInfo:
@@ -192,15 +196,15 @@ def new_generation(
         generation=staged.generation,
         stream=staged.stream,
         sentinels=staged.sentinels,
-        arrays=STAGED,
-        rows=staged.keys.name,
+        arrays_id=STAGED,
+        rows_generation=staged.keys.name,
     )
     swapped_in = Staged(
         staged.keys.name,
         None,
         result.staged_mark,
         caught_up.rows,
-        (f"gen:{before.rows}",),
+        (f"gen:{before.rows_generation}",),
     )
     V_rows = staged.stream.V.array[len(staged.stream.V) :] if later is None else later.V_rows
     Q_rows = staged.stream.Q.array[len(staged.stream.Q) :] if later is None else later.Q_rows
@@ -213,6 +217,35 @@ def new_generation(
     )
     live = Live(staged.keys, tuple(persist))
     return _with_resolved(before, state, result, ledgered, origin, now, arrays, live, swapped_in)
+
+
+def unreachable(
+    before: ModelState, result: JobResult, origin: Origin, *, now: datetime
+) -> Transition:
+    """Reject the requests that a rebuild resolves: it is over the error budget without their rows.
+
+    For models that hold their last version (`engine.error.budget`). What the job staged expires.
+    """
+    remaining = {r: d for r, d in before.deferred.items() if r not in result.resolved}
+    state = replace(before, meta=_without_job(before.meta, result), deferred=remaining)
+    after, job = order_refresh(state, state.version, now)
+    detail = "a rebuild without its rows is over the error budget; nothing was deleted"
+    receipts = [
+        (_rejected(before.deferred[r], before.model_id, "BUDGET_UNREACHABLE", detail, now), body)
+        for r in result.resolved
+        for body in [bytes.fromhex(before.deferred[r].body)]
+    ]
+    after, answers = with_receipts(after, receipts)
+    commit = commit_of(
+        before,
+        after,
+        CommitKind.REFRESH,
+        origin,
+        answers=answers,
+        undeferred=tuple(result.resolved),
+        job=job,
+    )
+    return Transition(commit, after)
 
 
 def emptied(
@@ -258,10 +291,11 @@ def _with_resolved(
         deletions_logged=state.meta.deletions_logged + len(new) + len(retired),
     )
     remaining = {r: d for r, d in state.deferred.items() if r not in result.resolved}
-    after, job = next_version(
-        replace(state, meta=meta, deferred=remaining, deletions_from=before.meta.deletions_logged),
-        now,
+    state = replace(
+        state, meta=meta, deferred=remaining, deletions_from=before.meta.deletions_logged
     )
+    after, job = next_version(state, now)
+    clears_Q = after.stream.completions > state.stream.completions
     certificate = certificate_of(after)
     receipts = [
         (_final_receipt(after, request, new, certificate, now), bytes.fromhex(request.body))
@@ -269,7 +303,12 @@ def _with_resolved(
     ]
     after, answers = with_receipts(after, receipts)
     after, version = publish_version(
-        after, request_ids=result.resolved, refresh=_info(result), origin=origin, now=now
+        after,
+        request_ids=result.resolved,
+        refresh=_info(result),
+        origin=origin,
+        completed=clears_Q,
+        now=now,
     )
     commit = commit_of(
         before,
@@ -283,9 +322,10 @@ def _with_resolved(
         undeferred=tuple(result.resolved),
         job=job,
         staged=staged,
+        clears_Q=clears_Q,
         empties=staged is None,
     )
-    return Transition(commit, after, arrays, live)
+    return Transition(commit, after, arrays.cleared() if clears_Q else arrays, live)
 
 
 def _final_receipt(
@@ -296,16 +336,8 @@ def _final_receipt(
     now: datetime,
 ) -> Receipt:
     if request.subject_id is not None and not request.row_ids:
-        return Receipt(
-            request_id=request.request_id,
-            model_id=after.model_id,
-            status="REJECTED",
-            code="UNKNOWN_ROWS",
-            detail="the subject has no rows in this model, now or before",
-            source=Source.model_validate(request.source),
-            completed_at=now,
-            rows_commitment=request.rows_commitment,
-        )
+        detail = "the subject has no rows in this model, now or before"
+        return _rejected(request, after.model_id, "UNKNOWN_ROWS", detail, now)
     return applied_receipt(
         after,
         request.request_id,
@@ -315,4 +347,20 @@ def _final_receipt(
         commitment=request.rows_commitment,
         certificate=certificate,
         now=now,
+    )
+
+
+def _rejected(
+    request: DeferredRequest, model_id: str, code: str, detail: str, now: datetime
+) -> Receipt:
+    return Receipt(
+        request_id=request.request_id,
+        model_id=model_id,
+        status="REJECTED",
+        code=code,
+        detail=detail,
+        rows_unknown=request.rows_unknown,
+        source=Source.model_validate(request.source),
+        completed_at=now,
+        rows_commitment=request.rows_commitment,
     )

@@ -240,8 +240,8 @@ def stage(
         sentinels=sentinels,
         offsets={},
         deferred={},
-        arrays=STAGED,
-        rows=name,
+        arrays_id=STAGED,
+        rows_generation=name,
         secret=new_secret(),
     )
     return Candidate(state, where, dataset, data, frozenset(data.ids))

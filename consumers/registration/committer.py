@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from lethe.consumers.commits.apply import change_of
 from lethe.consumers.commits.commit import CommitKind, Sealed
@@ -17,7 +16,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.steps import AtStep
-from lethe.consumers.versions.transition import Origin, Transition, commit_of
+from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.store.keys import ModelKeys, commit_partition
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
@@ -68,7 +67,7 @@ class Committer:
         change = change_of(
             sealed, before, arrays=transition.arrays, live=transition.live, lost=lost
         )
-        former = "" if before is None else before.rows
+        former = "" if before is None else before.rows_generation
         if sealed.commit.leaves_no_row:
             shred(self._store, sealed.commit, former, change.live.name, self._at_step)
         [answer], _ = self._store.apply([change])
@@ -84,9 +83,7 @@ class Committer:
         state = self._store.load_model(model_id)
         if state.opening is not None:
             return []
-        opening = read_opening(self._reader)
-        commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
-        transition = Transition(commit, replace(state, opening=opening))
+        transition = opened(state, read_opening(self._reader))
         sealed = self.append(transition)
         if sealed is None:
             self.fold(model_id)
@@ -99,7 +96,7 @@ class Committer:
         self._producer.publish(messages_of([each.commit for each in sealed]))
         for each in sealed:
             partition = ModelKeys(each.commit.model_id).partition
-            low, end = each.place.low, each.place.offset + 1
+            low, end = each.place.previous_end, each.place.offset + 1
             before = self._store.cursors.move_published(partition, low, end)
             if before.published > end:
                 # Overtaken by others: compaction may keep the older parameters that were sent here.

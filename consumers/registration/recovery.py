@@ -122,10 +122,10 @@ class Recovery:
         bounds = self._reader.bounds(partition)
         end = self._reader.ends([partition])[partition]
         log_records: dict[str, list[OpenRecord]] = {}
-        below, epoch = "", -1
+        last_digest, epoch = "", -1
         for record, framed in read_records(self._reader, partition, bounds.begin, end):
             epoch = -1 if record.leader_epoch is None else record.leader_epoch
-            below = "" if framed is None else framed.digest
+            last_digest = "" if framed is None else framed.digest
             if framed is not None:
                 log_record = OpenRecord(record.offset, framed.digest, framed.open)
                 log_records.setdefault(framed.open.model_id, []).append(log_record)
@@ -143,7 +143,7 @@ class Recovery:
                 restart = min(restart, tip.next)
         if not models and not reset:
             raise _nothing_to_recover(model_id)
-        tail = Tail(partition, end, below, epoch)
+        tail = Tail(partition, end, last_digest, epoch)
         return Plan(index, tail, models, restart if reset else None)
 
     def run(self, plan: Plan) -> list[Sealed]:

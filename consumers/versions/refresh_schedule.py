@@ -31,12 +31,15 @@ _LONGEST_PAUSE = 3600.0
 
 
 def order_refresh(
-    state: ModelState, version: int, now: datetime
+    state: ModelState, version: int, now: datetime, *, over_budget: bool = False
 ) -> tuple[ModelState, RefreshRequested | None]:
-    """Schedule a refresh if one is needed, none is pending, and the last has not just failed."""
+    """Schedule a refresh if one is needed, none is pending, and the last has not just failed.
+
+    ``over_budget``: the error was over the budget before the version was completed.
+    """
     meta = state.meta
     must_wait = _is_pending(meta, now) or _backs_off(meta, now)
-    reason = None if must_wait else refresh_reason(state, now)
+    reason = None if must_wait else refresh_reason(state, now, over_budget=over_budget)
     if reason is None:
         return state, None
     seed = f"{meta.config.model_id}\n{version}\n{state.head.commit}"
@@ -72,7 +75,7 @@ def _backs_off(meta: Meta, now: datetime) -> bool:
     return (now - meta.failures.newest_at).total_seconds() < pause
 
 
-def refresh_reason(state: ModelState, now: datetime) -> str | None:
+def refresh_reason(state: ModelState, now: datetime, *, over_budget: bool = False) -> str | None:
     """Return why a refresh is needed now, or None."""
     meta = state.meta
     if state.deferred:
@@ -84,7 +87,7 @@ def refresh_reason(state: ModelState, now: datetime) -> str | None:
     # The sentinels' estimate is not needed here: the stored error includes it, and whether a
     # generation is used up does not depend on it.
     facts = _facts(state, now, estimate=0.0)
-    if meta.error.over and not facts.fresh:
+    if (over_budget or meta.error.over) and not facts.fresh:
         return "error_budget"
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"
@@ -104,7 +107,7 @@ def is_stuck(state: ModelState) -> bool:
     return requests_wait and state.meta.pending_job is None
 
 
-def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
+def choose_kind(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
     """Return the smallest size that is enough, but no smaller than what a person ordered."""
     meta = state.meta
     if state.awaiting_rebuild:

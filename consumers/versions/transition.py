@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -22,9 +22,10 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import order_refresh
-from lethe.engine.deletion.stream import Stream, at_rest
+from lethe.engine.deletion.stream import Stream, at_rest, distance_to_exact
 from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
 from lethe.engine.merkle import leaf_hash
+from lethe.engine.refresh.kinds import complete
 from lethe.engine.store.generation import empty_generation, thetas_of
 from lethe.engine.store.records import CertificateRecord, ErrorRecord, ReceiptLog
 from lethe.engine.store.state import STAGED, ModelState, with_meta
@@ -94,6 +95,7 @@ def new_version(
     request_ids: Sequence[str],
     refresh: RefreshInfo | None,
     source: SourceRange | None,
+    completed: bool,
     now: datetime,
 ) -> Version:
     """Return a state's version event with its digest; ``state.digest`` is the previous one's."""
@@ -119,6 +121,7 @@ def new_version(
         commit=state.head.commit + 1,
         commit_prev=state.head.digest,
         receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
+        completed=completed,
     )
     return unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
 
@@ -165,8 +168,8 @@ def without_rows(state: ModelState) -> ModelState:
     return replace(
         state,
         meta=meta,
-        arrays=STAGED,
-        rows=meta.generation_key,
+        arrays_id=STAGED,
+        rows_generation=meta.generation_key,
         generation=empty_generation(config, number),
         stream=stream,
         sentinels=Sentinels((), rows.take(slice(0, 0)), W[:0]),
@@ -176,13 +179,24 @@ def without_rows(state: ModelState) -> ModelState:
 def next_version(state: ModelState, now: datetime) -> tuple[ModelState, RefreshRequested | None]:
     """Give a changed state the number and the error of its next version, for its receipts.
 
-    The same commit schedules a refresh if the error is over the budget, if requests wait for a
+    A projection over the error budget is replaced by theta_exact (`engine.error.budget`). The same
+    commit schedules a refresh if the error was over the budget before that, if requests wait for a
     rebuild, or if the generation is used up; at most one job is pending. The new job is returned.
     """
-    version = state.version + 1
-    error = error_record(state, measured_error(state), version)
-    state = replace(state, version=version, meta=with_meta(state.meta, error=error))
-    return order_refresh(state, version, now)
+    version, error = state.version + 1, measured_error(state)
+    over = error.over(state.meta.config.error_budget)
+    if over and state.meta.config.completes and distance_to_exact(state.stream) > 0:
+        state = completed(state)
+        error = measured_error(state)
+    record = error_record(state, error, version)
+    state = replace(state, version=version, meta=with_meta(state.meta, error=record))
+    return order_refresh(state, version, now, over_budget=over)
+
+
+def completed(state: ModelState) -> ModelState:
+    """Return a state that publishes theta_exact; the commit then clears Q."""
+    stream = complete(state.stream)
+    return replace(state, stream=stream, meta=with_meta(state.meta, **scalars_of(stream)))
 
 
 def with_receipts(
@@ -213,14 +227,21 @@ def publish_version(
     request_ids: Sequence[str],
     refresh: RefreshInfo | None,
     origin: Origin,
+    completed: bool = False,
     now: datetime,
 ) -> tuple[ModelState, Version]:
     """Return the state of `next_version` with its digest, and the version.
 
-    The receipts of the commit are already in the receipt log: the version names its head.
+    ``completed``: `next_version` replaced a projection by the exact answer. The receipts of the
+    commit are already in the receipt log: the version names its head.
     """
     event = new_version(
-        state, request_ids=request_ids, refresh=refresh, source=origin.range, now=now
+        state,
+        request_ids=request_ids,
+        refresh=refresh,
+        source=origin.range,
+        completed=completed,
+        now=now,
     )
     return replace(state, digest=event.digest, newest=event.value()), event
 
@@ -252,7 +273,13 @@ def commit_of(
     )
 
 
-def committed(transition: Transition, sealed: Sealed, arrays: str) -> ModelState:
+def opened(state: ModelState, opening: Mapping[str, int]) -> Transition:
+    """Return the commit that says from which offset of each partition requests are the model's."""
+    commit = commit_of(state, state, CommitKind.OPENING, Origin(), opening=opening)
+    return Transition(commit, replace(state, opening=opening))
+
+
+def committed(transition: Transition, sealed: Sealed, arrays_id: str) -> ModelState:
     """Return the state after a transition whose commit is sealed, with the id of its arrays."""
     after, commit = transition.after, transition.commit
     swapped = transition.live is not None
@@ -261,7 +288,7 @@ def committed(transition: Transition, sealed: Sealed, arrays: str) -> ModelState
         head=sealed.head,
         seal=sealed.key,
         offsets={**after.offsets, **commit.offsets},
-        arrays=arrays,
+        arrays_id=arrays_id,
         deletions_from=commit.meta.deletions_logged - len(commit.deleted)
         if swapped
         else after.deletions_from,

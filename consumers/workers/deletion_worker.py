@@ -33,7 +33,7 @@ from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.batch_processor import BatchProcessor, Processed, Round
+from lethe.consumers.deletions.batch_processor import BatchProcessor, Prepared, Round
 from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.report import report_decisions, report_state, report_without_commit
@@ -211,7 +211,7 @@ class DeletionWorker:
             result = Round()
             loaded = self._processor.load(poll.groups, result)  # 3
             self._processor.process(loaded, result)  # 4 and 5
-            won = self._append(result.processed)  # 6
+            won = self._append(result.prepared)  # 6
             self._apply(won)  # 7
             if not self._more_to_do(poll, result):
                 break
@@ -274,19 +274,19 @@ class DeletionWorker:
 
     # -- 6 ------------------------------------------------------------------------------------
 
-    def _append(self, processed: Sequence[Processed]) -> list[tuple[Processed, Sealed]]:
+    def _append(self, prepared: Sequence[Prepared]) -> list[tuple[Prepared, Sealed]]:
         """Append (step 6) commits, one per model, all at once; return those that count.
 
         Somebody else has written to the partitions of the others: these are folded, and the
         records of those commits are processed again.
         """
-        if not processed:
+        if not prepared:
             return []
-        by_model = {each.group.model_id: each for each in processed}
+        by_model = {each.group.model_id: each for each in prepared}
         self._at_step(Step.APPEND)
         begin = time.perf_counter()
         try:
-            sealed = self._journal.append([each.transition.commit for each in processed])
+            sealed = self._journal.append([each.transition.commit for each in prepared])
         except CommitTooLarge as error:
             self._halt(error.model_id, error)
             return []  # the others are processed again
@@ -302,58 +302,58 @@ class DeletionWorker:
 
     # -- 7 ------------------------------------------------------------------------------------
 
-    def _apply(self, won: Sequence[tuple[Processed, Sealed]]) -> None:
+    def _apply(self, won: Sequence[tuple[Prepared, Sealed]]) -> None:
         """Apply (step 7) commits, all in one round trip, with the cursors of the last publish."""
         if not won:
             return
         self._at_step(Step.APPLY)
         changes: list[Change] = []
-        for processed, sealed in won:
-            transition = processed.transition
+        for prepared, sealed in won:
+            transition = prepared.transition
             changes.append(
-                change_of(sealed, processed.before, arrays=transition.arrays, live=transition.live)
+                change_of(sealed, prepared.before, arrays=transition.arrays, live=transition.live)
             )
-        for (processed, sealed), change in zip(won, changes, strict=True):
+        for (prepared, sealed), change in zip(won, changes, strict=True):
             if sealed.commit.leaves_no_row:
-                self._shred(processed, sealed, change)
+                self._shred(prepared, sealed, change)
         notes = self._publisher.acknowledged()
         answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
         if notes is not None:
             self._publisher.noted(notes, noted)
-        for (processed, sealed), change, answer in zip(won, changes, answers, strict=True):
+        for (prepared, sealed), change, answer in zip(won, changes, answers, strict=True):
             if answer.applied is Applied.APPLIED:
-                self._keep(processed, sealed, change)
+                self._keep(prepared, sealed, change)
             else:
                 # The store went back, or another worker was faster: a fold finds out from the log.
                 self._logger.warning(
                     "the store is not what the commit continues; folding",
                     action="refused",
-                    model=processed.group.model_id,
+                    model=prepared.group.model_id,
                     reason=f"{answer.applied}: {answer.found}",
                 )
-                self._follower.forget(processed.group.model_id)
-            self._remove_processed(processed, sealed)
-        self._follower.follow({commit_partition(processed.group.model_id) for processed, _ in won})
+                self._follower.forget(prepared.group.model_id)
+            self._remove_processed(prepared, sealed)
+        self._follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
 
-    def _keep(self, processed: Processed, sealed: Sealed, change: Change) -> None:
+    def _keep(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
         """Keep the state after a commit that was applied, and queue the commit for step 8."""
-        arrays = processed.before.arrays if change.arrays is None else change.arrays.renewed
-        after = committed(processed.transition, sealed, arrays)
+        arrays = prepared.before.arrays_id if change.arrays is None else change.arrays.renewed
+        after = committed(prepared.transition, sealed, arrays)
         self._states.put(with_enough_sentinels(self._store, after))
         self._to_publish.append(sealed)
         report_state(self._metrics, after)
         if not sealed.commit.leaves_no_row:
-            self._shred(processed, sealed, change)
+            self._shred(prepared, sealed, change)
 
-    def _shred(self, processed: Processed, sealed: Sealed, change: Change) -> None:
-        former, live = processed.before.rows, change.live.name
+    def _shred(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
+        former, live = prepared.before.rows_generation, change.live.name
         shred(self._store, sealed.commit, former, live, self._at_step)
 
-    def _remove_processed(self, processed: Processed, sealed: Sealed) -> None:
+    def _remove_processed(self, prepared: Prepared, sealed: Sealed) -> None:
         """Remove the records of a commit from their group, and report their outcomes."""
-        records = processed.group.items[: processed.records]
-        processed.group.items = processed.group.items[processed.records :]
-        report_decisions(self._metrics, self._logger, processed, sealed, records)
+        records = prepared.group.items[: prepared.records]
+        prepared.group.items = prepared.group.items[prepared.records :]
+        report_decisions(self._metrics, self._logger, prepared, sealed, records)
 
     def _more_to_do(self, poll: _Poll, result: Round) -> bool:
         """Act on what a round did not commit; return whether another round is needed."""

@@ -84,7 +84,7 @@ end
 -- The cursor passes this record only from behind the valid one before it: between them lie voids.
 -- A model that was halted has a pair of its own while it catches up (engine/store/cursors.lua).
 local function move_cursors()
-  local offset, low = manifest.offset, manifest.low
+  local offset, low = manifest.offset, manifest.previous_end
   local after = string.format('%.0f', offset + 1)
   local cursor = tonumber(redis.call('HGET', CURSORS, 'apply') or '0')
   if low <= cursor and cursor <= offset then
@@ -101,7 +101,7 @@ local function move_cursors()
   if pair then
     local applied, published = string.match(pair, '^(%d+) (%d+)$')
     applied, published = tonumber(applied), tonumber(published)
-    if manifest.low_of_model <= applied and applied <= offset then
+    if manifest.model_previous_end <= applied and applied <= offset then
       applied = offset + 1
       local reached = tonumber(redis.call('HGET', CURSORS, 'published') or '0')
       if applied >= cursor and published >= reached then

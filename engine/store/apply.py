@@ -69,9 +69,9 @@ class Place:
     ----------
     offset, epoch
         Of its record, and the leader epoch that it was read in (-1: unknown).
-    low
+    previous_end
         End of the valid record before it, of any model: between them lie only void records.
-    low_of_model
+    model_previous_end
         End of the same model's valid record before it.
     halted
         Halted models, which may have valid records below it that nobody has applied.
@@ -79,8 +79,8 @@ class Place:
 
     offset: int
     epoch: int = -1
-    low: int = 0
-    low_of_model: int = 0
+    previous_end: int = 0
+    model_previous_end: int = 0
     halted: tuple[str, ...] = ()
 
 
@@ -200,8 +200,8 @@ class Change:
             "digest": self.digest,
             "offset": self.place.offset,
             "epoch": str(self.place.epoch),
-            "low": self.place.low,
-            "low_of_model": self.place.low_of_model,
+            "previous_end": self.place.previous_end,
+            "model_previous_end": self.place.model_previous_end,
             "halted": list(self.place.halted),
             "jump": self.jump,
             "repeats": self.repeats,

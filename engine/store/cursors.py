@@ -56,29 +56,29 @@ class PartitionCursors:
     ----------
     topic_id
         Id of the topic of the offsets; empty if nothing was ever applied.
-    cursors
+    pair
         How far the partition is applied and published.
-    below, epoch
-        Digest and leader epoch of the record just below the apply cursor; empty and -1 if it is not
-        a commit, or not known.
+    last_digest, epoch
+        Digest and leader epoch of the last record applied; empty and -1 if it is not a commit, or
+        not known.
     behind
         Cursors of the models that were halted, by model.
     """
 
     topic_id: str = ""
-    cursors: Pair = Pair()
-    below: str = ""
+    pair: Pair = Pair()
+    last_digest: str = ""
     epoch: int = -1
     behind: Mapping[str, Pair] = field(default_factory=dict)
 
     def of_model(self, model_id: str) -> Pair:
         """Return the cursors that apply to a model."""
-        return self.behind.get(model_id, self.cursors)
+        return self.behind.get(model_id, self.pair)
 
     @property
     def lowest(self) -> int:
         """Where a fold of all models begins."""
-        return min(self.cursors.lower, *(pair.lower for pair in self.behind.values()), 1 << 53)
+        return min(self.pair.lower, *(pair.lower for pair in self.behind.values()), 1 << 53)
 
 
 class Cursors:
@@ -154,12 +154,12 @@ class Cursors:
         low: int,
         high: int,
         *,
-        below: str = "",
+        last_digest: str = "",
         epoch: int = -1,
         halted: Collection[str] = (),
     ) -> None:
         """Pass void records, and those of halted models, from ``low`` on up to ``high``."""
-        self._call(partition, ["apply", low, high, below, epoch, "", *halted])
+        self._call(partition, ["apply", low, high, last_digest, epoch, "", *halted])
 
     def move_published(
         self, partition: PartitionKeys, low: int, high: int, *, halted: Collection[str] = ()

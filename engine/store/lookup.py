@@ -48,7 +48,7 @@ class Lookup:
 
     Attributes
     ----------
-    head, arrays
+    head, arrays_id
         Of the stored model when it was read: if they differ from the state in memory, reload.
     receipts
         Packed receipts by request id, absent if there is none.
@@ -65,7 +65,7 @@ class Lookup:
     """
 
     head: Head
-    arrays: str
+    arrays_id: str
     receipts: Mapping[str, bytes]
     ledger: Mapping[str, int]
     records: Mapping[str, bytes]
@@ -75,7 +75,7 @@ class Lookup:
 
     def is_of(self, state: ModelState) -> bool:
         """Return whether it was read of a state as it is in memory."""
-        return (self.head, self.arrays) == (state.head, state.arrays)
+        return (self.head, self.arrays_id) == (state.head, state.arrays_id)
 
 
 def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Lookup]:

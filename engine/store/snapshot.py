@@ -72,7 +72,10 @@ def take_snapshot(
         before = store.load_model(model_id)
         records = _read_records(store, before, on_rows)
         after = store.load_model(model_id)
-        if after.rows != before.rows or after.meta.dataset_key != before.meta.dataset_key:
+        if (
+            after.rows_generation != before.rows_generation
+            or after.meta.dataset_key != before.meta.dataset_key
+        ):
             continue
         first, last = before.meta.deletions_logged, after.meta.deletions_logged
         for row in store.deletions_since(after, first, last):

@@ -12,6 +12,7 @@ from datetime import datetime
 from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
 from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import Ledger, Terms
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
@@ -91,6 +92,12 @@ class ModelConfig(Stored):
     refresh_every_seconds: float | None = None
     limits: LimitsRecord = LimitsRecord()
     certify: Terms | None = None
+    over_budget: OverBudget = OverBudget.COMPLETE
+
+    @property
+    def completes(self) -> bool:
+        """Whether the exact answer is published where a projection is over the error budget."""
+        return self.over_budget is not OverBudget.PUBLISH
 
     @property
     def d(self) -> int:
@@ -334,10 +341,10 @@ class ModelState:
         Requests that wait for a rebuild.
     opening
         By partition, the offset from which requests are the model's; None before it is known.
-    arrays
+    arrays_id
         Id of the stored V and Q, which every write renews. Empty if they are missing: rows were
         lost with the store's last writes, and every request waits for a rebuild.
-    rows
+    rows_generation
         Name of the generation whose row records exist: the live one, unless its result was lost.
     deletions_from
         Number of deletions logged before the first one in the stored list.
@@ -360,8 +367,8 @@ class ModelState:
     offsets: Mapping[str, int]
     deferred: Mapping[str, DeferredRequest]
     opening: Mapping[str, int] | None = None
-    arrays: str = ""
-    rows: str = ""
+    arrays_id: str = ""
+    rows_generation: str = ""
     deletions_from: int = 0
     newest: bytes = field(default=b"", repr=False)
     seal: str = ""
@@ -380,12 +387,12 @@ class ModelState:
     @property
     def awaiting_rebuild(self) -> bool:
         """Whether V and Q are missing: every request waits for a rebuild."""
-        return not self.arrays
+        return not self.arrays_id
 
     @property
     def generation_keys(self) -> GenerationKeys:
         """Keys of the generation whose row records exist."""
-        return self.keys.generation(self.rows)
+        return self.keys.generation(self.rows_generation)
 
     @property
     def deferred_rows(self) -> frozenset[str]:

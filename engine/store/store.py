@@ -175,8 +175,8 @@ class ModelStore:
                 for request, value in stored.deferred.items()
             },
             opening=parse_opening(head.get(b"opening"), what),
-            arrays=arrays,
-            rows=rows,
+            arrays_id=arrays,
+            rows_generation=rows,
             deletions_from=integer(head.get(b"deletions_from", b"0"), f"{what}, deletions"),
             newest=head.get(b"newest", b""),
             seal=parse_text(head.get(b"seal", b""), f"{what}, its seal"),

@@ -91,7 +91,7 @@ def check_row_keys(platform: Platform, model_id: str = "m") -> None:
     with closing(connect(platform.keys_url)) as raw:
         for name in map(text, raw.scan_iter(f"{prefix}*", count=1000)):
             rows = set(map(text, raw.hkeys(name)))
-            if f":gen:{state.rows}:" in name:
+            if f":gen:{state.rows_generation}:" in name:
                 assert raw.ttl(name) == -1, f"{name} would expire"
                 kept |= rows
             else:

@@ -178,7 +178,7 @@ def check_commits(platform: Platform, model_id: str) -> None:
     assert first > 0 or skips or not numbers, f"no commit makes versions {sorted(numbers)}"
     cursors = platform.store.cursors.read(state.keys.partition)
     end = records[-1].offset + 1
-    assert (cursors.cursors.apply, cursors.cursors.published) == (end, end)
+    assert (cursors.pair.apply, cursors.pair.published) == (end, end)
     assert cursors.behind == {}
 
 

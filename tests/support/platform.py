@@ -34,6 +34,7 @@ from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import Terms
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
@@ -123,6 +124,7 @@ def config_of(
     budget: float,
     limits: LimitsRecord,
     certify: Terms | None = None,
+    over_budget: OverBudget = OverBudget.COMPLETE,
 ) -> ModelConfig:
     """Return the settings of a model of this data."""
     return ModelConfig(
@@ -137,6 +139,7 @@ def config_of(
         error_budget=budget,
         limits=limits,
         certify=certify,
+        over_budget=over_budget,
     )
 
 
@@ -214,14 +217,18 @@ class Platform:
         keep: Sequence[int] | None = None,
         store: ModelStore | None = None,
         certify: Terms | None = None,
+        over_budget: OverBudget = OverBudget.COMPLETE,
         allow_change: bool = True,
         at_step: AtStep = no_hook,
         **options: Any,
     ) -> Registered:
         """Register a model of a family (or of data) with this process."""
         data = make(family, kind) if isinstance(family, str) else family
+        config = config_of(
+            data, model_id, method, budget, limits or LimitsRecord(), certify, over_budget
+        )
         done = self.registrar(store, at_step=at_step, **options).register(
-            config_of(data, model_id, method, budget, limits or LimitsRecord(), certify),
+            config,
             training_data(data, keep),
             replace_model=replace_model,
             allow_change=allow_change,

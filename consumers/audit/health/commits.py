@@ -110,7 +110,7 @@ class _Behind:
     end: int
 
     def __str__(self) -> str:
-        pair = self.cursors.cursors
+        pair = self.cursors.pair
         return (
             f"partition {self.partition.index} is applied to {pair.apply} and published to "
             f"{pair.published} of {self.end}"
@@ -146,10 +146,10 @@ def _fault(reader: Reader, partition: Partition, known: PartitionCursors, end: i
         return None
     if known.topic_id != partition.topic_id:
         return f"LOG_RESET: {where} was recreated, and has lost its commits; {restore}"
-    if end < known.cursors.apply:
+    if end < known.pair.apply:
         return (
             f"LOG_RESET: {where} ends at {end}, but the store has followed it to "
-            f"{known.cursors.apply}: it has lost commits; {restore}"
+            f"{known.pair.apply}: it has lost commits; {restore}"
         )
     begin = reader.bounds(partition).begin
     if known.lowest < begin:
@@ -168,7 +168,7 @@ def _followed(store: ModelStore, ends: Mapping[Partition, int]) -> Check:
         behind = [
             _Behind(partition, cursors, end)
             for partition, end in ends.items()
-            if (cursors := store.cursors.read(PartitionKeys(partition.index))).cursors.lower < end
+            if (cursors := store.cursors.read(PartitionKeys(partition.index))).pair.lower < end
             and end > 0
         ]
         if not behind:

@@ -453,11 +453,11 @@ def test_a_fold_that_is_cut_short_is_gone_on_with(
     for row in range(6):
         memory.send_index("m", row)
         memory.drain()
-    before = memory.store.cursors.read(memory.load().keys.partition).cursors.published
+    before = memory.store.cursors.read(memory.load().keys.partition).pair.published
     restore(memory, early)
     for _ in range(2):
         run_to_death(memory, memory.deletion_worker(at_step=ends_at(Step.FOLD_PUBLISH, 2)))
-    cursors = memory.store.cursors.read(memory.load().keys.partition).cursors
+    cursors = memory.store.cursors.read(memory.load().keys.partition).pair
     assert cursors.published == before - 2
     settle(memory)
     check_model(memory)

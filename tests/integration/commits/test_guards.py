@@ -238,7 +238,7 @@ def test_nobody_appends_who_could_not_open_the_head(memory: Platform) -> None:
 def change(platform: Platform, **more: object) -> Change:
     """Return a change that would follow the stored state, with what else is said."""
     state = platform.load()
-    place = Place(commits(platform)[-1].offset + 1, low=commits(platform)[-1].offset + 1)
+    place = Place(commits(platform)[-1].offset + 1, previous_end=commits(platform)[-1].offset + 1)
     base = Change(
         keys=state.keys,
         commit=state.head.commit + 1,
@@ -255,7 +255,7 @@ def refused(platform: Platform, wanted: Change) -> Applied:
     before, cursors = platform.load(), platform.store.cursors.read(KEYS)
     [answer], _ = platform.store.apply([wanted])
     after = platform.load()
-    assert (after.head, after.arrays) == (before.head, before.arrays)
+    assert (after.head, after.arrays_id) == (before.head, before.arrays_id)
     assert platform.store.cursors.read(KEYS) == cursors
     return answer.applied
 
@@ -282,19 +282,19 @@ def test_the_cursor_passes_a_record_only_from_behind_the_one_before(memory: Plat
     memory.register("m", budget=10.0)
     memory.drain()
     state, end = memory.load(), commits(memory)[-1].offset + 1
-    before = memory.store.cursors.read(KEYS).cursors.apply
+    before = memory.store.cursors.read(KEYS).pair.apply
     assert before == end
     known = change(
         memory,
         commit=state.head.commit,
         digest=state.head.digest,
-        place=Place(end + 1, low=end + 1, low_of_model=end + 1),
+        place=Place(end + 1, previous_end=end + 1, model_previous_end=end + 1),
     )
     [answer], _ = memory.store.apply([known])
     assert answer.applied is Applied.ALREADY
-    assert memory.store.cursors.read(KEYS).cursors.apply == before
-    [answer], _ = memory.store.apply([replace(known, place=Place(end + 1, low=end))])
-    assert memory.store.cursors.read(KEYS).cursors.apply == end + 2
+    assert memory.store.cursors.read(KEYS).pair.apply == before
+    [answer], _ = memory.store.apply([replace(known, place=Place(end + 1, previous_end=end))])
+    assert memory.store.cursors.read(KEYS).pair.apply == end + 2
 
 
 def test_a_final_receipt_in_the_index_never_changes(memory: Platform) -> None:
@@ -360,7 +360,7 @@ def test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on(
     assert "m" in without._halts
     assert (memory.load("m").version, memory.load(other).version) == (0, 1)
     cursors, end = memory.store.cursors.read(KEYS), commits(memory)[-1].offset + 1
-    assert cursors.cursors.apply == end
+    assert cursors.pair.apply == end
     assert cursors.of_model("m").apply < end
     leave(memory, without)
     memory.drain(memory.deletion_worker())
@@ -387,7 +387,7 @@ def test_what_heads_have_is_folded_again(memory: Platform) -> None:
     Fold(memory.store, memory.reader, memory.producer, memory.seals).run(INDEX)
     assert raw.hexists(state.keys.requests, hers)
     assert raw.hget(state.keys.ledger, "row-1") == b"1"
-    assert memory.store.cursors.read(KEYS).cursors.apply == last.offset + 1
+    assert memory.store.cursors.read(KEYS).pair.apply == last.offset + 1
 
 
 @pytest.mark.parametrize("step", [Step.APPLY, Step.SHRED])
@@ -444,7 +444,7 @@ def test_no_key_stays_of_a_model_that_is_unregistered(
         with closing(connect(platform.keys_url)) as raw:
             raw.flushall()
         platform.register("m", budget=10.0)
-        platform.store.cursors.restart(partition, early.topic_id, early.cursors)
+        platform.store.cursors.restart(partition, early.topic_id, early.pair)
         platform.drain(platform.deletion_worker())
         with closing(connect(platform.keys_url)) as raw:
             assert {raw.ttl(name) for name in raw.scan_iter("*:row-keys:*")} == {-1}
@@ -565,7 +565,7 @@ def test_no_watermark_passes_what_is_not_acknowledged(memory: Platform) -> None:
     with pytest.raises(LogUnavailable):
         worker.run_once(0.0)
     assert (memory.store.cursors.watermark(str(partition)) or 0) == 0
-    published = memory.store.cursors.read(KEYS).cursors.published
+    published = memory.store.cursors.read(KEYS).pair.published
     assert published == commits(memory)[-1].offset
     assert memory.receipts("m") == []
     leave(memory, worker)

@@ -203,7 +203,7 @@ def test_a_record_that_cannot_be_gone_on_from_halts_its_model_alone(
     assert platform.statuses(halted) == []
     cursors = platform.store.cursors.read(ModelKeys("m").partition)
     assert set(cursors.behind) == {"m"}
-    assert cursors.cursors.apply > cursors.behind["m"].apply
+    assert cursors.pair.apply > cursors.behind["m"].apply
 
 
 def test_a_gap_is_gone_on_from_by_registering_again(platform: Platform) -> None:

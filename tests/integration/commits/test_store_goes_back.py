@@ -167,7 +167,7 @@ def test_a_request_by_subject_waits_while_rows_are_missing(memory: Platform) -> 
 def test_what_a_lost_replacement_took_the_place_of_goes_with_it(memory: Platform) -> None:
     """Given a --replace whose rows are lost, then the rows before it do not stay for ever."""
     memory.register("m")
-    former = memory.load().rows
+    former = memory.load().rows_generation
     before = backup(memory)
     memory.register("m", replace_model=True)
     restore(memory, before)
@@ -198,7 +198,7 @@ def test_a_halted_model_is_noted_where_the_cursor_passes_it(memory: Platform) ->
     memory.register("m")
     keys = memory.load().keys
     cursors = memory.store.cursors
-    end = cursors.read(keys.partition).cursors.apply
+    end = cursors.read(keys.partition).pair.apply
     cursors.move_apply(keys.partition, end, end + 5, halted=["m"])
     pair = cursors.read(keys.partition).of_model("m")
     assert (pair.apply, pair.published) == (end, end)

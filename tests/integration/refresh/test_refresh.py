@@ -53,8 +53,9 @@ class Watch:
         if version.error.bound is not None:
             self.bounded += 1
             assert error <= version.error.bound
-        if version.refresh is not None:
+        if version.refresh is not None or version.completed:
             self.anchor, self.anchored_at = published, state.version
+        if version.refresh is not None:
             self.refreshed[version.refresh.size] = self.refreshed.get(version.refresh.size, 0) + 1
             assert error <= version.error.budget * size
         if platform.data[self.model_id].kind == "linear":

@@ -302,7 +302,7 @@ def test_a_registration_that_was_never_appended_is_no_model(memory: Platform) ->
     # What the first one staged can never become live, and goes when its registration is over
     assert staging.sweep_registrations(memory.store.client, ModelKeys("m"), seconds=0) == 1
     assert memory.raw().hlen(ModelKeys("m").stagings) == 0
-    live = memory.load().rows
+    live = memory.load().rows_generation
     staged = [key for key in memory.raw().keys("lethe:{*}:m:gen:*") if live.encode() not in key]
     assert staged == []
     memory.send_index("m", 1)

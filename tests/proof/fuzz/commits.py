@@ -197,10 +197,10 @@ def _cursors(data: bytes) -> None:
     stored = {b"topic": topic, b"apply": apply, b"published": published, name: pair}
     found = {field: value for field, value in stored.items() if field and value is not None}
     cursors = Cursors.parsed(PartitionKeys(3), found)
-    assert 0 <= cursors.lowest <= cursors.cursors.lower
+    assert 0 <= cursors.lowest <= cursors.pair.lower
     for model in cursors.behind:
         assert cursors.of_model(model).lower >= cursors.lowest
-    assert Cursors.noted([apply or b"", published or b""]) == cursors.cursors
+    assert Cursors.noted([apply or b"", published or b""]) == cursors.pair
 
 
 def cursor_seeds() -> list[bytes]:

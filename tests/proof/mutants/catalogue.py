@@ -72,7 +72,7 @@ MUTANTS = (
         (
             Edit(
                 _JOURNAL,
-                "if framed is None or framed.digest != tail.below:",
+                "if framed is None or framed.digest != tail.last_digest:",
                 "if framed is None:",
             ),
         ),
@@ -80,12 +80,12 @@ MUTANTS = (
     ),
     Mutant(
         "the prev check of a record",
-        (Edit(_JOURNAL, "if follows and opened.prev == head.digest else", "if follows else"),),
+        (Edit(_JOURNAL, "if follows and part.prev == head.digest else", "if follows else"),),
         f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
     ),
     Mutant(
         "the number check of a record",
-        (Edit(_JOURNAL, "or opened.number <= head.commit:", "or opened.number < 0:"),),
+        (Edit(_JOURNAL, "or part.number <= head.commit:", "or part.number < 0:"),),
         f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
     ),
     Mutant(
@@ -93,8 +93,8 @@ MUTANTS = (
         (
             Edit(
                 _JOURNAL,
-                "if commit_partition(opened.model_id) != index or opened",
-                "if opened",
+                "if commit_partition(part.model_id) != index or part",
+                "if part",
             ),
         ),
         f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
@@ -254,7 +254,7 @@ MUTANTS = (
     ),
     Mutant(
         "the look of an idle worker at its store",
-        (Edit(_FOLLOWER, "if cursors.cursors.apply < tail.offset:", "if False:"),),
+        (Edit(_FOLLOWER, "if cursors.pair.apply < tail.offset:", "if False:"),),
         f"{_FOLD}::test_a_worker_that_is_idle_notices_that_its_store_went_back",
     ),
     # -- deciding

@@ -84,7 +84,9 @@ class Appending:
 
     def follow(self, **heads: Head) -> Followed:
         end = self.reader.bounds(self.partition).end
-        followed = Followed(Tail(self.partition, end), {"m": HEAD, OTHER: HEAD} | heads, low=end)
+        followed = Followed(
+            Tail(self.partition, end), {"m": HEAD, OTHER: HEAD} | heads, valid_end=end
+        )
         self.journal.follow(HERE, followed)
         return followed
 
@@ -107,11 +109,15 @@ def appending() -> Iterator[Appending]:
 def test_who_continues_the_tail_has_won(appending: Appending) -> None:
     first, second = appending.journal.append([commit_of(), commit_of(model_id=OTHER)])
     assert [one.place.offset for one in (first, second)] == [0, 1]
-    assert (second.place.low, second.place.low_of_model) == (1, 1)
+    assert (second.place.previous_end, second.place.model_previous_end) == (1, 1)
     [third] = appending.journal.append([commit_of(6, first.digest)])
-    assert (third.place.offset, third.place.low, third.place.low_of_model) == (2, 2, 1)
+    assert (third.place.offset, third.place.previous_end, third.place.model_previous_end) == (
+        2,
+        2,
+        1,
+    )
     tail = appending.journal.tails()[HERE]
-    assert (tail.offset, tail.below) == (3, third.digest)
+    assert (tail.offset, tail.last_digest) == (3, third.digest)
 
 
 def test_who_finds_somebody_elses_record_below_has_not(appending: Appending) -> None:
@@ -191,7 +197,7 @@ def test_a_tail_that_is_there_no_more_is_a_log_that_was_reset(appending: Appendi
     tail = appending.journal.tails()[HERE]
     check_tail(appending.reader, tail, appending.count())
     with pytest.raises(LogReset, match="another record lies at offset 0"):
-        check_tail(appending.reader, replace(tail, below="b" * 64), appending.count())
+        check_tail(appending.reader, replace(tail, last_digest="b" * 64), appending.count())
     appending.log.truncate(appending.partition, 0)
     with pytest.raises(LogReset, match="ends at offset 0, and was known up to 1"):
         check_tail(appending.reader, tail, appending.count())

@@ -88,8 +88,8 @@ def state_of(started: Started) -> ModelState:
         sentinels=sentinels,
         offsets={},
         deferred={},
-        arrays="a",
-        rows="g",
+        arrays_id="a",
+        rows_generation="g",
     )
 
 
@@ -123,7 +123,7 @@ class Bench:
             and name not in self.retired
         }
         return Lookup(
-            self.state.head, self.state.arrays, self.receipts, self.ledger, records, self.retired
+            self.state.head, self.state.arrays_id, self.receipts, self.ledger, records, self.retired
         )
 
     def sort(self, subjects: Mapping[str, Sequence[str]] | None = None) -> tuple[Decision, ...]:
@@ -280,7 +280,7 @@ def test_a_model_whose_rows_are_missing_defers_whatever_may_name_one(bench: Benc
 
 
 def test_a_model_without_its_arrays_defers_what_deletes_rows(bench: Bench) -> None:
-    bench.state = replace(bench.state, arrays="")
+    bench.state = replace(bench.state, arrays_id="")
     bench.ledger = {"row-1": 4}
     waits, done = bench.ask("waits", "row-0").ask("done", "row-1").sort()
     assert isinstance(waits, Deferred)
