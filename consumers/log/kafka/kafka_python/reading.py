@@ -87,13 +87,18 @@ class KafkaPythonConsumer(KafkaConsumer):
             self._fetched = self._poll_client(timeout, limit)
 
     def _fetch_nothing(self, timeout: float) -> None:
-        """Poll for the membership only; fetched records stay in the client."""
+        """Poll for the membership only; fetched records stay in the client, or in `_fetched`.
+
+        The listener's thread may remove a partition at any moment: the client does not know it
+        then, and the others are paused all the same.
+        """
         paused = self.membership.sought()
-        with contextlib.suppress(*_NOT_ASSIGNED):
-            for partition in paused:
+        for partition in paused:
+            with contextlib.suppress(*_NOT_ASSIGNED):
                 self._client.pause(_topic_partition(partition))
         try:
-            self._poll_client(timeout, 1)
+            for place, batch in self._poll_client(timeout, 1).items():
+                self._fetched[place] = [*self._fetched.get(place, ()), *batch]
         finally:
             for partition in paused & self.membership.sought():
                 with contextlib.suppress(*_NOT_ASSIGNED):
