@@ -250,10 +250,14 @@ class ConfluentConsumer(KafkaConsumer):
             self._resume_at(partition)
 
     def _drop(self, partition: Partition) -> None:
-        """Discard the fetched messages of a partition."""
+        """Discard the fetched messages of a partition.
+
+        The deque stays the same: a poll that calls back may be about to add a message to it.
+        """
         place = place_of(partition)
         others = [m for m in self._fetched if (m.topic(), m.partition()) != place]
-        self._fetched = deque(others)
+        self._fetched.clear()
+        self._fetched.extend(others)
         self._paused.discard(partition)
         self._behind.discard(partition)
 
