@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from lethe.consumers.log.base import Bounds, PartitionReset
 from lethe.consumers.log.kafka.reading import KafkaConsumer
 from lethe.consumers.log.kafka.server import Server
+from lethe.engine.errors import LogUnavailable
 from tests.conftest import need_confluent
 from tests.unit.log.test_kafka_reading import ONE, TWO, FakeCluster
 
@@ -82,9 +84,30 @@ class Bench:
     def poll(self, limit: int = 10) -> list[int]:
         return [record.offset for record in self.member.poll(0.0, limit)]
 
+    def poll_twice(self) -> list[int]:
+        return [*self.poll(), *self.poll()]
+
     def fetch(self, *offsets: int) -> None:
         same = {"key": b"k", "value": b"v", "headers": None, "timestamp": (0, 0), "leader_epoch": 0}
         self.client.messages += [message(offset=offset, **same) for offset in offsets]
+
+    def stop(self, *, truncated: bool) -> None:
+        """Have the client stop reading and say why, as it does under auto.offset.reset=error."""
+        from confluent_kafka import KafkaError
+
+        kind = KafkaError._LOG_TRUNCATION if truncated else KafkaError.OFFSET_OUT_OF_RANGE
+        said = f"what happened: {KafkaError(kind).str()} (broker 1)"
+        self.client.reading.clear()
+        error = KafkaError(KafkaError._AUTO_OFFSET_RESET, said)
+        self.client.messages.append(message(offset=-1001, error=error))
+
+    def fail(self) -> None:
+        """Have a query of a poll fail; a worker seeks its watermark then."""
+        self.cluster.fails = True
+        with pytest.raises(LogUnavailable):
+            self.poll()
+        self.cluster.fails = False
+        self.member.seek(ONE, 1)
 
 
 @pytest.fixture
@@ -105,6 +128,68 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return made
 
 
+def check_reported(bench: Bench, *, truncated: bool) -> None:
+    """Check that a truncation, and nothing else, is reported once; and that reading goes on."""
+    if truncated:
+        with pytest.raises(PartitionReset, match="truncated") as caught:
+            bench.poll_twice()
+        assert (caught.value.partition, caught.value.bounds) == (ONE, Bounds(0, 3))
+        bench.member.seek(ONE, 1)
+    assert bench.poll_twice() == []
+    assert bench.client.reading == {0: 1}
+    bench.fetch(1, 2)
+    assert bench.poll() == [1, 2]
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("asked", ["the topic", "the bounds"])
+def test_a_truncation_is_reported_although_brokers_change(
+    bench: Bench, asked: str, *, truncated: bool
+) -> None:
+    """The worker waits for a broker and seeks before the member could say what is wrong."""
+    bench.stop(truncated=truncated)
+    if asked == "the bounds":
+        assert bench.poll() == []
+    bench.fail()
+    check_reported(bench, truncated=truncated)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_an_error_that_the_client_says_after_a_seek_does_not_end_reading(
+    bench: Bench, *, truncated: bool
+) -> None:
+    bench.stop(truncated=truncated)
+    bench.member.seek(ONE, 1)  # which the client refuses, for it has stopped
+    check_reported(bench, truncated=truncated)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_an_error_that_comes_while_there_is_no_room_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, truncated: bool
+) -> None:
+    from lethe.consumers.log.kafka.confluent import reading
+
+    monkeypatch.setattr(reading, "HELD_BACK", 1)
+    bench.stop(truncated=truncated)
+    for _ in range(2):
+        assert bench.poll(limit=0) == []
+    if not truncated:
+        bench.member.seek(ONE, 1)
+    check_reported(bench, truncated=truncated)
+
+
+def test_a_truncation_is_reported_even_if_the_partition_is_lost(bench: Bench) -> None:
+    from confluent_kafka import TopicPartition
+
+    bench.stop(truncated=True)
+    bench.fail()
+    consumer: Any = bench.member
+    consumer._revoke(bench.client, [TopicPartition("t", 0)])
+    with pytest.raises(PartitionReset, match="truncated"):
+        bench.poll_twice()
+    assert bench.poll() == []
+
+
 def test_records_that_come_with_a_revocation_of_others_are_delivered(bench: Bench) -> None:
     """One poll of the client calls back first, and then returns a record."""
     from confluent_kafka import TopicPartition
@@ -116,5 +201,5 @@ def test_records_that_come_with_a_revocation_of_others_are_delivered(bench: Benc
     revoked = [[TopicPartition("t", 1)]]
     bench.client.callback = lambda: consumer._revoke(bench.client, revoked.pop() if revoked else [])
     bench.fetch(2, 3)
-    assert [*bench.poll(), *bench.poll()] == [2, 3]
+    assert bench.poll_twice() == [2, 3]
     assert consumer.take_lost() == {TWO}
