@@ -149,7 +149,8 @@ def _unvouched(history: History, faults: Faults) -> int:
             faults.add(f"version {number} is not signed, but version {oldest} before it is")
     head = history.versions[newest].event.receipt_log
     covered = set() if head is None else set(history.leaves[: head.size])
-    uncovered = history.signatures[topics.RECEIPTS].unsigned - covered
+    receipts = history.signatures[topics.RECEIPTS]
+    uncovered = receipts.unsigned - receipts.signed - covered
     began = history.versions[oldest].event.created_at
     for leaf in sorted(uncovered, key=lambda leaf: history.receipts[leaf].place):
         if history.receipts[leaf].completed_at >= began:

@@ -51,6 +51,13 @@ class Signature:
     valid: bool | None
     detail: str
 
+    def yields_to(self, repeat: Signature) -> bool:
+        """Return whether a repeat of an unsigned record is the evidence: it is signed.
+
+        Whoever repeats a record signs it with the key that it has then. A wrong signature stays.
+        """
+        return self.key_id is None and repeat.key_id is not None and repeat.valid is not False
+
 
 def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -> Signature:
     """Return a record's signature, checked if keys are trusted."""
@@ -73,19 +80,20 @@ def signature_of(record: Record, event_type: str, trusted: TrustedKeys | None) -
 class Signatures:
     """The signatures on one topic: how many by each key, and what is wrong.
 
-    ``numbers`` are the versions that a trusted key signed; ``unsigned`` has the leaf hashes of
-    unsigned receipts.
+    ``numbers`` are the versions that a trusted key signed; ``signed`` and ``unsigned`` have the
+    leaf hashes of receipts. One that was repeated can be in both.
     """
 
     by_key: Counter[str] = field(default_factory=Counter)
     numbers: set[int] = field(default_factory=set)
+    signed: set[bytes] = field(default_factory=set)
     unsigned: set[bytes] = field(default_factory=set)
     faults: Faults = field(default_factory=Faults)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFact:
-    """A version whose digest matches its content, where it lies first."""
+    """A version whose digest matches its content, where it lies first, or first signed."""
 
     event: Version
     place: str
@@ -256,6 +264,8 @@ class History:
                     f"there are two different versions {number}, {known.event.digest[:12]} and "
                     f"{version.digest[:12]}: history was forked"
                 )
+            elif known.signature.yields_to(signature):
+                self.versions[number] = VersionFact(known.event, _place(record), signature)
             return number
         index = record.partition.index
         newest = self._newest.get(index, -1)
@@ -319,14 +329,17 @@ class History:
         self, record: Record, signature: Signature, number: int, leaf: bytes
     ) -> None:
         signatures = self.signatures[record.partition.topic]
+        receipt = record.partition.topic == topics.RECEIPTS
         if signature.key_id is None:
-            if record.partition.topic == topics.RECEIPTS:
+            if receipt:
                 signatures.unsigned.add(leaf)
         elif signature.valid is None:
             signatures.by_key["?"] += 1
         elif signature.valid:
             signatures.by_key[signature.key_id] += 1
             signatures.numbers.add(number)
+            if receipt:
+                signatures.signed.add(leaf)
         else:
             signatures.faults.add(f"{_place(record)}: {signature.detail}")
 

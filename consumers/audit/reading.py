@@ -16,6 +16,7 @@ from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.reading import integer
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
@@ -92,7 +93,13 @@ def ledger_of(store: ModelStore, state: ModelState) -> Iterator[tuple[str, int]]
     """Yield the rows of the ledger, each with the version that deleted it. Cost O(deleted rows).
 
     A row may come twice.
+
+    Raises
+    ------
+    CorruptState
+        A row or a version cannot be read.
     """
+    what = f"model {state.model_id}'s ledger"
     with reachable(store.client):
         for row, version in store.client.hscan_iter(state.keys.ledger, count=_SCAN):
-            yield text(row), int(version)
+            yield text(row), integer(version, what)

@@ -150,10 +150,14 @@ def receipt_log_finding(history: History) -> Finding:
 def leaves_of_log(history: History) -> list[bytes]:
     """Return the leaves of the log; for a history that came without them, from the receipts.
 
+    They are in the order of the receipts, where `History.finals` is in that of the requests.
     Receipts of requests from before the model existed are not part of its log.
     """
-    receipts = history.finals.values()
-    return history.leaves or [one.leaf for one in receipts if not history.precedes_model(one)]
+    return history.leaves or [
+        receipt.leaf
+        for receipt in history.receipts.values()
+        if history.finals.get(receipt.request_id) is receipt and not history.precedes_model(receipt)
+    ]
 
 
 def _members(history: History, size: int, leaves: list[bytes]) -> Finding:

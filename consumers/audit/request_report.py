@@ -56,7 +56,11 @@ class SeveralModels(LetheError):
 
 @dataclass(frozen=True, slots=True)
 class FoundReceipt:
-    """A receipt: its bytes, its place (None: only the state has it) and its signature."""
+    """A receipt: its bytes, its place (None: only the state has it) and its signature.
+
+    Where it lies more than once, the place and the signature are those of the first record that is
+    signed, or else of the first.
+    """
 
     receipt: Receipt
     value: bytes
@@ -270,9 +274,11 @@ def _receipts_of(
     records = records_of_model(reader, model_id, extent_of(reader, topics.RECEIPTS), progress)
     for record, receipt in _receipts_in(records, request_id):
         value = record.value or b""
-        if receipt.model_id != model_id or value in receipts:
+        if receipt.model_id != model_id:
             continue
         signature = signature_of(record, DELETION_RECEIPT, trusted)
+        if value in receipts and not receipts[value].signature.yields_to(signature):
+            continue
         known = FoundReceipt(receipt, value, record.place, signature)
         if receipt.code == CONFLICT:
             conflicts.append(known)

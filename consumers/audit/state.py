@@ -95,17 +95,21 @@ def _deletions(store: ModelStore, state: ModelState, history: History) -> Findin
     It holds more where requests named rows that a --replace had left out. The list begins with the
     live generation.
     """
-    faults, rows = Faults(), dict(ledger_of(store, state))
-    versions = Counter(rows.values())
+    name, faults = "state: deletions", Faults()
     with reachable(store.client):
-        listed: Any = store.client.lrange(state.keys.deletions, 0, -1)
+        page: Any = store.client.lrange(state.keys.deletions, 0, -1)
+    try:
+        rows, listed = dict(ledger_of(store, state)), [text(row) for row in page]
+    except CorruptState as error:
+        return Finding(name, Result.FAILED, str(error))
+    versions = Counter(rows.values())
     logged = state.deletions_from + len(listed)
     if not len(rows) == logged == state.meta.deletions_logged:
         faults.add(
             f"{len(rows)} rows in the ledger, {logged} in all lists of deletions, "
             f"{state.meta.deletions_logged} in the head: these must be equal"
         )
-    unlisted = {text(row) for row in listed} - rows.keys()
+    unlisted = set(listed) - rows.keys()
     if unlisted or len(set(listed)) < len(listed):
         faults.add(
             f"the list of deletions has {len(unlisted)} rows that the ledger lacks, or a row twice"
@@ -123,7 +127,7 @@ def _deletions(store: ModelStore, state: ModelState, history: History) -> Findin
             )
     left_out = len(rows) - state.meta.rows_deleted
     also = f", {left_out} of them left out by an earlier --replace" if left_out > 0 else ""
-    return Finding.of("state: deletions", faults, f"{len(rows)} rows in the ledger{also}")
+    return Finding.of(name, faults, f"{len(rows)} rows in the ledger{also}")
 
 
 def _offsets(state: ModelState, history: History) -> Finding:

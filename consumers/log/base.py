@@ -158,22 +158,37 @@ class TopicSpec:
 class PartitionReset(LogReset):
     """A ``position`` is outside its ``partition``, or the topic was deleted and recreated.
 
+    Or the log was ``truncated`` below a position that was reached: records that were read are gone,
+    and others may have taken their offsets, so that the position may be in the log again.
+
     The partition yields nothing until it is sought again; other partitions are not affected.
     ``bounds`` is None if that incarnation of the topic is gone.
     """
 
-    def __init__(self, partition: Partition, position: int, bounds: Bounds | None) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        position: int,
+        bounds: Bounds | None,
+        *,
+        truncated: bool = False,
+    ) -> None:
         self.partition = partition
         self.position = position
         self.bounds = bounds
+        self.truncated = truncated
         where = f"{partition.topic} partition {partition.index}"
+        fault = f"position {position} is not in the log"
         if bounds is None:
             reason = "the topic was deleted or recreated"
         else:
             reason = f"the log holds {bounds.begin} to {bounds.end}"
+            if truncated:
+                fault = f"at position {position}, records that were read are no longer in the log"
+                reason = f"it was truncated, and {reason}"
         super().__init__(
-            f"{where}: position {position} is not in the log: {reason} (topic id "
-            f"{partition.topic_id}). Find out whether records were lost before you continue."
+            f"{where}: {fault}: {reason} (topic id {partition.topic_id}). Find out whether records "
+            "were lost before you continue."
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Lock
 
 from lethe.consumers.log.base import (
@@ -92,6 +93,16 @@ class Membership:
             return taken
 
 
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    """A `PartitionReset` to raise; ``bounds`` None: not queried yet."""
+
+    partition: Partition
+    position: int
+    bounds: Bounds | None
+    truncated: bool
+
+
 class GroupConsumer(Consumer):
     """A member of a group; a log's own consumer adds `_poll`, `bounds` and `close`."""
 
@@ -100,7 +111,7 @@ class GroupConsumer(Consumer):
         self.topics = tuple(topics)
         self.membership = Membership()
         self._positions: dict[Partition, int] = {}
-        self._resets: list[tuple[Partition, Bounds | None]] = []
+        self._resets: list[_Reset] = []
         self._hints: dict[Partition, Position] = {}
         self._closed = False
 
@@ -141,20 +152,41 @@ class GroupConsumer(Consumer):
     def release(self, partition: Partition, below_offset: int) -> None:
         """Do nothing: this log removes records by itself."""
 
-    def _reset(self, partition: Partition, bounds: Bounds | None = None) -> None:
+    def _reset(
+        self, partition: Partition, bounds: Bounds | None = None, *, truncated: bool = False
+    ) -> None:
         """Yield nothing more from a partition, and queue the error that says why.
 
         Without ``bounds``, they are queried when the error is raised.
         """
         self.membership.silence(partition)
-        self._resets.append((partition, bounds))
+        position = self._positions.get(partition, 0)
+        self._resets.append(_Reset(partition, position, bounds, truncated))
 
     def _raise_reset(self) -> None:
-        """Raise a reset of a partition still held and not sought again; the others stay queued."""
+        """Raise a reset that still matters; the others stay queued.
+
+        A position outside the log matters while the partition is held and not sought again: whoever
+        seeks checks the new position. A truncation always matters, because clients report it once;
+        a member that waited for a broker has gone back to a position below it meanwhile.
+        """
         while self._resets:
-            partition, bounds = self._resets[-1]
-            if partition in self.membership.held() - self.membership.sought():
-                bounds = bounds or self.bounds(partition)  # if this fails, it is queued still
-                self._resets.pop()
-                raise PartitionReset(partition, self._positions[partition], bounds)
+            reset, held = self._resets[-1], self.membership.held()
+            partition, bounds = reset.partition, reset.bounds
+            if reset.truncated or partition in held - self.membership.sought():
+                if bounds is None:
+                    bounds = self._bounds_if_present(partition)  # if this fails, it is queued still
+                if bounds is not None or partition in held:
+                    self._resets.pop()
+                    self.membership.silence(partition)
+                    raise PartitionReset(
+                        partition, reset.position, bounds, truncated=reset.truncated
+                    )
             self._resets.pop()
+
+    def _bounds_if_present(self, partition: Partition) -> Bounds | None:
+        """Return a partition's bounds; None if its topic is gone."""
+        try:
+            return self.bounds(partition)
+        except PartitionReset:
+            return None

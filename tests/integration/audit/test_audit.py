@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.consumers.audit import auditor
 from lethe.consumers.audit.auditor import Audit, audit_model
 from lethe.consumers.audit.finding import Result
+from lethe.consumers.audit.reading import ledger_of
 from lethe.consumers.audit.state import state_findings
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
@@ -19,6 +20,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Message
 from lethe.consumers.service.steps import Step
+from lethe.engine.errors import CorruptState
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.keys import commit_partition
 from tests.support.platform import Platform
@@ -255,3 +257,14 @@ def test_a_model_that_is_not_opened_yet_passes(memory: Platform) -> None:
     memory.drain()
     assert memory.load().opening is not None
     assert failed(audited(memory)) == {}
+
+
+def test_a_damaged_ledger_is_a_finding(memory: Platform) -> None:
+    run(memory)
+    state = memory.load()
+    memory.raw().hset(state.keys.ledger, "row-2", "one")
+    with pytest.raises(CorruptState, match="model m's ledger: b'one' is not a whole number"):
+        dict(ledger_of(memory.store, state))
+    assert failed(audited(memory)) == {
+        "state: deletions": "model m's ledger: b'one' is not a whole number; run `lethe check`"
+    }

@@ -175,9 +175,11 @@ def test_what_was_said_before_the_model_existed_does_not_count() -> None:
     life = Life()
     early = life.receipt("a", "REJECTED", code="UNKNOWN_MODEL", completed_at=BEGAN)
     life.receipts.append(early)
+    life.version(life.receipt("b"))
     life.version(life.receipt("a"))
 
     assert failed(judged(life.records(), leaves=life.leaves)) == {}
+    assert failed(judged(life.records())) == {}  # its place in the log is that of its answer
     forged = life.receipt("a", "REJECTED", code="UNKNOWN_ROWS", version=None)
     life.receipts.append(forged)
     wrong = failed(judged(life.records(), leaves=life.leaves))

@@ -1,7 +1,7 @@
 """Reading Kafka with confluent-kafka, as a member of a group and without one.
 
 librdkafka calls back within its own ``poll``, so everything here runs on the worker's thread;
-librdkafka sends heartbeats by itself. `ConfluentConsumer` handles three cases that it does not:
+librdkafka sends heartbeats by itself. `ConfluentConsumer` handles four cases that it does not:
 
 - A recreated topic: librdkafka continues at the old offset in the new topic. Here no record is
   delivered until the cluster has confirmed, after the fetch, that its topic is still the same.
@@ -11,6 +11,8 @@ librdkafka sends heartbeats by itself. `ConfluentConsumer` handles three cases t
   what follows our position.
 - Seeking a partition that librdkafka has not begun to read, or has stopped reading, is an error.
   In the first case the seek is retried; in the second the partition is reassigned.
+- A truncated log: librdkafka says so once, among the records. That survives a seek, which discards
+  them.
 """
 
 from __future__ import annotations
@@ -47,6 +49,9 @@ _OUT_OF_RANGE = (  # the position is not in the log
     KafkaError._LOG_TRUNCATION,
     KafkaError.OFFSET_OUT_OF_RANGE,
 )
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+"""What an error says that has the code `KafkaError._AUTO_OFFSET_RESET` because of a truncation."""
+
 _GONE = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_TOPIC_ID,
@@ -163,17 +168,19 @@ class ConfluentConsumer(KafkaConsumer):
             return []
         present = self._cluster.leaders(self.topics)
         self._rejoin_if_recreated({p.topic: p.topic_id for p in present})
+        known = {place_of(p): p for p in present}
         sought = {place_of(p): p for p in self.membership.sought()}
         records: list[Record] = []
         after = dict(self._positions)
         while self._fetched and len(records) < limit:
             message = self._fetched[0]
-            partition = sought.get((str(message.topic()), message.partition() or 0))
+            place = str(message.topic()), message.partition() or 0
+            partition = sought.get(place)
             if (error := message.error()) is not None:
                 if records:
                     break  # the error must not lose them
                 self._fetched.popleft()
-                self._note(error, partition if partition in present else None)
+                self._note(error, known.get(place))
                 continue
             if partition is not None and partition not in self._behind:
                 record = to_record(partition, message)
@@ -187,9 +194,11 @@ class ConfluentConsumer(KafkaConsumer):
     def _note(self, error: KafkaError, partition: Partition | None) -> None:
         """Handle an error that was delivered instead of a record."""
         if error.code() in _OUT_OF_RANGE:
-            if partition is not None and partition not in self._behind:
+            if partition is not None:
                 self._started.discard(partition)
-                self._reset(partition)
+                truncated = _tells_truncation(error)
+                if truncated or partition in self.membership.sought() - self._behind:
+                    self._reset(partition, truncated=truncated)
         elif error.code() not in _HARMLESS:
             raise self._connection.failed(error)
 
@@ -250,12 +259,28 @@ class ConfluentConsumer(KafkaConsumer):
             self._resume_at(partition)
 
     def _drop(self, partition: Partition) -> None:
-        """Discard the fetched messages of a partition."""
+        """Discard the fetched messages of a partition, except that its log was truncated.
+
+        The deque stays the same: a poll that calls back may be about to add a message to it.
+        """
         place = place_of(partition)
-        others = [m for m in self._fetched if (m.topic(), m.partition()) != place]
-        self._fetched = deque(others)
+        kept: list[Message] = []
+        for message in self._fetched:
+            error = message.error()
+            if (message.topic(), message.partition()) != place:
+                kept.append(message)
+            elif error is not None and error.code() in _OUT_OF_RANGE:
+                self._started.discard(partition)
+                if _tells_truncation(error):
+                    kept.append(message)
+        self._fetched.clear()
+        self._fetched.extend(kept)
         self._paused.discard(partition)
         self._behind.discard(partition)
+
+
+def _tells_truncation(error: KafkaError) -> bool:
+    return error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str()
 
 
 def _place(partition: TopicPartition) -> reading.Place:

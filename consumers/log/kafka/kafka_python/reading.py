@@ -87,13 +87,18 @@ class KafkaPythonConsumer(KafkaConsumer):
             self._fetched = self._poll_client(timeout, limit)
 
     def _fetch_nothing(self, timeout: float) -> None:
-        """Poll for the membership only; fetched records stay in the client."""
+        """Poll for the membership only; fetched records stay in the client, or in `_fetched`.
+
+        The listener's thread may remove a partition at any moment: the client does not know it
+        then, and the others are paused all the same.
+        """
         paused = self.membership.sought()
-        with contextlib.suppress(*_NOT_ASSIGNED):
-            for partition in paused:
+        for partition in paused:
+            with contextlib.suppress(*_NOT_ASSIGNED):
                 self._client.pause(_topic_partition(partition))
         try:
-            self._poll_client(timeout, 1)
+            for place, batch in self._poll_client(timeout, 1).items():
+                self._fetched[place] = [*self._fetched.get(place, ()), *batch]
         finally:
             for partition in paused & self.membership.sought():
                 with contextlib.suppress(*_NOT_ASSIGNED):
@@ -105,22 +110,22 @@ class KafkaPythonConsumer(KafkaConsumer):
         except errors.OffsetOutOfRangeError as error:
             self._out_of_range(set(error.args[0]))
         except errors.LogTruncationError as error:
-            self._out_of_range(set(error.divergent_offsets))
+            self._out_of_range(set(error.divergent_offsets), truncated=True)
         else:
             return dict(batches)
         return {}
 
-    def _out_of_range(self, affected: set[Place]) -> None:
-        """Queue a reset of each affected partition, unless its topic was recreated."""
+    def _out_of_range(self, affected: set[Place], *, truncated: bool = False) -> None:
+        """Queue a reset of each affected partition, unless its topic is gone or recreated."""
+        candidates = self.membership.held() if truncated else self.membership.sought()
+        outside = {partition for partition in candidates if place_of(partition) in affected}
+        for partition in outside:
+            silence(self._client, _topic_partition(partition))
+            self._reset(partition, truncated=truncated)
+        # If this fails, the resets stay queued: the client does not report a truncation again.
         present = self._cluster.leaders(sorted({topic for topic, _ in affected}))
-        if self._rejoin_if_recreated({p.topic: p.topic_id for p in present}):
-            return
-        for partition in self.membership.sought():
-            if place_of(partition) in affected:
-                silence(self._client, _topic_partition(partition))
-                self.membership.silence(partition)
-                if partition in present:
-                    self._reset(partition)
+        self._resets = [r for r in self._resets if r.partition not in outside - present.keys()]
+        self._rejoin_if_recreated({p.topic: p.topic_id for p in present})
 
     def _deliver(self, limit: int) -> list[Record]:
         sought = {place_of(partition): partition for partition in self.membership.sought()}
