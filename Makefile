@@ -78,7 +78,7 @@ stream-study: setup ## Thousands of deletions in a row: true error, published bo
 	$(BIN)/python scripts/stream_study.py
 
 .PHONY: kernels
-kernels: setup ## Measure the kernels against their floors: slopes, GEMM rate, polish, results/kernels.md
+kernels: setup ## Measure the kernels: leave out, one row, cost against d and n, rebuild, bound, results/kernels.md
 	$(BIN)/python scripts/kernels.py
 
 .PHONY: simulate

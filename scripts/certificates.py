@@ -47,6 +47,7 @@ def _record(state: State) -> dict[str, Any]:
             "argument": certificate.argument,
             "bound": certificate.bound,
             "true": state.true,
+            "below": state.below,  # before both are rounded
             "size": state.size,
             "above_rounding": state.above_rounding,
             "passes": state.passes,

@@ -5,7 +5,8 @@
 
 Prints, as Markdown: the time per deletion against K, the constants that `engine.deletion.crossover`
 should have on this machine beside those that it has, and what the rule costs against fixed
-thresholds on several streams. One BLAS thread; takes about a minute on an idle machine.
+thresholds on several streams. One BLAS thread; takes about two minutes, 100 s of them the
+processor's.
 """
 
 from __future__ import annotations

@@ -2,27 +2,32 @@
 
     python scripts/kafka_clients.py [--kafka HOST:PORT] [--count N] [--turns N]
 
-Without --kafka it starts a broker of its own (scripts/kafka) and stops it. The clients take turns,
-so that what else the machine does meets both; the table holds the median of the turns. Nothing
-here is faster than the broker's own disk: sends are acknowledged by all replicas.
+Without --kafka it uses the broker that LETHE_TEST_KAFKA names; without that too, it starts one of
+its own (scripts/kafka) and stops it. With no Kafka to be had it says so; the exit code is then 3.
+
+The clients take turns, so that what else the machine does meets both; the table holds the median of
+the turns. Nothing here is faster than the broker's own disk: sends are acknowledged by all
+replicas.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
-from harness.servers import kafka
+from harness.servers import NoKafka, kafka
 from harness.tables import table
 from harness.timing import seconds
 from lethe.consumers.log.base import Consumer, Flush, Log, Message, Partition, Reader, TopicSpec
 from lethe.consumers.log.kafka.confluent.log import ConfluentLog
 from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog
+from lethe.engine.errors import LogUnavailable
 
 VALUE = bytes(1000)
 MANY = 1_000
@@ -136,22 +141,38 @@ def _throughput(log: Log, topic: str) -> float:
     return taken * 100_000 / read
 
 
-def main() -> None:
-    """Measure and print a Markdown table."""
+def in_turns(given: str | None, count: int, turns: int) -> dict[str, list[dict[str, float]]]:
+    """Return the figures of each client's turns.
+
+    Raises
+    ------
+    NoKafka, LogUnavailable
+        There is no broker to measure on, or it does not answer.
+    """
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in CLIENTS}
+    with tempfile.TemporaryDirectory() as data:
+        broker = nullcontext(given) if given else kafka(Path(data))
+        with broker as where:
+            for _ in range(turns):
+                for name, make in CLIENTS.items():
+                    log = make(where)
+                    found[name].append(measure(log, count))
+                    log.close()
+    return found
+
+
+def main() -> int:
+    """Measure and print a Markdown table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kafka", metavar="HOST:PORT")
     parser.add_argument("--count", type=int, default=2_000)
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in CLIENTS}
-    with tempfile.TemporaryDirectory() as data:
-        broker = nullcontext(given.kafka) if given.kafka else kafka(Path(data))
-        with broker as where:
-            for _ in range(given.turns):
-                for name, make in CLIENTS.items():
-                    log = make(where)
-                    found[name].append(measure(log, given.count))
-                    log.close()
+    try:
+        found = in_turns(given.kafka, given.count, given.turns)
+    except (NoKafka, LogUnavailable) as missing:
+        print(f"no Kafka to measure on: {missing}", file=sys.stderr)
+        return 3
     lines = []
     for figure, unit in UNITS.items():
         turns = [[turn[figure] for turn in of_client] for of_client in found.values()]
@@ -160,7 +181,8 @@ def main() -> None:
         ]
         lines.append([figure, *cells])
     print(table(["", *CLIENTS], lines))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -30,7 +30,7 @@ from streams.data import FAMILIES, Record
 from streams.figures import draw
 from streams.page import page
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,10 @@ def main(arguments: list[str]) -> int:
             records, missing = measure(
                 unfinished, quick=chosen.quick, seed=chosen.seed, only_finished=chosen.partial
             )
+        small = "python scripts/stream_study.py --quick"
         run = {
             "format": FORMAT,
-            "command": "scripts/stream_study.py --quick" if chosen.quick else "make stream-study",
+            "command": small if chosen.quick else "make stream-study",
             "seed": chosen.seed,
             "machine": machine,
             "missing": missing,

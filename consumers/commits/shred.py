@@ -1,11 +1,14 @@
 """Dropping the keys of erased row records, where these are encrypted (LETHE_ROW_KEYS_URL).
 
-The keys are in another server, out of reach of the store's scripts: they are dropped when the
-commit is applied, and once more by every fold that reads it, because whoever applied it may have
-died before. A deleted row never comes back, so dropping its key again does no harm.
+The keys are in another server, out of reach of the store's scripts: those of deleted rows are
+dropped when the commit is applied, before it is published, and once more by every fold that reads
+it, because whoever applied it may have died before. A deleted row never comes back, so dropping its
+key again does no harm. The other keys of a generation that ends, by a refresh, ``--replace`` or
+unregistration, are not dropped: they expire (`RowKeys.retire_generation`).
 
-A commit that leaves no row does not name the generation that it ends, and a fold could not find it
-out once the commit is applied: the keys are dropped before that. Nothing needs the rows any more.
+A commit that leaves no row (the last ones are deleted, or the model is unregistered) does not name
+the generation that it ends, and a fold could not find it out once the commit is applied: all of
+this is done before that.
 """
 
 from __future__ import annotations

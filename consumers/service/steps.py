@@ -51,7 +51,10 @@ class Step(StrEnum):
     FOLD_ADVANCE = "fold_advance"
     """A fold has published commits, but not moved the cursor of publication."""
     SHRED = "shred"
-    """A receipt's rows are erased, but their keys are not dropped (LETHE_ROW_KEYS_URL)."""
+    """A commit is applied (not yet if it leaves no row), but no key is dropped or set to expire.
+
+    Only with LETHE_ROW_KEYS_URL.
+    """
 
     # Of the refresh worker
     REFRESH_SNAPSHOT = "refresh_snapshot"

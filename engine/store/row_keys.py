@@ -2,8 +2,9 @@
 
 A record of codec `SEALED` is ``codec (1 byte) | nonce (12) | AES-256-GCM of the record``. Each
 record has its own random key, in another Redis or Valkey; the associated data name model,
-generation and row, so that no record can stand in for another. Erasing a row drops its key first:
-every copy of the record, in replicas, backups and freed blocks, is noise from then on.
+generation and row, so that no record can stand in for another. When a row is erased, its key is
+dropped (`consumers.commits.shred` says when): every copy of the record, in replicas, backups and
+freed blocks, is noise from then on.
 """
 
 from __future__ import annotations

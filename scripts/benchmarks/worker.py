@@ -6,7 +6,6 @@ poll, ``go`` goes on; the end of the input stops the worker, which then says wha
 
 from __future__ import annotations
 
-import cProfile
 import json
 import sys
 import threading
@@ -53,8 +52,6 @@ class Job(BaseModel):
         Whether they all have the same data: it is precomputed once.
     records
         Of a poll, at most.
-    profile
-        Where to leave a profile of the work, if anywhere.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -72,7 +69,6 @@ class Job(BaseModel):
     seed: int = 0
     shared: bool = False
     records: int = BatchLimits().records
-    profile: Path | None = None
 
 
 def rename_topics(prefix: str) -> None:
@@ -164,12 +160,7 @@ def _delete(job: Job, runtime: Runtime, commands: Commands) -> None:
     print("ready", flush=True)
     calls.clear()
     collect_rarely()
-    if job.profile is None:
-        worker.run(commands.stop)
-    else:
-        profiler = cProfile.Profile()
-        profiler.runcall(worker.run, commands.stop)
-        profiler.dump_stats(job.profile)
+    worker.run(commands.stop)
     worker.close()
     print(json.dumps(calls.counted(metrics)), flush=True)
 

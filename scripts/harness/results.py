@@ -36,6 +36,12 @@ def rounded(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def relative(path: Path) -> str:
+    """Return a path as a page names it: from the checkout's root, or outside it the name."""
+    full = path.resolve()
+    return full.relative_to(ROOT).as_posix() if full.is_relative_to(ROOT) else full.name
+
+
 def write(path: Path, text: str) -> None:
     """Write a file: a new one beside it, then renamed over it."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from harness.machine import facts
 from harness.progress import say
 from harness.records import Record
-from harness.results import ROOT, as_json, write
+from harness.results import ROOT, as_json, relative, write
 from harness.servers import NoKafka, kafka
 from harness.tables import markdown, show
 
@@ -36,7 +36,7 @@ class Setup:
     seed
         Of everything that is drawn.
     directory
-        For data of servers and files; it goes with the run.
+        For data of servers and files; it goes with the run, unless ``--keep`` named it.
     kafka
         The address of a broker; None where no section asks for one, or there is none.
     """
@@ -93,7 +93,8 @@ class Study:
             run = self._run(chosen)
             write(chosen.results, as_json(run))
         notes = {section.name: section.note for section in self.sections}
-        write(chosen.page, markdown(run, self.name, self.title, self.preface, notes))
+        made_from = relative(chosen.results)
+        write(chosen.page, markdown(run, made_from, self.title, self.preface, notes))
         show(run)
         return 0
 
@@ -107,6 +108,7 @@ class Study:
         add("--results", type=Path, default=ROOT / "results" / f"{self.name}.json")
         add("--page", type=Path, default=ROOT / "results" / f"{self.name}.md")
         add("--render", action="store_true", help="measure nothing: write the page again")
+        add("--keep", type=_empty, metavar="DIR", help="keep data and logs of the processes here")
         return parser
 
     def _run(self, chosen: argparse.Namespace) -> dict[str, Any]:
@@ -115,16 +117,16 @@ class Study:
         records: list[dict[str, Any]] = []
         with threadpool_limits(1), ExitStack() as stack:
             machine = facts()  # the load is that of others: taken before this adds its own
-            made = stack.enter_context(TemporaryDirectory(prefix=f"lethe-{self.name}-"))
+            made = Path(stack.enter_context(self._directory(chosen.keep)))
             broker = None
             if any(section.on_kafka for section in wanted):
                 say("starting Kafka")
                 try:
-                    broker = stack.enter_context(kafka(Path(made) / "kafka"))
+                    broker = stack.enter_context(kafka(made / "kafka"))
                 except NoKafka as missing:
                     notes.append(f"no Kafka here, so its part was not measured: {missing}")
                     say(notes[-1])
-            setup = Setup(chosen.seed, Path(made), broker)
+            setup = Setup(chosen.seed, made, broker)
             for section in wanted:
                 records += _measured(section, setup, quick=chosen.quick)
         return {
@@ -136,13 +138,29 @@ class Study:
             "records": records,
         }
 
+    def _directory(self, kept: Path | None) -> AbstractContextManager[str | Path]:
+        if kept is None:
+            return TemporaryDirectory(prefix=f"lethe-{self.name}-")
+        kept.mkdir(parents=True, exist_ok=True)
+        return nullcontext(kept)
+
     def _repeated_by(self, chosen: argparse.Namespace) -> str:
         """Return the command that measures the same again."""
         given = [
             *(["--quick"] if chosen.quick else []),
             *(f"--only '{section}'" for section in chosen.only or ()),
         ]
-        return " ".join([f"scripts/{self.name}.py", *given]) if given else f"make {self.name}"
+        if not given:
+            return f"make {self.name}"
+        return " ".join([f"python scripts/{self.name}.py", *given])
+
+
+def _empty(given: str) -> Path:
+    """Return the directory; refuse one with files: a server would go on with their data."""
+    kept = Path(given).resolve()
+    if kept.exists() and any(kept.iterdir()):
+        raise argparse.ArgumentTypeError(f"{given} is not empty")
+    return kept
 
 
 def _measured(section: Section[Any], setup: Setup, *, quick: bool) -> list[dict[str, Any]]:

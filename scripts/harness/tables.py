@@ -61,13 +61,15 @@ def show(run: Mapping[str, Any]) -> None:
 
 
 def markdown(
-    run: Mapping[str, Any], name: str, title: str, preface: str, notes: Mapping[str, str]
+    run: Mapping[str, Any], made_from: str, title: str, preface: str, notes: Mapping[str, str]
 ) -> str:
-    """Return the page of a run; ``notes`` say by section how its figures came about."""
+    """Return the page of a run.
+
+    ``made_from`` is its results file; ``notes`` say by section how its figures came about.
+    """
     parts = [
         f"# {title}",
-        f"Made by `{run['command']}` (seed {run['seed']}); rendered from `results/{name}.json`. "
-        + preface,
+        f"Made by `{run['command']}` (seed {run['seed']}); rendered from `{made_from}`. " + preface,
         machine_table(run["machine"]),
         *(f"Note: {note}" for note in run["notes"]),
     ]

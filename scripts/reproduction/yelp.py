@@ -53,7 +53,8 @@ SMALL = Recipe(users_each=3, most_reviews=5, vocabulary=30, sampled=200)
 
 HOW_TO_GET = (
     "yelp: no file given. Get yelp_academic_dataset_review.json of the Yelp Open Dataset (from "
-    "Yelp, under its terms of use), then: make paper YELP=FILE, or scripts/paper.py --yelp FILE"
+    "Yelp, under its terms of use), then: make paper YELP=FILE, or "
+    "python scripts/paper.py --yelp FILE"
 )
 
 FIT_OF_USER = "FIT of a user"

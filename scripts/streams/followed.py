@@ -137,10 +137,14 @@ class Followed:
             if self.deleted not in truths:
                 continue
             truth = truths[self.deleted]
+            true = relative_error(self.theta, truth)
+            said = _said(error, float(np.linalg.norm(truth.astype(np.float64))))
+            bound = said["bound"]
             yield {
                 "deleted": self.deleted,
-                "true": relative_error(self.theta, truth),
-                **_said(error, float(np.linalg.norm(truth.astype(np.float64)))),
+                "true": true,
+                **said,
+                "below": bound is not None and bound < true,  # before both are rounded
             }
             self._marked = len(self.batch_seconds)
 
@@ -168,7 +172,7 @@ def median_us(seconds: Sequence[float]) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def _said(error: PublishedError, scale: float) -> dict[str, float | str | None]:
+def _said(error: PublishedError, scale: float) -> Record:
     """Return a published error relative to ``scale``, as a record has it."""
     return {
         "published": None if error.value is None else error.value / scale,

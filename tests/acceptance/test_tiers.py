@@ -1,37 +1,116 @@
-"""The patterns of `tests.support.tiers` name tests that exist."""
+"""The patterns of `tests.support.tiers` name tests that exist, and leave each tier its tests."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
 from tests.support import tiers
 from tests.support.servers import ROOT
 
+pytestmark = pytest.mark.xdist_group("tiers")  # what is collected serves them all
+
+_COLLECT = """
+import sys, pytest
+
+class Listing:
+    def pytest_collection_finish(self, session):
+        for item in session.items:
+            marks = (str(item.get_closest_marker(m) is not None) for m in ("kafka", "thorough"))
+            print("listed", *marks, item.nodeid, sep="\\t")
+
+options = ["--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", "tests"]
+sys.exit(pytest.main(options, plugins=[Listing()]))
+"""
+
+
+class Collected(NamedTuple):
+    """A test: its id, whether it needs a real Kafka, and whether `make test` leaves it out."""
+
+    name: str
+    kafka: bool
+    thorough: bool
+
+
+class Kind(NamedTuple):
+    """Tests of one directory with a real Kafka, or without."""
+
+    under: str
+    kafka: bool = False
+
+
+KEPT = (
+    Kind("tests/unit/"),
+    Kind("tests/integration/"),
+    Kind("tests/integration/", kafka=True),
+    Kind("tests/acceptance/"),
+    Kind("tests/studies/"),
+    Kind("tests/proof/"),
+    Kind("tests/proof/properties/"),
+)
+"""What `make test` has some of. On a real Kafka it keeps the main paths, which are integration."""
+
+LEFT_OUT = (
+    Kind("tests/integration/"),
+    Kind("tests/integration/", kafka=True),
+    Kind("tests/acceptance/"),
+    Kind("tests/acceptance/", kafka=True),
+    Kind("tests/studies/"),
+    Kind("tests/proof/"),
+    Kind("tests/proof/", kafka=True),
+    Kind("tests/proof/properties/"),
+)
+"""What only `make test-all` has more of: of all but the unit tests."""
+
 
 @pytest.fixture(scope="module")
-def collected() -> list[str]:
-    """Every test's id, as pytest names it."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "tests"]
+def collected() -> list[Collected]:
+    """Every test, as pytest names and marks it."""
+    command = [sys.executable, "-c", _COLLECT]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
-    return [line for line in run.stdout.splitlines() if "::" in line]
+    listed = [line.split("\t", 3) for line in run.stdout.splitlines() if line.startswith("listed")]
+    return [Collected(name, kafka == "True", mark == "True") for _, kafka, mark, name in listed]
 
 
-def test_every_pattern_matches_a_test(collected: list[str]) -> None:
+def without_tests(collected: Sequence[Collected]) -> list[str]:
+    """Return the kinds of which a tier should have tests, and has none."""
+    kept, left_out = set[Kind](), set[Kind]()
+    for test in collected:
+        thorough = tiers.is_thorough(test.name, kafka=test.kafka)
+        kinds = {kind for kind in (*KEPT, *LEFT_OUT) if test.name.startswith(kind.under)}
+        (left_out if thorough else kept).update(k for k in kinds if k.kafka == test.kafka)
+    return [
+        *(f"make test: {kind}" for kind in KEPT if kind not in kept),
+        *(f"make test-thorough: {kind}" for kind in LEFT_OUT if kind not in left_out),
+    ]
+
+
+def test_every_pattern_matches_a_test(collected: list[Collected]) -> None:
     patterns = {
         *tiers.THOROUGH,
         *(tiers.INTEGRATION + path for path in tiers.ON_KAFKA),
         *(tiers.ACCEPTANCE + path for path in tiers.MAIN_JOB),
     }
-    stale = {p for p in patterns if not any(name.startswith(p) for name in collected)}
+    names = [test.name for test in collected]
+    stale = {p for p in patterns if not any(name.startswith(p) for name in names)}
     assert not stale
-    properties = [name for name in collected if name.startswith(tiers.PROPERTIES)]
+    properties = [name for name in names if name.startswith(tiers.PROPERTIES)]
     assert not {part for part in tiers.BATTERY if not any(part in name for name in properties)}
 
 
-def test_each_tier_has_tests_of_every_kind(collected: list[str]) -> None:
-    for kafka in (False, True):
-        thorough = [name for name in collected if tiers.is_thorough(name, kafka=kafka)]
-        assert 0 < len(thorough) < len(collected)
+def test_each_tier_has_tests_of_every_kind(collected: list[Collected]) -> None:
+    assert without_tests(collected) == []
+    wrong = [t for t in collected if t.thorough != tiers.is_thorough(t.name, kafka=t.kafka)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("patterns", ["THOROUGH", "BATTERY", "MAIN_JOB", "ON_KAFKA"])
+def test_a_list_that_is_lost_leaves_a_tier_without_tests(
+    collected: list[Collected], monkeypatch: pytest.MonkeyPatch, patterns: str
+) -> None:
+    monkeypatch.setattr(tiers, patterns, ())
+    assert without_tests(collected) != []

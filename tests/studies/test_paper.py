@@ -272,6 +272,14 @@ def test_a_page_of_part_of_the_results_says_what_is_missing(run: Run, tmp_path: 
     assert "Not run yet: table4" not in page
 
 
+def test_the_page_in_the_docs_is_rendered_from_the_results(tmp_path: Path) -> None:
+    page = tmp_path / "paper.md"
+    command = [sys.executable, str(ROOT / "scripts" / "paper.py"), "--render"]
+    subprocess.run([*command, "--page", str(page)], capture_output=True, check=True)
+
+    assert page.read_text() == (ROOT / "docs" / "paper.md").read_text()
+
+
 def test_nothing_of_this_host_is_written(run: Run) -> None:
     written = run.page + json.dumps(run.document.model_dump())
 

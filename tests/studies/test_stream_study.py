@@ -92,6 +92,7 @@ def test_every_check_passes(run: Run) -> None:
     assert len(lines) >= 10
     assert all(line.startswith("PASS") for line in lines), run.printed
     assert all(line in run.page for line in lines)
+    assert "compared to four digits" not in run.printed  # that is for results of an older format
 
 
 def test_an_interrupted_run_goes_on(run: Run) -> None:

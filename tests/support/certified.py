@@ -48,6 +48,12 @@ class State:
         """Whether the error is one that rounding does not hide."""
         return self.true > 10 * self.allowance
 
+    @property
+    def below(self) -> bool:
+        """Whether its bound is below its error, which no certificate may be."""
+        bound = self.certificate.bound
+        return bound is not None and bound < self.true
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
