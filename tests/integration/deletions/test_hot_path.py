@@ -18,6 +18,7 @@ from redis.connection import Connection
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import HookCall, MemoryLog
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.estimate import SENTINELS
 from lethe.engine.store.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
@@ -93,7 +94,7 @@ def measure(memory: Platform) -> Iterator[Callable[[str, Data, str], Traffic]]:
     stores: list[ModelStore] = []
 
     def of(name: str, data: Data, method: str) -> Traffic:
-        memory.register(name, data, method=method, budget=1e6)
+        memory.register(name, data, method=method, budget=1e6, over_budget=OverBudget.PUBLISH)
         traffic = Traffic()
         store = counting_store(memory.url, traffic)
         stores.append(store)

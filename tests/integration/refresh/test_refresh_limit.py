@@ -12,6 +12,7 @@ from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.drained import lags
 from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import NotConverged, RefreshFailed
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.jobs import read_refusal
@@ -115,7 +116,7 @@ def test_requests_that_need_a_rebuild_share_the_next_one(memory: Platform, clock
 
 
 def test_a_completion_that_a_commit_orders_is_free(memory: Platform, clock: Clock) -> None:
-    memory.register("m", "benign", "linear", budget=1e-6)
+    memory.register("m", budget=1e-6, over_budget=OverBudget.PUBLISH)
     refresher = limited(memory, clock)
     memory.order("m", RefreshKind.REBUILD)
     turns(memory, refresher)
