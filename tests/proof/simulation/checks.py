@@ -14,6 +14,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, Version
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Log, Record
+from lethe.engine.fit.objective import Kind
 from lethe.engine.store import codec
 from lethe.engine.store.connection import text
 from lethe.engine.store.keys import SHARDS, ModelKeys
@@ -181,6 +182,15 @@ def check_answer(platform: Platform, model_id: str) -> None:
         _check_certificates(platform, model_id)
     else:
         check_theta(platform, model_id, 1e-8)
+    _check_budget(platform, model_id)
+
+
+def _check_budget(platform: Platform, model_id: str) -> None:
+    """Check that no linear model publishes a projection over its budget, unless it is to."""
+    config = platform.load(model_id).meta.config
+    if config.kind is Kind.LINEAR and config.completes:
+        for version in platform.versions(model_id):
+            assert not version.error.over, f"{model_id}: version {version.version} is over"
 
 
 def check_newest(platform: Platform, model_id: str, fold: ModelFold) -> None:

@@ -12,6 +12,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.loop import TRANSIENT
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import Terms
 from lethe.engine.errors import LetheError
 from lethe.engine.store.keys import commit_partition
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tests.proof.simulation.world import World
 
 _FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", CERTIFIED)
+_RULES = (OverBudget.COMPLETE, OverBudget.COMPLETE, OverBudget.PUBLISH, OverBudget.HOLD)
 _PARTITIONS = 6  # of a topic, at most
 _IMAGES = 8  # earlier states of the store that could come back, at most
 
@@ -84,10 +86,11 @@ class People:
         budget = 1.0 if certified else rng.choice([0.02, 0.1, 0.5])
         data = data_of(family, kind)
         terms = Terms(1.0, 1e-4, 5.0) if certified else None
-        self._configs[model] = config_of(data, model, method, budget, limits, terms)
+        rule = OverBudget.COMPLETE if certified else rng.choice(_RULES)
+        self._configs[model] = config_of(data, model, method, budget, limits, terms, rule)
         self._world.platform.data[model] = data
         where = commit_partition(model)
-        self._world.note(f"plan {model} in {where}: {kind} {family} {method} {budget}")
+        self._world.note(f"plan {model} in {where}: {kind} {family} {method} {budget} {rule}")
 
     def register(self, model: str, *, replace_model: bool = False) -> None:
         """Register a model at once, by the director's own hand."""
