@@ -29,7 +29,7 @@ from harness.tables import table
 from harness.timing import shortest
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.deletion import crossover
-from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import (
     Generation,
@@ -58,7 +58,7 @@ BATCHES = (1, 16, 256)
 
 def made_stream(rng: np.random.Generator, d: int, K: int) -> Stream:
     """Return a stream with K rows in V."""
-    V = GrowingRows.of(rng.standard_normal((K, d)) * 1e-3)
+    V = Correction.of(rng.standard_normal((K, d)) * 1e-3)
     return replace(at_rest(np.zeros((d, 1)), 0.0), V=V)
 
 
@@ -83,7 +83,7 @@ def cost_of_v(rng: np.random.Generator, sizes: list[int]) -> float:
             sentinels = Sentinels(tuple(map(str, range(256))), sample, sample.X / d)
             with_v, without = (
                 shortest(partial(remainder_estimate, generation, s, sentinels, 10_000), _REPEATS)
-                for s in (stream, replace(stream, V=GrowingRows.empty(d)))
+                for s in (stream, replace(stream, V=Correction.empty(d)))
             )
             a_number = times[0] / (K * d)
             if K * d >= _COUNTED:

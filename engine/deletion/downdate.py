@@ -21,6 +21,7 @@ one scalar product, and two multiples of the dual row. Most requests delete one 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -99,12 +100,42 @@ def leave_out(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     return by_cholesky(U, W, error, curvature)
 
 
-def by_cholesky(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
-    """Return `leave_out` of k >= 1 rows, by the Cholesky factor of M. Cost O(k^2 d + k^3)."""
+def bring_in(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
+    """Bring the rows U in: `leave_out` with the other sign. Cost O(k^2 d + k^3).
+
+    M = I + S^1/2 B S^1/2, q = e - S^1/2 M^-1 S^1/2 B e, delta = -W^T q, A'^-1 = A^-1 - V^T V. The
+    pivots are 1 or more, so there is no gate; ``smallest_pivot`` of the result is 1.
+
+    Raises
+    ------
+    IllConditioned
+        A number is not finite.
+    """
+    if len(U) == 0:
+        return leave_out(U, W, error, curvature)
+    update = by_cholesky(U, W, error, curvature, sign=1.0)
+    return update._replace(delta=-update.delta, smallest_pivot=1.0)
+
+
+def side_by_side(parts: Sequence[Downdate]) -> Downdate:
+    """Return the step of several blocks: their arrays side by side."""
+    return Downdate(
+        np.hstack([one.delta for one in parts]),
+        np.hstack([one.q for one in parts]),
+        np.hstack([one.V for one in parts]),
+        min(one.smallest_pivot for one in parts),
+    )
+
+
+def by_cholesky(U: Array, W: Array, error: Array, curvature: Array, sign: float = -1.0) -> Downdate:
+    """Return `leave_out` of k >= 1 rows, by the Cholesky factor of M. Cost O(k^2 d + k^3).
+
+    With ``sign`` 1, M = I + S^1/2 B S^1/2; delta is W^T q all the same.
+    """
     k = len(U)
     root = np.sqrt(curvature)[:, None]
     B = U @ W.T
-    M = (B + B.T) * (-0.5 * root * root.T)
+    M = (B + B.T) * (0.5 * sign * root * root.T)
     M.flat[:: k + 1] += 1.0
     # LAPACK is called directly: for few rows SciPy's checks cost more than the algebra. What
     # they catch is checked here: NaN can pass through the factorisation unnoticed.
@@ -117,7 +148,7 @@ def by_cholesky(U: Array, W: Array, error: Array, curvature: Array) -> Downdate:
     if smallest < SMALLEST_PIVOT * k:
         raise _refused(smallest, k)
     inner, _ = dpotrs(C, root * (B @ error), lower=True)
-    q = error + root * inner
+    q = error - sign * root * inner
     # A product with C^-1 takes two thirds of the time of a triangular solve, and is as near to the
     # true V up to the gate (within a factor of 4, against extended precision).
     inverse, _ = dtrtri(C, lower=True, overwrite_c=True)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
@@ -68,10 +69,12 @@ class Stream:
     anchor, published
         theta_a, and what subscribers see.
     V, Q
-        K x d and r x d; A_t^-1 = A_b^-1 + V^T V; Q spans the rows deleted since the anchor.
-        With h blocks V is K x (h d); Q depends on features only and is shared.
+        K x d and r x d; A_t^-1 = A_b^-1 + V^T J V (`engine.deletion.correction`); Q spans the rows
+        deleted or inserted since the anchor. With h blocks V is K x (h d); Q depends on features
+        only and is shared.
     v_trace
-        trace(V V^T), an upper bound of its norm; with several blocks a bound of the largest.
+        trace(V V^T) of deletions, an upper bound of what they added to the norm of the inverse;
+        with several blocks a bound of the largest.
     residual
         A bound of the gradient that rounding has left at theta_exact
         (`engine.deletion.residual`); over lam_min(A_t) it is a distance (`rounding`).
@@ -87,13 +90,18 @@ class Stream:
         estimate is not believed (`engine.error.estimate.leverage_limit`); 0 where theta_r itself
         has no certificate. For a linear model, since its dual rows were measured
         (`engine.deletion.residual`).
+    added
+        Sum of s_i |x_i|^2 of the rows inserted in this generation, the largest of a block: no more
+        was added to the norm of A_t.
+    dual_error
+        That of inserted rows (`Generation.dual_error`); 0 without any.
     """
 
     theta_exact: Array
     theta_r: Array
     anchor: Array
     published: Array
-    V: GrowingRows
+    V: Correction
     Q: GrowingRows
     v_trace: float = 0.0
     residual: float = 0.0
@@ -101,6 +109,8 @@ class Stream:
     completions: int = 0
     v_seconds: float = 0.0
     least_pivot: float = 1.0
+    added: float = 0.0
+    dual_error: float = 0.0
 
 
 class LeftOut(NamedTuple):
@@ -151,7 +161,7 @@ def at_rest(theta: Array, carried: float, h: int = 1) -> Stream:
         theta_r=theta,
         anchor=theta,
         published=theta,
-        V=GrowingRows.empty(h * d),
+        V=Correction.empty(h * d),
         Q=GrowingRows.empty(d),
         carried=carried,
     )
@@ -159,16 +169,26 @@ def at_rest(theta: Array, carried: float, h: int = 1) -> Stream:
 
 def condition(generation: Generation, stream: Stream) -> float:
     """Return an upper bound of the condition number of A_t. O(1)."""
-    return generation.largest / smallest_eigenvalue(generation, stream)
+    return largest_eigenvalue(generation, stream) / smallest_eigenvalue(generation, stream)
+
+
+def largest_eigenvalue(generation: Generation, stream: Stream) -> float:
+    """Return an upper bound of lam_max(A_t): deletions only lower it. O(1)."""
+    return generation.largest + stream.added
+
+
+def inverse_error(generation: Generation, stream: Stream) -> float:
+    """Return the largest |x_i - A_b w_i| / |w_i| of a base dual row, stored or inserted. O(1)."""
+    return max(generation.dual_error, stream.dual_error)
 
 
 def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
-    """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T V, norms add. O(1).
+    """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T J V, norms add. O(1).
 
     The error of the dual rows is subtracted, which is enough as measured (docs/error.md). `delete`
     refuses a step that would leave less than half of the first term.
     """
-    return 1.0 / (1.0 / generation.smallest + stream.v_trace) - generation.dual_error
+    return 1.0 / (1.0 / generation.smallest + stream.v_trace) - inverse_error(generation, stream)
 
 
 def rounding(generation: Generation, stream: Stream) -> float:
@@ -177,7 +197,7 @@ def rounding(generation: Generation, stream: Stream) -> float:
 
 
 def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
-    """Return A_t^-1 x_i for rows with base dual rows W: W + (X V^T) V. Cost O(k K d) a block."""
+    """Return A_t^-1 x_i for rows with base dual rows W: W + X V^T J V. Cost O(k K d) a block."""
     return summed_dual_rows(stream, X, W)[0]
 
 
@@ -185,9 +205,8 @@ def summed_dual_rows(stream: Stream, X: Array, W: Array) -> tuple[Array, Array]:
     """Return the current dual rows, and the sum of the lengths of each one's terms, (k,)."""
     if not len(stream.V):
         return W, lengths(W)
-    V, d = stream.V.array, X.shape[1]
-    parts = [blocks.part(V, c, d) for c in range(blocks.count(V, d))]
-    moved = [(X @ V_c.T) @ V_c for V_c in parts]
+    V, d = stream.V, X.shape[1]
+    moved = [V.part(c, d).of_rows(X) for c in range(blocks.count(V.array, d))]
     correction = moved[0] if len(moved) == 1 else np.hstack(moved)
     return W + correction, lengths(W) + lengths(correction)
 

@@ -46,6 +46,7 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
         raise IllConditioned("the step is not a finite number")
     residual = residual_sum(
         generation,
+        stream,
         min(stream.least_pivot, pivot),
         measured=x_length * abs(q - base - s * ddot(x, moved)),
         scale=x_length * (scale + s * x_length * reach),
@@ -60,8 +61,9 @@ def _summed_dual_row(stream: Stream, x: Array, W: Array) -> tuple[Array, float, 
     length = norm(W)
     if not len(stream.V):
         return W, length, length
-    V = stream.V.array
-    correction = V.T.dot(V.dot(x[0]))
+    V, signs = stream.V.array, stream.V.signs
+    products = V.dot(x[0])
+    correction = V.T.dot(products if signs is None else signs * products)
     w = W + correction
     return w, norm(w), length + norm(correction)
 

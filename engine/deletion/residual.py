@@ -7,7 +7,13 @@ import math
 import numpy as np
 
 from lethe.engine.deletion.downdate import SMALLEST_PIVOT, Downdate
-from lethe.engine.deletion.generation import Generation, Stream, linearised_error_at
+from lethe.engine.deletion.generation import (
+    Generation,
+    Stream,
+    inverse_error,
+    largest_eigenvalue,
+    linearised_error_at,
+)
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 
@@ -36,6 +42,7 @@ def residual_added(
     error = linearised_error_at(generation, stream, rows, theta)
     return residual_sum(
         generation,
+        stream,
         min(stream.least_pivot, downdate.smallest_pivot),
         measured=norm(rows.X.T @ (downdate.q - error)),
         scale=error_scale(generation, stream, rows, theta),
@@ -46,6 +53,7 @@ def residual_added(
 
 def residual_sum(
     generation: Generation,
+    stream: Stream,
     least_pivot: float,
     *,
     measured: float,
@@ -55,8 +63,9 @@ def residual_sum(
 ) -> float:
     """Return the sum of the terms of `residual_added`."""
     amplified = 1.0 / math.sqrt(max(least_pivot, SMALLEST_PIVOT))
-    dual = generation.dual_error * amplified * summed
-    return measured + gradient_allowance(scale) + dual + generation.largest * lost
+    dual = inverse_error(generation, stream) * amplified * summed
+    stored = largest_eigenvalue(generation, stream) * lost
+    return measured + gradient_allowance(scale) + dual + stored
 
 
 def error_scale(generation: Generation, stream: Stream, rows: Rows, theta: Array) -> float:

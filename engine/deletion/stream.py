@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lethe.engine.deletion.correction import DELETED
 from lethe.engine.deletion.crossover import step_seconds
-from lethe.engine.deletion.downdate import Downdate, leave_out
+from lethe.engine.deletion.downdate import Downdate, leave_out, side_by_side
 from lethe.engine.deletion.generation import (
     Generation,
     LeftOut,
@@ -22,6 +23,7 @@ from lethe.engine.deletion.generation import (
     condition,
     current_dual_rows,
     distance_to_exact,
+    inverse_error,
     linearised_error,
     rounding,
     smallest_eigenvalue,
@@ -93,14 +95,14 @@ def delete(
     k = len(rows)
     if k == 1 and stream.theta_exact.shape[1] == 1:
         left_out = leave_row_out(generation, stream, rows, W)
-        return _published(generation, stream, rows, W, method, left_out)
+        return publish_step(generation, stream, rows, W, method, left_out)
     first_v, first_q = len(stream.V), len(stream.Q)
     smallest_pivot = 1.0
     for start in range(0, k, BLOCK):
         block = slice(start, start + BLOCK)
         block_rows, dual = rows.take(block), W[block]
         left_out = leave_block_out(generation, stream, block_rows, dual)
-        stream = _published(generation, stream, block_rows, dual, method, left_out).stream
+        stream = publish_step(generation, stream, block_rows, dual, method, left_out).stream
         smallest_pivot = min(smallest_pivot, left_out.smallest_pivot)
     return Deletion(stream, stream.V.array[first_v:], stream.Q.array[first_q:], smallest_pivot)
 
@@ -132,14 +134,7 @@ def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
         leave_out(U, blocks.part(W, c, d), blocks.outputs(error, c, h), curvatures[:, c])
         for c in range(h)
     ]
-    if h == 1:
-        return parts[0]
-    return Downdate(
-        np.hstack([one.delta for one in parts]),
-        np.hstack([one.q for one in parts]),
-        np.hstack([one.V for one in parts]),
-        min(one.smallest_pivot for one in parts),
-    )
+    return parts[0] if h == 1 else side_by_side(parts)
 
 
 def _trace(V: Array, d: int) -> float:
@@ -148,22 +143,26 @@ def _trace(V: Array, d: int) -> float:
     return max(float(np.sum(blocks.part(V, c, d) ** 2)) for c in range(h))
 
 
-def _published(
+def publish_step(
     generation: Generation,
     stream: Stream,
     rows: Rows,
     W: Array,
     method: DeletionMethod,
     left_out: LeftOut,
+    sign: float = DELETED,
 ) -> Deletion:
-    """Publish by ``method`` after a block was left out; refuse if its error cannot be stated."""
+    """Publish by ``method`` after a block was left out, or brought in (``sign`` `INSERTED`).
+
+    Refuses if its error cannot be stated.
+    """
     objective, v_trace = generation.objective, stream.v_trace + left_out.trace
-    check_inverse(1.0 / (1.0 / generation.smallest + v_trace), generation.dual_error)
+    check_inverse(1.0 / (1.0 / generation.smallest + v_trace), inverse_error(generation, stream))
     published, basis_rows = method.publish(
         Step(
             rows.X,
             W,
-            lambda: objective.error(rows, stream.theta_r),
+            lambda: sign * objective.error(rows, stream.theta_r),
             left_out.theta,
             stream.anchor,
             stream.published,
@@ -179,7 +178,7 @@ def _published(
         stream.theta_r,
         stream.anchor,
         published,
-        stream.V.append(left_out.V),
+        stream.V.append(left_out.V, sign),
         stream.Q.append(basis_rows) if len(basis_rows) else stream.Q,
         v_trace,
         stream.residual + left_out.residual,
@@ -187,6 +186,8 @@ def _published(
         stream.completions,
         v_seconds,
         min(stream.least_pivot, left_out.smallest_pivot),
+        stream.added,
+        stream.dual_error,
     )
     if not math.isfinite(rounding(generation, after)):
         raise IllConditioned(UNSTATED)

@@ -36,7 +36,6 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
-from lethe.engine.refresh.blockwise import factor_of
 
 REFRESH_AT = 0.5
 """Part of the budget at which a refresh is scheduled: the rest is for deletions meanwhile."""
@@ -155,7 +154,7 @@ def begin_ledger(
         return measure(objective, rows, theta, theta, Ledger(0.0, 0.0))
     d = objective.d
     h = blocks.count(W, d)
-    triangles = [factor_of(factor, c).L for c in range(h)]
+    triangles = [factor.block(c).L for c in range(h)]
     largest = max(largest_eigenvalue(L @ L.T) for L in triangles)
     reach = [np.einsum("ij,ij->i", rows.X, blocks.part(W, c, d)) for c in range(h)]
     scaled = rows.X * np.sqrt(rows.weight)[:, None]

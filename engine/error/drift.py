@@ -27,7 +27,7 @@ from lethe.engine.error.estimate import remainder
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
-from lethe.engine.refresh.blockwise import factor_of, rows_of, stream_of
+from lethe.engine.refresh.blockwise import rows_of, stream_of
 
 PROBES = 8
 """Rows whose dual rows are multiplied back, and random vectors through the inverse."""
@@ -117,7 +117,7 @@ def audit(
                 theta_b=blocks.outputs(generation.theta_b, c, h),
             ),
             stream_of(stream, c, d),
-            factor_of(factor, c),
+            factor.block(c),
             rows_of(rows, c, h),
             blocks.part(W, c, d),
             tolerated,
@@ -142,11 +142,11 @@ def _audit_block(
     tolerated: float,
     rng: np.random.Generator,
 ) -> Drift:
-    objective, V = generation.objective, stream.V.array
+    objective, V = generation.objective, stream.V
     chosen = rng.permutation(len(rows))[:PROBES]
     dual = dual_residual(factor, rows.X[chosen], W[chosen])
     z = rng.standard_normal((objective.d, PROBES))
-    u = factor.solve(z) + V.T @ (V @ z)
+    u = factor.solve(z) + V.times(z)
     s = objective.curvature(rows, generation.theta_b)[:, None]
     back = rows.X.T @ (s * (rows.X @ u)) + objective.penalty[:, None] * u
     gradient = objective.gradient(rows, stream.theta_exact)
@@ -161,7 +161,7 @@ def _audit_block(
     return Drift(
         dual,
         relative_residual(factor, u, back, z),
-        norm(factor.solve(gradient) + V.T @ (V @ gradient)),
+        norm(factor.solve(gradient) + V.times(gradient)),
         rounding(generation, stream) + carried + own,
     )
 

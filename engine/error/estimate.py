@@ -283,16 +283,13 @@ def _estimated(
     rem, base, changed = _remainder(generation, stream, rows)
     weighted = rem / pi
     pulled = rows.X.T @ weighted
-    V, d = stream.V.array, len(pulled)
-    step = blocks.weighted_sum(sentinels.W, weighted, d) + blocks.weighted_sum(
-        V, blocks.row_products(V, pulled), d
-    )
+    step = blocks.weighted_sum(sentinels.W, weighted, len(pulled)) + stream.V.times(pulled)
     length = norm(step)
     if length == 0.0:
         return _Estimate(0.0, believed=covered)
     along = step / length
     # along . A_t^-1 x_i for every sentinel, without its A_t^-1 x_i.
-    products = rows.X @ np.hstack([along, blocks.weighted_sum(V, blocks.row_products(V, along), d)])
+    products = rows.X @ np.hstack([along, stream.V.times(along)])
     m = along.shape[1]
     margins, rest = products[:, :m], products[:, m:]
     reach = blocks.row_products(sentinels.W, along) + rest
@@ -306,7 +303,7 @@ def _estimated(
     estimate = (length + _STANDARD_ERRORS * spread) / min(max(stiffness, least), most)
     believed = judged and covered and stiffness > least and math.isfinite(estimate)
     if believed and np.any(base + changed < least * base):  # else H >= A_t / 2 at once
-        believed = least_stiffness(rows.X, sentinels.W, V, changed / pi, least) > least
+        believed = least_stiffness(rows.X, sentinels.W, stream.V, changed / pi, least) > least
     return _Estimate(estimate, believed)
 
 

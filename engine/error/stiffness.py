@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array
 
@@ -23,7 +24,7 @@ hard states, all eigenvalues flagged 124, and twelve steps flagged the same ones
 _RESOLVED = 1e-12  # of the largest Ritz value: a next direction this short is rounding
 
 
-def least_stiffness(X: Array, W: Array, V: Array, changed: Array, least: float) -> float:
+def least_stiffness(X: Array, W: Array, V: Correction, changed: Array, least: float) -> float:
     """Return the least v^T H v / v^T A_t v over all v, as if curvatures had only fallen.
 
     That is 1 - lam_max(F^1/2 X A_t^-1 X^T F^1/2), F the diagonal of what the curvatures of sampled
@@ -33,7 +34,7 @@ def least_stiffness(X: Array, W: Array, V: Array, changed: Array, least: float) 
     Parameters
     ----------
     X, W, V
-        m' sampled rows, their dual rows relative to A_b, and A_t^-1 = A_b^-1 + V^T V; of h blocks
+        m' sampled rows, their dual rows relative to A_b, and A_t^-1 = A_b^-1 + V^T J V; of h blocks
         as in `engine.fit.blocks`.
     changed
         m' x h, the change of their curvatures over their chances.
@@ -51,7 +52,7 @@ def least_stiffness(X: Array, W: Array, V: Array, changed: Array, least: float) 
 
     def applied(u: Array) -> Array:
         weighted = root * u.reshape(root.shape)
-        pulled = blocks.weighted_sum(V, blocks.row_products(V, X.T @ weighted), d)
+        pulled = V.times(X.T @ weighted)
         product: Array = (root * (X @ (blocks.weighted_sum(W, weighted, d) + pulled))).ravel()
         return product
 

@@ -39,7 +39,7 @@ class Factor:
     ----------
     L
         Lower triangular, d x d, float64. With h blocks (h d) x d, their triangles one below the
-        other: take one out (`engine.refresh.blockwise.factor_of`) before solving.
+        other: take one out (`block`) before solving.
     smallest
         A lower bound of the smallest eigenvalue of A, verified by a second factorisation.
     largest
@@ -54,6 +54,13 @@ class Factor:
     def condition(self) -> float:
         """Upper bound of the 2-norm condition number."""
         return self.largest / self.smallest
+
+    def block(self, c: int) -> Factor:
+        """Return block c of a stacked factor: a view. Its bounds are those over all blocks."""
+        d = self.L.shape[1]
+        if len(self.L) == d:
+            return self
+        return Factor(self.L[c * d : (c + 1) * d], self.smallest, self.largest)
 
     def solve(self, B: Array) -> Array:
         """Return A^-1 B for B of shape d x r. Cost O(d^2 r)."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.generation import inverse_error
 from lethe.engine.deletion.stream import Generation, Stream, smallest_eigenvalue
 from lethe.engine.error.certificate import Certificate
 from lethe.engine.fit import blocks
@@ -37,14 +37,6 @@ def stacked(factors: Sequence[Factor]) -> Factor:
         min(factor.smallest for factor in factors),
         max(factor.largest for factor in factors),
     )
-
-
-def factor_of(factor: Factor, c: int) -> Factor:
-    """Return block c of a stacked factor; its bounds are those over all blocks."""
-    d = factor.L.shape[1]
-    if len(factor.L) == d:
-        return factor
-    return Factor(factor.L[c * d : (c + 1) * d], factor.smallest, factor.largest)
 
 
 def together(parts: Sequence[Certificate]) -> Certificate:
@@ -114,13 +106,13 @@ def polish_blocks(
                 objective.of_block(c, h),
                 rows_of(rows, c, h),
                 blocks.part(W, c, d),
-                factor=factor_of(factor, c),
-                V=blocks.part(stream.V.array, c, d),
+                factor=factor.block(c),
+                V=stream.V.part(c, d),
                 theta=blocks.outputs(stream.theta_exact, c, h),
                 theta_b=blocks.outputs(generation.theta_b, c, h),
                 target=target / math.sqrt(h),
                 smallest=smallest_eigenvalue(generation, stream) if linear else None,
-                off=generation.dual_error,
+                off=inverse_error(generation, stream),
                 on_pass=_counted_on(on_pass, sum(one.passes for one in polished)),
             )
         )
@@ -143,7 +135,7 @@ def downdated_factors(factor: Factor, stream: Stream) -> Factor:
     d = factor.L.shape[1]
     return stacked(
         [
-            compact.downdated_factor(factor_of(factor, c), stream_of(stream, c, d))
+            compact.downdated_factor(factor.block(c), stream_of(stream, c, d))
             for c in range(blocks.count(stream.V.array, d))
         ]
     )
@@ -181,8 +173,7 @@ def _worst(errors: Sequence[float]) -> float:
 
 def stream_of(stream: Stream, c: int, d: int) -> Stream:
     """Return one block's part of a stream; its scalars are those of all blocks."""
-    V = stream.V.array
-    h = blocks.count(V, d)
+    h = blocks.count(stream.V.array, d)
     if h == 1:
         return stream
     return replace(
@@ -191,5 +182,5 @@ def stream_of(stream: Stream, c: int, d: int) -> Stream:
         theta_r=blocks.outputs(stream.theta_r, c, h),
         anchor=blocks.outputs(stream.anchor, c, h),
         published=blocks.outputs(stream.published, c, h),
-        V=GrowingRows.of(blocks.part(V, c, d)),
+        V=stream.V.part(c, d),
     )

@@ -1,8 +1,8 @@
 """Compact: fold the stream's V into factor and dual rows, without refitting.
 
-With T = V L (K x d), A_t = L (I + T^T T)^-1 L^T. Let I + T^T T = U U^T with U *upper*
+With T = V L (K x d), A_t = L (I + T^T J T)^-1 L^T. Let I + T^T J T = U U^T with U *upper*
 triangular; then A_t = (L U^-T)(L U^-T)^T, and L U^-T is lower triangular: the downdated factor.
-Dual rows become W + (X V^T) V. V cannot simply be dropped or folded into L alone: stored dual
+Dual rows become W + X V^T J V. V cannot simply be dropped or folded into L alone: stored dual
 rows are relative to A_b (docs/algebra.md, Refreshes).
 """
 
@@ -20,23 +20,20 @@ _BLOCK = 2048
 
 def downdated_factor(factor: Factor, stream: Stream) -> Factor:
     """Return the factor of A_t. Cost O(K d^2 + d^3)."""
-    V = stream.V.array
-    T = V @ factor.L
-    grown = np.eye(factor.L.shape[0]) + T.T @ T
+    T = stream.V.array @ factor.L
+    grown = np.eye(factor.L.shape[0]) + T.T @ stream.V.signed(T)
     U = cholesky(grown[::-1, ::-1], lower=True)[::-1, ::-1]
     L = solve_triangular(U, factor.L.T, lower=False).T
-    gram = V @ V.T
+    gram = stream.V.grown @ stream.V.grown.T
     removed = float(np.linalg.eigvalsh(gram)[-1]) if len(gram) else 0.0
     smallest = 1.0 / (1.0 / factor.smallest + removed)
-    return Factor(np.tril(L), smallest, factor.largest)
+    return Factor(np.tril(L), smallest, factor.largest + stream.added)
 
 
 def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
-    """Return W + (X V^T) V for live rows X. Cost O(n K d)."""
-    V = stream.V.array
+    """Return W + X V^T J V for live rows X. Cost O(n K d)."""
     compacted = np.empty_like(W)
     for start in range(0, len(X), _BLOCK):
         block = slice(start, start + _BLOCK)
-        np.matmul(X[block] @ V.T, V, out=compacted[block])
-        compacted[block] += W[block]
+        np.add(stream.V.of_rows(X[block]), W[block], out=compacted[block])
     return compacted

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.engine.deletion.correction import Correction
+from lethe.engine.deletion.generation import inverse_error
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import (
     Generation,
@@ -143,6 +145,8 @@ def adopt_polish(
         published=now,
         V=stream.V,
         v_trace=stream.v_trace,
+        added=stream.added,
+        dual_error=stream.dual_error,
         v_seconds=stream.v_seconds,
         completions=stream.completions,
     )
@@ -221,14 +225,16 @@ def compact(
     compacted = compacted_dual_rows(stream, rows.X, W)
     largest = min(folded.largest, _trace(generation, rows))
     off = dual_error_of_blocks(objective, rows, theta_b, compacted, largest)
-    smallest = folded.smallest - generation.dual_error
+    smallest = folded.smallest - inverse_error(generation, stream)
     check_inverse(smallest, off)
     number = generation.number + 1
     after = Generation(number, objective, theta_b, smallest, largest, off)
     emptied = replace(
         stream,
-        V=GrowingRows.empty(generation.blocks * objective.d),
+        V=Correction.empty(generation.blocks * objective.d),
         v_trace=0.0,
+        added=0.0,
+        dual_error=0.0,
         v_seconds=0.0,
         anchor=stream.theta_exact,
         published=stream.theta_exact,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.fit.objective import Array, Objective, Rows, lengths, norm
 from lethe.engine.refresh.reweighted import Operator
 
@@ -43,7 +44,7 @@ class Live:
     Attributes
     ----------
     objective, rows, W, V
-        The loss, the n live rows, their dual rows relative to A_b, and A_t^-1 = A_b^-1 + V^T V.
+        The loss, the n live rows, their dual rows relative to A_b, and A_t^-1 = A_b^-1 + V^T J V.
     stale, smallest
         v -> A_t^-1 v, and a lower bound of lam_min(A_t).
     margin_b, curvature_b
@@ -61,7 +62,7 @@ class Live:
     objective: Objective
     rows: Rows
     W: Array
-    V: Array
+    V: Correction
     stale: Operator
     smallest: float
     margin_b: Array
@@ -79,7 +80,7 @@ class Live:
         for start in range(0, len(X), _SUMMED):
             b = slice(start, start + _SUMMED)
             leverage = np.einsum("ij,ij->i", X[b], self.W[b])
-            leverage += np.sum((X[b] @ self.V.T) ** 2, axis=1)
+            leverage += self.V.leverages(X[b])
             largest = max(largest, float(leverage.max()))
         self.reach, self.sharp = math.sqrt(largest), True
 
@@ -91,12 +92,17 @@ class Live:
 
     @property
     def least_reach(self) -> float:
-        """Return a lower bound of the true reach: A_b^-1 <= A_t^-1. 0 while nothing is known."""
-        return 0.0 if self.base is None else math.sqrt(max(float(self.base.max()), 0.0))
+        """Return a lower bound of the true reach; 0 while none is known.
+
+        Without insertions, A_b^-1 <= A_t^-1.
+        """
+        if self.base is None or not self.V.only_deletions:
+            return 0.0
+        return math.sqrt(max(float(self.base.max()), 0.0))
 
     def dual(self, chosen: np.ndarray) -> Array:
         """Return the dual rows A_t^-1 x_i of r rows. Cost O(r K d)."""
-        fresh: Array = self.W[chosen] + (self.rows.X[chosen] @ self.V.T) @ self.V
+        fresh: Array = self.W[chosen] + self.V.of_rows(self.rows.X[chosen])
         return fresh
 
     def measured(self, theta: Array, margin: Array, travelled: float) -> Point:
@@ -129,7 +135,7 @@ def survey(
     objective: Objective,
     rows: Rows,
     W: Array,
-    V: Array,
+    V: Correction,
     *,
     stale: Operator,
     smallest: float,

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.error.certificate import Certificate, Measured, certify_by_residual
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
@@ -64,9 +65,9 @@ class Polish:
     audited: float
 
 
-def stale_inverse(factor: Factor, V: Array) -> Operator:
+def stale_inverse(factor: Factor, V: Correction) -> Operator:
     """Return v -> A_t^-1 v for v of shape d x m. Each call costs O(d^2 + K d)."""
-    return lambda v: factor.solve(v) + V.T @ (V @ v)
+    return lambda v: factor.solve(v) + V.times(v)
 
 
 def polish(
@@ -75,7 +76,7 @@ def polish(
     W: Array,
     *,
     factor: Factor,
-    V: Array,
+    V: Correction,
     theta: Array,
     theta_b: Array,
     target: float,
@@ -96,7 +97,7 @@ def polish(
     rows, W
         The n live rows and their dual rows relative to A_b.
     factor, V
-        A_t^-1 = (L L^T)^-1 + V^T V.
+        A_t^-1 = (L L^T)^-1 + V^T J V.
     theta, theta_b
         Where to start, and where the factor's curvatures were taken; d x m (logistic: m = 1).
     target
@@ -117,7 +118,7 @@ def polish(
     """
     passes = _Passes(limit, on_pass)
     if smallest is None:
-        smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V)) - off
+        smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V.grown)) - off
     stale = stale_inverse(factor, V)
     if objective.kind is Kind.LINEAR:
         return _refine(objective, rows, stale, smallest, theta, target, passes)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.estimate import Sentinels
@@ -158,7 +159,7 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         theta_r=theta("theta_r"),
         anchor=theta("anchor"),
         published=theta("published"),
-        V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
+        V=Correction.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
         v_trace=meta.v_trace,
         residual=meta.residual,

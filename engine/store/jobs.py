@@ -15,6 +15,7 @@ from typing import Any
 import redis
 from pydantic import Field
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import Ledger, Reference
@@ -219,7 +220,7 @@ def read_staged(
     thetas = {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in THETAS}
     stream = Stream(
         **thetas,
-        V=GrowingRows.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
+        V=Correction.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
         v_trace=scalars["v_trace"],
         residual=scalars["residual"],
@@ -227,6 +228,8 @@ def read_staged(
         completions=int(scalars["completions"]),
         v_seconds=scalars.get("v_seconds", 0.0),
         least_pivot=scalars["least_pivot"],
+        added=0.0,
+        dual_error=0.0,
     )
     sentinels = store.sentinels(where, meta, sampled)
     return Staged(where, generation, stream, sentinels, result.ledger)

@@ -150,7 +150,7 @@ def measure(family: str, n: int, d: int, deleted: int, repeats: int) -> Polished
         live,
         W,
         factor=made.factor,
-        V=stream.V.array,
+        V=stream.V,
         theta=stream.theta_exact,
         theta_b=generation.theta_b,
         target=RELATIVE * size,

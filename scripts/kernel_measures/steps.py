@@ -17,6 +17,7 @@ import numpy as np
 from harness.records import Record, at_most, slope, timed
 from harness.study import Section, Setup
 from harness.timing import in_turns
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, at_rest, delete
@@ -44,7 +45,7 @@ class Deletion:
 
         Appending twice to one stream copies its history; a stream that moves on never does that.
         """
-        V, Q = (GrowingRows.of(rows.array) for rows in (self.stream.V, self.stream.Q))
+        V, Q = Correction.of(self.stream.V.array), GrowingRows.of(self.stream.Q.array)
         self.stream = replace(self.stream, V=V, Q=Q)
 
     def first(self, k: int) -> Deletion:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.deletion.methods import ProjectiveResidualUpdate
 from lethe.engine.deletion.methods.method import Step
@@ -202,7 +203,7 @@ def _by_engine(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array],
         live,
         W[k:],
         factor=factor,
-        V=downdate.V,
+        V=Correction.of(downdate.V),
         theta=moved,
         theta_b=theta,
         target=POLISH_TARGET * float(np.linalg.norm(moved)),

@@ -157,7 +157,7 @@ def _polished(
         problem.live,
         made.dual_rows[problem.gone :],
         factor=made.factor,
-        V=stream.V.array,
+        V=stream.V,
         theta=theta,
         theta_b=generation.theta_b,
         target=target,

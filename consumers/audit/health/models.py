@@ -15,7 +15,6 @@ from lethe.engine.error.drift import PROBES, RESIDUAL, audit, dual_residual
 from lethe.engine.error.estimate import scale
 from lethe.engine.errors import LetheError
 from lethe.engine.fit import blocks
-from lethe.engine.refresh.blockwise import factor_of
 from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import FORMAT
@@ -101,7 +100,7 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
     rows = codec.unpack_rows(records, config.d, config.m, subject, config.blocks)
     factor = load_factor(store, state)
     worst = max(
-        dual_residual(factor_of(factor, c), rows.X, blocks.part(rows.W, c, config.d))
+        dual_residual(factor.block(c), rows.X, blocks.part(rows.W, c, config.d))
         for c in range(config.blocks)
     )
     if worst <= RESIDUAL:

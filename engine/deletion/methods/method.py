@@ -9,17 +9,17 @@ from lethe.engine.fit.objective import Array
 
 
 class Step(NamedTuple):
-    """One block of deletions, after the leave-k-out step.
+    """One block of deletions or of insertions, after the exact step.
 
     Attributes
     ----------
     U
-        k x d, the deleted rows.
+        k x d, the rows that were deleted, or inserted.
     W_base
         k x (h d), their dual rows relative to the generation's A_b in each of h blocks.
     error_at_reference
-        Returns their errors at the reference point theta_r, k x m. Cost O(k d m): only a method
-        that needs them calls it.
+        Returns their errors at the reference point theta_r, k x m; of inserted rows, times -1.
+        Cost O(k d m): only a method that needs them calls it.
     theta_exact
         d x m, the running answer with the rows left out.
     anchor

@@ -23,7 +23,6 @@ import pytest
 from lethe.engine import RefreshKind
 from lethe.engine.deletion.methods import METHODS as ENGINE_METHODS
 from lethe.engine.deletion.stream import distance_to_exact
-from lethe.engine.refresh.blockwise import factor_of
 from tests.support.battery import ORACLES, QR, ROUTES, Model, Observer, Oracle, Route
 from tests.support.families import Array, Data, Index, extremes, families
 from tests.support.oracles import distance
@@ -202,7 +201,7 @@ def check_v_gives_the_inverse_and_q_the_span(case: Case) -> None:
     stream = run.route.stream
     for c, A in enumerate(run.observer.hessians()):
         one = np.eye(len(A))
-        inverse = factor_of(run.route.factor, c).solve(one) + squares(run.route)[c]
+        inverse = run.route.factor.block(c).solve(one) + squares(run.route)[c]
         residual = np.linalg.norm((A @ inverse - one).astype(np.float64))
         assert residual <= case.tolerance * np.linalg.norm(A.astype(np.float64))
     Q, U = stream.Q.array, case.data.design[~run.observer.live]

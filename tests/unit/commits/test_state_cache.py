@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lethe.consumers.commits.state_cache import StateCache, size_of
-from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.state import ModelState
 from tests.support.families import make
@@ -17,7 +17,7 @@ BASE = state_of(start(make("benign", "linear")))
 
 def of(name: str, rows: int = 0) -> ModelState:
     d = BASE.meta.config.d
-    V = GrowingRows.of(BASE.generation.theta_b[:1].repeat(d, axis=1).repeat(rows, axis=0))
+    V = Correction.of(BASE.generation.theta_b[:1].repeat(d, axis=1).repeat(rows, axis=0))
     stream = replace(BASE.stream, V=V)
     return replace(BASE, keys=ModelKeys(name), stream=stream)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.error.certificate import (
     Certificate,
@@ -68,7 +69,7 @@ def _stale(problem: Problem, all_rows: Rows, theta_b: Array, theta: Array) -> Ce
         problem.rows,
         W[gone:],
         factor=factor,
-        V=V,
+        V=Correction.of(V),
         theta=theta,
         theta_b=theta_b,
         target=0.0,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lethe.engine import RefreshKind
-from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.error.drift import RESIDUAL, Drift, audit
 from lethe.engine.fit.objective import Rows
 from tests.support.battery import Model, RawStream
@@ -57,11 +57,11 @@ def test_a_sound_stream_passes_in_every_family_after_every_size_of_refresh(kind:
 def damaged_v(run: Audited) -> None:
     V = run.stream.V.array.copy()
     V[3] *= 1 + 1e-4
-    run.stream = replace(run.stream, V=GrowingRows.of(V))
+    run.stream = replace(run.stream, V=Correction.of(V))
 
 
 def missing_v(run: Audited) -> None:
-    run.stream = replace(run.stream, V=GrowingRows.of(run.stream.V.array[:-1]))
+    run.stream = replace(run.stream, V=Correction.of(run.stream.V.array[:-1]))
 
 
 def damaged_factor(run: Audited) -> None:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.error.stiffness import least_stiffness
 from lethe.engine.fit.objective import Array
 
 
-def _sampled(seed: int, d: int = 6) -> tuple[Array, Array, Array, Array, Array]:
+def _sampled(seed: int, d: int = 6) -> tuple[Array, Array, Correction, Array, Array]:
     """Return X, W, V, the change of each row's curvature, and A_t."""
     rng = np.random.default_rng(seed)
     X, gone = rng.standard_normal((60, d)), 0.3 * rng.standard_normal((4, d))
@@ -23,7 +24,7 @@ def _sampled(seed: int, d: int = 6) -> tuple[Array, Array, Array, Array, Array]:
     V: Array = np.asarray(np.linalg.solve(root, gone @ np.linalg.inv(A_b)), dtype=np.float64)
     W: Array = np.asarray(np.linalg.solve(A_b, X.T).T, dtype=np.float64)
     changed = -curvature * rng.uniform(0.0, 1.0, 60) * (rng.random(60) < 0.7)
-    return X, W, V, changed[:, None], np.asarray(A_t)
+    return X, W, Correction.of(V), changed[:, None], np.asarray(A_t)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -51,7 +52,9 @@ def test_of_several_blocks_the_worst_counts() -> None:
     X, W, V, changed, _ = _sampled(2)
     _, W2, V2, _, _ = _sampled(2)
     both = np.hstack([np.zeros_like(changed), changed])
-    found = least_stiffness(X, np.hstack([W2, W]), np.hstack([V2, V]), both, -1.0)
+    found = least_stiffness(
+        X, np.hstack([W2, W]), Correction.of(np.hstack([V2.array, V.array])), both, -1.0
+    )
     assert found == pytest.approx(least_stiffness(X, W, V, changed, -1.0), rel=1e-8)
 
 

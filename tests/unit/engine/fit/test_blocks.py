@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import at_rest, delete
 from lethe.engine.error.certificate import Certificate
@@ -16,7 +16,7 @@ from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.objective import Kind, Objective, Rows
-from lethe.engine.refresh.blockwise import factor_of, stacked, together
+from lethe.engine.refresh.blockwise import stacked, together
 from tests.support.states import started
 
 
@@ -48,8 +48,8 @@ def test_a_stacked_factor_gives_its_blocks_back_and_bounds_all_of_them() -> None
     assert whole.smallest == min(part.smallest for part in parts)
     assert whole.largest == max(part.largest for part in parts)
     for c, part in enumerate(parts):
-        np.testing.assert_array_equal(factor_of(whole, c).L, part.L)
-    assert factor_of(stacked(parts[:1]), 0) is parts[0]
+        np.testing.assert_array_equal(whole.block(c).L, part.L)
+    assert stacked(parts[:1]).block(0) is parts[0]
 
 
 def test_certificates_add_up_as_parts_of_one_vector() -> None:
@@ -100,7 +100,7 @@ def test_damage_in_one_class_is_found_by_the_audit() -> None:
     assert "dual rows" in (audit(state.generation, stream, hurt, rows, W).fault or "")
     V = stream.V.array.copy()
     blocks.part(V, 3, d)[4, 0] *= 1.001
-    other = replace(stream, V=GrowingRows.of(V))
+    other = replace(stream, V=Correction.of(V))
     assert "V does not" in (audit(state.generation, other, factor, rows, W).fault or "")
     moved = stream.theta_exact.copy()
     moved[0, 1] += 1e-3

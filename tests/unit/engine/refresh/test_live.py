@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lethe.engine.deletion.correction import Correction
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import precompute
 from lethe.engine.refresh.live import Live, Point, blocks_of, survey
@@ -22,8 +23,8 @@ def _surveyed(state: Started) -> tuple[Live, Point]:
         state.objective,
         rows,
         W,
-        stream.V.array,
-        stale=stale_inverse(state.made.factor, stream.V.array),
+        stream.V,
+        stale=stale_inverse(state.made.factor, stream.V),
         smallest=float(np.linalg.eigvalsh(A)[0]) * (1 - 1e-6),
         theta=stream.theta_exact,
         theta_b=state.generation.theta_b,
@@ -87,7 +88,7 @@ def test_many_blocks_add_up_to_the_same_gradient() -> None:
     rows = Rows(X, y, np.ones(2100))
     objective = Objective(Kind.LOGISTIC, np.full(5, 0.5), rng.standard_normal((5, 1)))
     made = precompute(objective, rows)
-    V = np.zeros((0, 5))
+    V = Correction.empty(5)
     theta = made.theta + 0.1
     _, point = survey(
         objective,

@@ -23,7 +23,7 @@ def _polished(
         rows,
         W,
         factor=state.made.factor,
-        V=stream.V.array,
+        V=stream.V,
         theta=stream.theta_exact,
         theta_b=state.generation.theta_b,
         target=target,
@@ -92,7 +92,7 @@ def test_progress_is_told_in_passes() -> None:
         rows,
         W,
         factor=state.made.factor,
-        V=stream.V.array,
+        V=stream.V,
         theta=stream.theta_exact,
         theta_b=state.generation.theta_b,
         target=1e-9,
@@ -107,5 +107,5 @@ def test_the_preconditioner_is_the_inverse_of_the_stale_hessian() -> None:
     stream = state.delete_in([20], "exact")
     rows, _ = state.live_rows(20)
     A = state.objective.hessian(rows, state.made.theta)
-    inverse = stale_inverse(state.made.factor, stream.V.array)
+    inverse = stale_inverse(state.made.factor, stream.V)
     np.testing.assert_allclose(inverse(A), np.eye(len(A)), atol=1e-10)
