@@ -1,11 +1,13 @@
-"""Leaving rows out of a fitted model: the step, the stream of steps, the methods that publish.
+"""Leaving rows out of a fitted model, and bringing rows in: the step, the stream of steps, the methods that publish.
 
 Imports `engine.fit`, and of `engine.error` the allowance for rounding. Values in, values out: no
 state is kept here.
 
 - `generation`: a generation, and the running state of its stream of deletions
 - `stream`: deleting rows from a stream, and what is published after it
-- `downdate`: leaving k rows out, the step that every method builds on
+- `insertion`: inserting rows into a stream
+- `downdate`: leaving k rows out, or bringing them in: the step that every method builds on
+- `correction`: V with its signs, what has changed in the inverse Hessian
 - `one_row`: leaving one row out of a model of one output, in scalars
 - `span`: orthonormal bases of row spans
 - `growing`: a matrix that grows by rows
