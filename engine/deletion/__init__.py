@@ -1,4 +1,4 @@
-"""Leaving rows out of a fitted model, and bringing rows in: the step, the stream of steps, the methods that publish.
+"""Deleting rows from a fitted model and inserting rows: the step, the stream, the methods.
 
 Imports `engine.fit`, and of `engine.error` the allowance for rounding. Values in, values out: no
 state is kept here.
