@@ -46,8 +46,10 @@ class Assignment:
         LogReset
             The log has lost records there.
         """
+        # In this order: a worker that still has the partition may move the watermark with the end.
+        watermark = self._store.cursors.watermark(str(partition))
         bounds = self._consumer.bounds(partition)
-        offset = start_offset(partition, self._store.cursors.watermark(str(partition)), bounds)
+        offset = start_offset(partition, watermark, bounds)
         self.positions[partition], self._ends[partition] = offset, bounds.end
         self._consumer.seek(partition, offset)
         self._logger.info(

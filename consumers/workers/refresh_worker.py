@@ -156,9 +156,10 @@ class RefreshWorker:
 
     def _start(self, partition: Partition) -> int:
         """Return where to resume. Jobs may be lost: what the log has lost is scheduled again."""
-        bounds = self._consumer.bounds(partition)
+        watermark = self._store.cursors.watermark(str(partition))
+        bounds = self._consumer.bounds(partition)  # asked for second, as by `Assignment.start`
         try:
-            return start_offset(partition, self._store.cursors.watermark(str(partition)), bounds)
+            return start_offset(partition, watermark, bounds)
         except LogReset as error:
             self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
             return bounds.begin

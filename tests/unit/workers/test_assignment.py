@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import structlog
 
 from lethe.consumers.log.base import Bounds, Partition
-from lethe.consumers.workers.assignment import start_offset
+from lethe.consumers.workers.assignment import Assignment, start_offset
 from lethe.engine.errors import LogReset
 
 PARTITION = Partition("lethe.deletions", "topic-id", 3)
@@ -27,3 +30,25 @@ def test_a_log_that_ends_before_the_watermark_halts() -> None:
 def test_records_removed_before_they_were_decided_halt_and_are_counted() -> None:
     with pytest.raises(LogReset, match="4 records were removed before they were processed"):
         start_offset(PARTITION, 6, Bounds(10, 15))
+
+
+def test_a_watermark_that_moves_with_the_log_meanwhile_is_no_loss() -> None:
+    """The worker that had the partition processes one more record after each question."""
+    ends = iter(range(10, 20))
+
+    class Busy:
+        cursors: Any
+
+        def bounds(self, _: Partition) -> Bounds:
+            return Bounds(0, next(ends))
+
+        def watermark(self, _: str) -> int:
+            return next(ends)
+
+        def seek(self, _: Partition, offset: int) -> None:
+            self.sought = offset
+
+    busy: Any = Busy()
+    busy.cursors = busy
+    Assignment(busy, busy, structlog.get_logger()).start(PARTITION)
+    assert busy.sought == 10
