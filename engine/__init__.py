@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from lethe.engine.models import LinearModel, LogisticModel
     from lethe.engine.refresh.kind import RefreshKind
     from lethe.engine.refresh.policy import Limits
-    from lethe.engine.result import DeletionResult
+    from lethe.engine.result import ChangeResult, DeletionResult
 
 __all__ = [
+    "ChangeResult",
     "DeletionResult",
     "ErrorKind",
     "LetheError",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ChangeResult": "result",
     "DeletionResult": "result",
     "ErrorKind": "error.estimate",
     "LetheError": "errors",

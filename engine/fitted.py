@@ -5,10 +5,12 @@ An operation that raises changes nothing: a new state is adopted only once its e
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, at_rest, begin, delete
 from lethe.engine.error.estimate import (
@@ -19,7 +21,7 @@ from lethe.engine.error.estimate import (
     believed_estimate,
     published_error,
 )
-from lethe.engine.fit.classes import one_sided
+from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
@@ -109,6 +111,15 @@ class Fitted:
         unpenalised = bool(self.generation.objective.penalty[-1] == 0)
         return unpenalised and 0 in self.members.counts_without(ids)
 
+    def needs_refit_for(self, new: Rows, old: tuple[str, ...]) -> bool:
+        """Return whether a change cannot be a step: there is no minimiser before it, or after."""
+        if len(self.members) == 0:
+            return True
+        if self.generation.objective.penalty[-1] > 0 or not self.members.counts:
+            return False
+        left = zip(self.members.counts_without(old), class_counts(new.y), strict=True)
+        return any(kept + added == 0 for kept, added in left)
+
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows by a step, and return the error.
 
@@ -132,6 +143,55 @@ class Fitted:
             return error
         self.sentinels = members.sentinels(self.generation, self.seed + self.generation.number)
         return self.error
+
+    def change(
+        self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...], method: str
+    ) -> None:
+        """Insert rows, and delete live rows ``old`` in the same step: for a correction, the same.
+
+        New rows come first: they only lower leverages. A new sample of the live rows is chosen.
+        Cost O(k d^2) for the new dual rows, that of a deletion of each row, and O(n d).
+        """
+        members, stream, generation = self.members, self.stream, self.generation
+        if self.method not in (None, method):
+            stream = complete(stream)
+        W, off = base_dual_rows(generation, self.factor, new.X)
+        stream = insert(generation, stream, new, W, method_named(method), off).stream
+        if old:
+            places = members.places(old)
+            rows, dual = members.rows.take(places), members.W[places]
+            stream = delete(generation, stream, rows, dual, method_named(method)).stream
+        changed = replace(self, members=deepcopy(members), stream=stream, certified=None)
+        changed.members.forget(old)
+        changed.members.add(new_ids, new, W)
+        changed.sentinels = changed.members.sentinels(generation, self.seed + len(members.ids))
+        _ = changed.error  # it can be stated
+        self.members, self.stream, self.sentinels = changed.members, stream, changed.sentinels
+        self.certified, self.method = None, method
+
+    def refit_with(
+        self,
+        new_ids: tuple[str, ...],
+        new: Rows,
+        old: tuple[str, ...],
+        ridge: float,
+        *,
+        intercept: bool,
+    ) -> None:
+        """Do `change` by a rebuild: where no row, or none of a class, is left before or after it.
+
+        Cost O(n d^2).
+        """
+        changed = replace(self, members=deepcopy(self.members))
+        changed.members.forget(old)
+        changed.members.add(new_ids, new, np.zeros((len(new), self.members.W.shape[1])))
+        changed.rebuild((), ridge, intercept=intercept)
+        self.members = changed.members
+        self._take_over(changed)
+
+    def _take_over(self, other: Fitted) -> None:
+        self.generation, self.stream, self.factor = other.generation, other.stream, other.factor
+        self.certified, self.sentinels, self.method = other.certified, other.sentinels, None
 
     def polish(self, target: float) -> float:
         """Polish to ``target`` and return the error that is left. Cost O(n d) a pass."""

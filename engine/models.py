@@ -8,22 +8,24 @@ model.theta, model.intercept, model.error
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.engine.changes import check_live, check_new, kept_weights, new_rows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.classes import one_sided, probabilities
-from lethe.engine.fit.objective import Array, Kind, Objective, check_finite, ridge_penalty
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import complete
 from lethe.engine.refresh.policy import Choice, Limits, choose, facts_of
-from lethe.engine.result import DeletionResult
+from lethe.engine.result import ChangeResult, DeletionResult
 from lethe.engine.rows import checked_rows, numbers
 
 _OVERFLOW = np.errstate(over="ignore", invalid="ignore")  # detected in the results: no warning
@@ -151,6 +153,106 @@ class _Model:
             error = state.delete(to_delete, method) if to_delete else state.error
         moved = self._shaped(state.stream.published - before)
         return DeletionResult(to_delete, moved, error, error.bound)
+
+    # -- inserting and correcting -------------------------------------------------------------
+
+    @_OVERFLOW
+    def insert(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        ids: Sequence[str],
+        sample_weight: ArrayLike | None = None,
+        method: str = "pru",
+    ) -> ChangeResult:
+        """Insert rows, as if they had been there when the model was fitted.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            k x p features, (k,) or (k, m) targets, and (k,) weights above 0; labels are those that
+            the model was fitted on.
+        ids
+            k ids that the model has never had: a deleted id never comes back.
+        method
+            As of `delete`; a projection is onto the span of all rows deleted or inserted.
+
+        Raises
+        ------
+        InvalidData
+            Shapes, ids, labels or numbers cannot be used; nothing is inserted.
+        IllConditioned
+            A step or an error is not a finite number; nothing is inserted.
+
+        Notes
+        -----
+        Cost O(k d^2 + K k d), K rows changed since the last compact or rebuild, and O(n d) for a
+        new sample of the live rows.
+        """
+        names, rows = self._new_rows(X, y, ids, sample_weight)
+        check_new(self._fitted.members, names)
+        return self._change(names, rows, (), method)
+
+    @_OVERFLOW
+    def correct(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        ids: Sequence[str],
+        sample_weight: ArrayLike | None = None,
+        method: str = "pru",
+    ) -> ChangeResult:
+        """Correct live rows: as if they had been these when the model was fitted.
+
+        The parameters are those of `insert`, the ids those of live rows. Without ``sample_weight``
+        a row keeps its weight.
+
+        Raises
+        ------
+        UnknownRows
+            Some id is not a live row; nothing is corrected.
+        InvalidData, IllConditioned
+            As `insert`, and `delete` of the rows as they were; nothing is corrected.
+
+        Notes
+        -----
+        Cost: that of `insert` and `delete` together.
+        """
+        names, rows = self._new_rows(X, y, ids, sample_weight)
+        check_live(self._fitted.members, names)
+        if sample_weight is None:
+            rows = replace(rows, weight=kept_weights(self._fitted.members, names))
+        return self._change(names, rows, names, method)
+
+    def _new_rows(
+        self, X: ArrayLike, y: ArrayLike, ids: Sequence[str], sample_weight: ArrayLike | None
+    ) -> tuple[tuple[str, ...], Rows]:
+        state = self._fitted
+        d, m = state.stream.published.shape
+        return new_rows(
+            self.kind,
+            X,
+            y,
+            ids,
+            sample_weight,
+            intercept=self.fit_intercept,
+            shape=(d - int(self.fit_intercept), m),
+            classes=state.classes,
+        )
+
+    def _change(
+        self, names: tuple[str, ...], rows: Rows, old: tuple[str, ...], method: str
+    ) -> ChangeResult:
+        state = self._fitted
+        method_named(method)
+        before = state.stream.published
+        if len(rows) and state.needs_refit_for(rows, old):
+            state.refit_with(names, rows, old, self.ridge, intercept=self.fit_intercept)
+        elif len(rows):
+            state.change(names, rows, old, method)
+        error = state.error
+        moved = self._shaped(state.stream.published - before)
+        return ChangeResult(names, moved, error, error.bound)
 
     # -- refresh ------------------------------------------------------------------------------
 

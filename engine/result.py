@@ -1,4 +1,4 @@
-"""The result of a deletion by the library."""
+"""The results of deletions, insertions and corrections by the library."""
 
 from __future__ import annotations
 
@@ -25,6 +25,28 @@ class DeletionResult:
     """
 
     deleted: tuple[str, ...]
+    step: Array
+    error: PublishedError
+    bound: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """What one call of `insert` or `correct` did.
+
+    Attributes
+    ----------
+    rows
+        Ids inserted, or corrected, by this call.
+    step
+        Change of the published theta, (d,) or (d, m), the intercept's change last if there is one.
+    error
+        The published error after the step.
+    bound
+        A true bound of it, or None where there is only an estimate.
+    """
+
+    rows: tuple[str, ...]
     step: Array
     error: PublishedError
     bound: float | None

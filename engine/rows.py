@@ -111,6 +111,26 @@ class Membership:
         self.rows.y[places] = 0.0
         self.W[places] = 0.0
 
+    def add(self, ids: tuple[str, ...], rows: Rows, W: Array) -> None:
+        """Add live rows with their base dual rows; an id that is there gets a new place.
+
+        Cost O(n d): the arrays are copied.
+        """
+        first = len(self.ids)
+        self.ids = (*self.ids, *ids)
+        self.place |= {name: first + i for i, name in enumerate(ids)}
+        self.rows = Rows(
+            np.vstack([self.rows.X, rows.X]),
+            np.vstack([self.rows.y, rows.y]),
+            np.append(self.rows.weight, rows.weight),
+        )
+        self.W = np.vstack([self.W, W])
+        self.live = np.append(self.live, np.ones(len(ids), dtype=np.bool_))
+        self.remaining += len(ids)
+        if self.counts:
+            added = class_counts(rows.y)
+            self.counts = tuple(n + more for n, more in zip(self.counts, added, strict=True))
+
     def sentinels(self, generation: Generation, seed: int) -> Sentinels:
         """Return a random sample of the live rows. Cost O(n d), no copy of the rows."""
         places = np.flatnonzero(self.live)

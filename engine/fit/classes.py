@@ -52,6 +52,45 @@ def encoded(labels: ArrayLike) -> tuple[tuple[str, ...], Array]:
     return _numeric(array.astype(np.float64)) if numeric else _named(array)
 
 
+def encoded_as(labels: ArrayLike, classes: Sequence[str]) -> Array:
+    """Return the targets of more rows of a model with these class names, as `encoded` made them.
+
+    Raises
+    ------
+    InvalidData
+        A label is none of the classes.
+    """
+    array = np.asarray(labels).reshape(-1)
+    if not classes:
+        try:
+            values = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidData("labels must be 0 or 1, as those that the model knows") from error
+        if not np.isin(values, (0.0, 1.0)).all():
+            raise InvalidData("labels must be 0 or 1, as those that the model knows")
+        return np.asarray(values[:, None])
+    known = {name: index for index, name in enumerate(classes)}
+    index = np.empty(len(array), dtype=np.intp)
+    for i, label in enumerate(array):
+        name = _name_of(label)
+        if name not in known:
+            raise InvalidData(
+                f"label {name[:_SHOWN]!r} is none of the classes that the model was fitted on"
+            )
+        index[i] = known[name]
+    return index[:, None].astype(np.float64) if len(classes) == 2 else np.eye(len(classes))[index]
+
+
+def _name_of(label: Any) -> str:
+    """Return the class name of a label: text, or a whole number without a fraction."""
+    if isinstance(label, str):
+        return str(label)
+    try:
+        return str(int(label)) if float(label) == int(label) else str(label)
+    except (TypeError, ValueError, OverflowError):
+        return str(label)
+
+
 def _plain(labels: Labels, *, numeric: bool) -> Labels:
     """Return an array of objects as numbers, or as text if all are text."""
     if not numeric:
