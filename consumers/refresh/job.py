@@ -18,7 +18,7 @@ from lethe.consumers.refresh.lost_rows import with_rows_resolved
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
-from lethe.consumers.versions.refresh_schedule import choose_kind, in_turn
+from lethe.consumers.versions.refresh_schedule import AT_LEAST, choose_kind, in_turn
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from lethe.engine.error.drift import audit
@@ -149,6 +149,7 @@ def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> Job
             "model_id": job.event.model_id,
             "size": choice.size,
             "reason": choice.reason,
+            "asked": job.event.reason in AT_LEAST,
             "seconds": time.perf_counter() - job.began,
             "generation_key": state.meta.generation_key,
             "reference_epoch": state.meta.reference_epoch,

@@ -84,10 +84,10 @@ def _swap(
 
 
 def _changes_nothing(state: ModelState, result: JobResult) -> bool:
-    """Return whether a completion that nobody waits for finds theta_exact published already."""
-    own = state.meta.pending_job is not None and state.meta.pending_job.job_id == result.job_id
-    completion = result.size is RefreshKind.COMPLETE
-    return own and completion and not len(state.stream.Q) and distance_to_exact(state.stream) == 0
+    """Return whether a completion that nobody asked for finds theta_exact published already."""
+    if result.asked or result.size is not RefreshKind.COMPLETE:
+        return False
+    return len(state.stream.Q) == 0 and distance_to_exact(state.stream) == 0
 
 
 def _swap_empty(

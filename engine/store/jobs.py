@@ -43,6 +43,8 @@ class JobResult(Stored):
     ----------
     size, reason, seconds, passes
         What was done, why, and at what cost.
+    asked
+        Whether a person or a schedule asked for it, and may wait for its version.
     generation_key, reference_epoch
         The state it was made from: another generation or reference makes it stale.
     sealed
@@ -69,6 +71,7 @@ class JobResult(Stored):
     model_id: str
     size: RefreshKind
     reason: str
+    asked: bool = False
     seconds: float
     passes: Count = 0
     generation_key: str

@@ -11,6 +11,7 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.store.state import LimitsRecord
 from tests.support.invariants import check_model, true_error
 from tests.support.platform import Platform
+from tests.support.stores import backup, restore
 
 SMALL = 1e-6
 """A budget that a projection of the family passes with every row, and the exact answer does not."""
@@ -115,4 +116,19 @@ def test_a_request_is_rejected_if_even_a_rebuild_is_over_the_budget(
     monkeypatch.undo()
     memory.send_index("m", 0)
     memory.drain()
+    check_model(memory)
+
+
+def test_a_store_that_is_folded_has_the_completed_version(memory: Platform) -> None:
+    memory.register("m", "benign", "linear", budget=SMALL)
+    earlier = backup(memory)
+    deleted_one_by_one(memory, 3)
+    before = memory.load()
+    restore(memory, earlier)
+    memory.send_index("m", 3)
+    memory.pair[0].recover()
+    memory.drain()
+    after = memory.load()
+    assert after.version == before.version + 1
+    assert (len(after.stream.Q), distance_to_exact(after.stream)) == (0, 0.0)
     check_model(memory)

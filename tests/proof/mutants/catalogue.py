@@ -7,6 +7,7 @@ from dataclasses import dataclass
 SIMULATION = "simulation"
 _GUARDS = "tests/integration/commits/test_guards.py"
 _FOLD = "tests/integration/commits/test_fold.py"
+_OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
@@ -372,5 +373,50 @@ MUTANTS = (
             ),
         ),
         f"{_GUARDS}::test_a_result_of_another_generation_is_dropped",
+    ),
+    # -- over the budget
+    Mutant(
+        "the completion of a version over the budget",
+        (
+            Edit(
+                "consumers/versions/transition.py",
+                "if over and state.meta.config.completes and distance_to_exact(state.stream) > 0:",
+                "if False:",
+            ),
+        ),
+        f"{_OVER_BUDGET}::test_no_projection_over_the_budget_is_ever_published",
+    ),
+    Mutant(
+        "the job of a version that was over the budget until it was completed",
+        (
+            Edit(
+                "consumers/versions/refresh_schedule.py",
+                "if (over_budget or meta.error.over) and not facts.fresh:",
+                "if meta.error.over and not facts.fresh:",
+            ),
+        ),
+        f"{_OVER_BUDGET}::test_passing_the_budget_orders_a_refresh_that_finds_nothing_left_to_do",
+    ),
+    Mutant(
+        "Q empty after a completed version is read from the log",
+        (
+            Edit(
+                "consumers/commits/catch_up.py",
+                "if stream is None or not commit.clears_Q:",
+                "if True:",
+            ),
+        ),
+        f"{_OVER_BUDGET}::test_a_store_that_is_folded_has_the_completed_version",
+    ),
+    Mutant(
+        "the budget of a model that holds its last version",
+        (
+            Edit(
+                "consumers/deletions/decide.py",
+                "if config.over_budget is OverBudget.HOLD:",
+                "if False:",
+            ),
+        ),
+        f"{_OVER_BUDGET}::test_the_last_version_is_held_until_a_rebuild_without_the_rows",
     ),
 )
