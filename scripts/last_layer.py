@@ -26,8 +26,8 @@ from heads.features import EXTRACTORS, split, write_features
 from heads.forgetting import Plan
 from heads.page import filled, tables
 
-FULL = Plan(units={"random": 300, "hidden": 100})
-QUICK = Plan(units={"random": 20, "hidden": 30}, training=400, deleted=20, draws=2)
+FULL = Plan({"random": 300, "hidden": 100})
+QUICK = Plan({"random": 20, "hidden": 30}, training=400, deleted=20, draws=2, served=("hidden",))
 
 
 def measure(plan: Plan, seed: int) -> dict[str, Any]:

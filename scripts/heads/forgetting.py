@@ -21,12 +21,16 @@ _TOLERANCE = 1e-10  # of the retraining that distances are measured from
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes: rows to train on, rows deleted, units by kind of features, draws of deleted rows."""
+    """Sizes: units by kind of features, rows to train on, rows deleted, draws of deleted rows.
+
+    ``served`` are the kinds of features whose heads the commands delete from, too.
+    """
 
     units: Mapping[str, int]
     training: int = 1400
     deleted: int = 70
     draws: int = 5
+    served: tuple[str, ...] = ("random", "hidden")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ Record: TypeAlias = Mapping[str, Any]
 Cell: TypeAlias = Callable[[Sequence[Record]], str]
 
 _TITLES = {"random": "random layer", "hidden": "hidden layer of the network"}
-_MARKED = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n\n<!-- end of table -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 def filled(page: str, run: Record) -> str:
     """Return the page with the tables of a run between their marks."""
     made = tables(run)
-    return _MARKED.sub(lambda found: found[1] + made[found[2]] + found[3], page)
+    return _MARKED.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", page)
 
 
 def tables(run: Record) -> dict[str, str]:
@@ -115,9 +115,9 @@ _LEFT: Mapping[str, Cell] = {
 }
 _HEAD: Mapping[str, Cell] = {
     "relative distance to the retrained head: before the deletion": _spread("distance_before"),
-    "after `delete`": _spread("distance_after"),
-    "what the model itself says of it": _published,
-    "after `refresh`": _spread("distance_refreshed"),
+    "relative distance to the retrained head: after `delete`": _spread("distance_after"),
+    "what the model publishes as that distance": _published,
+    "relative distance to the retrained head: after `refresh`": _spread("distance_refreshed"),
     "accuracy on held-out rows: before, after, head retrained": _percent(
         "accuracy_before", "accuracy_after", "accuracy_retrained"
     ),

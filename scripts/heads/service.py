@@ -25,10 +25,12 @@ def measure(plan: Plan, seed: int) -> Iterator[dict[str, Any]]:
     """Yield a record for each kind of features: seconds of each command, and what verify finds."""
     train, _ = split(plan.training, seed)
     gone = np.random.default_rng([seed, 0]).choice(plan.training, plan.deleted, replace=False)
-    for kind, units in plan.units.items():
+    for kind in plan.served:
         with tempfile.TemporaryDirectory(prefix="lethe-last-layer-") as made:
             directory = Path(made)
-            write_features(directory / "rows.parquet", train, EXTRACTORS[kind](train, units, seed))
+            write_features(
+                directory / "rows.parquet", train, EXTRACTORS[kind](train, plan.units[kind], seed)
+            )
             forget = "".join(f"{name}\n" for name in train.take(gone).ids)
             (directory / "forget.txt").write_text(forget, encoding="utf-8")
             yield {"features": kind, **_commands(directory)}
