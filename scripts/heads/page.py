@@ -121,11 +121,11 @@ _HEAD: Mapping[str, Cell] = {
     "accuracy on held-out rows: before, after, head retrained": _percent(
         "accuracy_before", "accuracy_after", "accuracy_retrained"
     ),
-    "time of `delete`": _time("delete_seconds"),
-    "time of `refresh`": _time("refresh_seconds"),
-    "time to retrain the head, scikit-learn's defaults": _time("retrain_seconds"),
-    "time to retrain the head with Lethe, ready for deletions": _time("fit_seconds"),
-    "time to retrain the layer": _layer_time,
+    "processor time of `delete`": _time("delete_seconds"),
+    "processor time of `refresh`": _time("refresh_seconds"),
+    "processor time to retrain the head, scikit-learn's defaults": _time("retrain_seconds"),
+    "processor time to retrain the head with Lethe, ready for deletions": _time("fit_seconds"),
+    "processor time to retrain the layer": _layer_time,
 }
 _SERVICE: Mapping[str, Cell] = {
     "`lethe register`": _time("register_seconds"),
