@@ -77,6 +77,10 @@ paper-quick: setup ## The paper's experiments at small sizes, in under 3 minutes
 stream-study: setup ## Thousands of deletions in a row: true error, published bound, cost, docs/stream.md
 	$(BIN)/python scripts/stream_study.py
 
+.PHONY: last-layer
+last-layer: setup ## Delete from the last layer of a network, and what stays in the others, docs/last-layer.md
+	$(BIN)/python scripts/last_layer.py
+
 .PHONY: kernels
 kernels: setup ## Measure the kernels: leave out, one row, cost against d and n, rebuild, bound, results/kernels.md
 	$(BIN)/python scripts/kernels.py

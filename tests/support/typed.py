@@ -2,7 +2,9 @@
 
 A command is an indented line that begins with ``$``; the indented lines below it are what it
 prints. Numbers, digests, ids and times may differ, and ``...`` stands for any lines. One shell
-types a whole page, so that a page can be followed from top to bottom.
+types a whole page, so that a page can be followed from top to bottom. A command that ends with
+``\\`` goes on in the next line, and one with ``<<'END'`` up to the line ``END``, blank lines
+included. The shell's directory has the checkout's ``scripts``.
 
     python -m tests.support.typed docs/cli.md --write    puts what they print now into the page
 """
@@ -19,8 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.servers import ROOT
+
 _INDENT = "    "
 _END = "-- end of command"
+_HERE_END = "END"
 _SECONDS = 300
 _PROGRESS = "action=progress"  # said of what takes over a second: on a slow machine
 _DIFFERS = re.compile(
@@ -50,11 +55,15 @@ class Typed:
 def commands_of(page: str) -> list[Typed]:
     """Return the commands of a page, in order."""
     found: list[Typed] = []
-    inside = False
+    inside = here_document = False
     for number, line in enumerate(page.split("\n")):
-        if line.startswith(f"{_INDENT}$ "):
+        if here_document:
+            found[-1].command += f"\n{line.removeprefix(_INDENT)}"
+            here_document = line != f"{_INDENT}{_HERE_END}"
+        elif line.startswith(f"{_INDENT}$ "):
             found.append(Typed(number, line[len(_INDENT) + 2 :]))
             inside = True
+            here_document = line.endswith(f"<<'{_HERE_END}'")
         elif inside and line.startswith(_INDENT):
             last, text = found[-1], line[len(_INDENT) :]
             if last.command.endswith("\\") and not last.expected:
@@ -79,6 +88,7 @@ def type_all(commands: Sequence[Typed], directory: Path) -> None:
         "LETHE_HTTP_PORT": "0",
         "COLUMNS": "100",
     }
+    (directory / "scripts").symlink_to(ROOT / "scripts")
     (directory / "typed.sh").write_text("\n".join(lines) + "\n")
     done = subprocess.run(
         ["bash", "typed.sh"], cwd=directory, env=environment, stdin=subprocess.DEVNULL,
