@@ -51,7 +51,8 @@ class Head:
 
     def answers(self, features: Array) -> Labels:
         """Return the class of the largest margin, which is the digit."""
-        return self.margins(features).argmax(axis=1)
+        digits: Labels = self.margins(features).argmax(axis=1)
+        return digits
 
     def accuracy(self, features: Array, digits: Labels) -> float:
         """Return the share of right answers."""
