@@ -21,7 +21,7 @@ from pydantic import (
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.reading import Texts, parse_json
 from lethe.engine.store.records import (
-    CertificateRecord,
+    Certificate,
     ErrorRecord,
     Finite,
     Hash,
@@ -115,7 +115,7 @@ class SparseEvent(Event):
     Events written before such a member existed keep their bytes and their digests.
     """
 
-    certificate: CertificateRecord | None = Field(default=None, exclude_if=_absent)
+    certificate: Certificate | None = Field(default=None, exclude_if=_absent)
     """For certified models only (docs/certified.md)."""
 
 
