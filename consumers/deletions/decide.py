@@ -225,6 +225,11 @@ class _Decider:
             return Rejected(
                 source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
             )
+        if unknown and item.request.strict:
+            detail = f"the model never had {unknown} of the named rows, and the request is strict"
+            return Rejected(
+                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+            )
         accepted = Accepted(
             source,
             request_id,

@@ -27,7 +27,7 @@ class Stored(BaseModel):
 
 
 class ErrorRecord(Stored):
-    """The ``error`` object of versions and receipts (contract 2.2).
+    """The ``error`` object of versions and receipts (docs/events.md).
 
     If the kind is ``unknown``, value, bound and relative are None.
     """
