@@ -4,8 +4,8 @@ The steps have the same numbers here, in docs/commit.md and in the crash tests:
 
 1. poll  2. validate  3. load  4. decide  5. compute  6. append  7. apply  8. publish  9. advance
 
-`DeletionWorker.run_once` is these nine steps. The log is the truth: what fails after step 6 is
-finished by a fold (`consumers.commits.fold`), and what fails before it never happened. After an
+`DeletionWorker.run_once` is these nine steps. The log is the truth: once step 6 is acknowledged, a
+fold (`consumers.commits.fold`) finishes what fails; what fails before that never happened. After an
 error at any step, the worker forgets what is in memory, folds, and resumes at the watermarks.
 """
 
@@ -186,7 +186,7 @@ class DeletionWorker:
         Raises
         ------
         LogReset
-            The log lost records: a person must decide.
+            `lethe.deletions` lost records. A loss in `lethe.commits` halts models instead.
         """
         keep_turning(
             stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
@@ -218,6 +218,7 @@ class DeletionWorker:
         else:
             raise CommitConflict(f"others keep committing: {_ROUNDS} rounds were not enough")
         self._publish(poll)  # 8; it is acknowledged during the next turn's steps 1 to 6
+        # 9 follows in the next turn: with its step 7, or while polling if nothing follows.
         self._run_periodic_tasks()
         return len(records)
 

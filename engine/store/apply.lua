@@ -2,11 +2,13 @@
 --
 -- It compares the head with what the commit continues (7a), checks every key that it is about to
 -- write (7b), and only then writes (7c): a script that fails midway keeps its earlier writes, so
--- nothing below the line "writes" may fail. engine/store/apply.py builds the arguments.
+-- nothing below the line "writes" may fail. engine/store/apply.py builds the arguments, and
+-- says what the manifest's jump, repeats, lowers, rows and arrays mean.
 --
 -- A commit that the head has already is applied again all the same, as far as that can be repeated:
 -- its rows join the ledger and its requests the index, because a registration may have jumped over
--- it. Then its place in lethe.commits is noted, so that the next fold begins behind it.
+-- it. Then its place in lethe.commits is noted, so that the next fold begins behind it. These writes
+-- can be repeated, so they need none of 7b's checks.
 --
 -- KEYS (docs/state.md has their types and sizes)
 --
@@ -37,7 +39,7 @@ local CHUNK = 1000 -- unpack fails near 8,000 elements
 local HEAD, OFFSETS, LEDGER, DELETIONS, REQUESTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DEFERRED, RETIRED, MODELS, CURSORS, ERASURES = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local V, Q = KEYS[11], KEYS[12]
-local SHARDS = 12 -- the shard number s is KEYS[SHARDS + s], s from 1
+local SHARDS = 12 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
 
 local manifest = cjson.decode(ARGV[1])
 local PERSIST = SHARDS + manifest.shards
@@ -58,8 +60,8 @@ local function in_chunks(command, key, values)
   end
 end
 
--- A row that was deleted before keeps the version of then: a registration names once more what the
--- store that it was made beside had forgotten.
+-- A row that was deleted before keeps the version of then: a registration may name rows again that
+-- its store had forgotten.
 local function note_deleted()
   for _, row in ipairs(manifest.deleted) do
     local kept = tonumber(redis.call('HGET', LEDGER, row) or '')
@@ -81,7 +83,8 @@ local function index_requests(requests)
   end
 end
 
--- The cursor passes this record only from behind the valid one before it: between them lie voids.
+-- The cursor moves past this record only if it already stands after the previous valid record; only
+-- void records lie between.
 -- A model that was halted has a pair of its own while it catches up (engine/store/cursors.lua).
 local function move_cursors()
   local offset, low = manifest.offset, manifest.previous_end
