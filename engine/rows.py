@@ -85,10 +85,12 @@ class Membership:
         wanted = dict.fromkeys(str(name) for name in ids)
         unknown = [name for name in wanted if name not in self.place]
         if unknown:
-            raise UnknownRows(
-                f"{len(unknown)} of {len(wanted)} ids were never rows of this model, the first "
-                f"is {unknown[0]!r}; nothing was deleted"
-            )
+            if len(unknown) == 1:
+                what = f"row {unknown[0]!r} was never a row of this model"
+            else:
+                what = f"{len(unknown)} of {len(wanted)} ids were never rows of this model, the "
+                what += f"first is {unknown[0]!r}"
+            raise UnknownRows(f"{what}; nothing was deleted")
         return tuple(name for name in wanted if self.live[self.place[name]])
 
     def places(self, ids: tuple[str, ...]) -> NDArray[np.intp]:
@@ -192,8 +194,10 @@ def checked_rows(
     if n == 0:
         raise InvalidData("there is no row to fit; give at least one")
     weight = np.ones(n) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))
-    if not len(targets) == len(weight) == n:
-        raise InvalidData(f"{n} rows of X, {len(targets)} of y and {len(weight)} weights")
+    if len(targets) != n:
+        raise InvalidData(f"X has {n} rows, but y has {len(targets)}")
+    if len(weight) != n:
+        raise InvalidData(f"X has {n} rows, but there are {len(weight)} weights")
     names = tuple(str(i) for i in range(n)) if ids is None else tuple(str(i) for i in ids)
     if len(names) != n:
         raise InvalidData(f"{len(names)} ids for {n} rows; give one id a row")

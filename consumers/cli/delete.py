@@ -77,8 +77,9 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
     """Send one request to forget rows of MODEL: some rows, or all rows of a subject.
 
     A worker (`lethe work`) processes it. Without --wait, the command prints the request id, and the
-    receipt is published on the topic lethe.receipts. Exit code 1: the request was rejected, or no
-    receipt came in time.
+    receipt is published on the topic lethe.receipts. Exit code 1, with --wait only: the request was
+    rejected, or no receipt came in time. Without --wait, the exit code is 0 once the request is in the
+    log, even if a warning says that it will be rejected.
 
     \b
     Examples:
@@ -262,8 +263,8 @@ def _wait(
             place = "deferred and waits for a refresh" if deferred else "in the log"
             raise NoReceipt(
                 f"no final receipt of request {request.request_id} in {seconds:g} s; it is "
-                f"{place} and will be processed once a worker runs (`lethe work`). Sending the "
-                "same request id and rows again brings the same receipt. A request that fails "
+                f"{place} and will be processed once a worker runs (`lethe work`). To see it "
+                f"later: `lethe receipt {request.request_id}`. A request that fails "
                 f"authentication gets none: it goes to {topics.DEAD_LETTERS}"
             )
     out.document(receipt.model_dump(mode="json"))

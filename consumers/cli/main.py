@@ -200,7 +200,8 @@ def _one_line(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return message
-    return f"{message.rstrip('.')}; see `{context.command_path} --help`"
+    link = " See" if message.endswith("?") else "; see"
+    return f"{message.rstrip('.')}{link} `{context.command_path} --help`"
 
 
 def _say(message: str) -> None:

@@ -41,6 +41,29 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class Number(click.ParamType[float]):
+    """A number; `advice` is said where a required one is missing."""
+
+    name = "float"
+
+    def __init__(self, advice: str | None = None) -> None:
+        self._advice = advice
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str | None:
+        """Return the advice."""
+        del param, ctx
+        return self._advice
+
+
 class Limit(click.ParamType[tuple[str, float]]):
     """NAME=VALUE, a limit of the refresh policy."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from lethe.consumers.cli.options import Duration, Limit, global_options
+from lethe.consumers.cli.options import Duration, Limit, Number, global_options
 from lethe.consumers.cli.output import (
     certificate_line,
     classes_line,
@@ -90,7 +90,7 @@ class OutputTerms(click.ParamType[Terms]):
 )  # fmt: skip
 @click.option("--kind", required=True, type=click.Choice(["linear", "logistic"]), help="The loss.")
 @click.option(
-    "--ridge", required=True, type=float, metavar="F",
+    "--ridge", required=True, type=Number("1 is a usual start"), metavar="F",
     help="Ridge strength, above 0; the same for any number of rows.",
 )  # fmt: skip
 @click.option(
@@ -107,7 +107,7 @@ class OutputTerms(click.ParamType[Terms]):
     "leave-k-out answer, or the influence-function step.",
 )  # fmt: skip
 @click.option(
-    "--error-budget", default=0.01, show_default=True, type=float, metavar="F",
+    "--error-budget", default=0.01, show_default=True, type=Number(), metavar="F",
     help="Relative distance to retraining at which a refresh is scheduled.",
 )  # fmt: skip
 @click.option(
@@ -313,10 +313,14 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
     if read.left_out:
         columns = ", ".join(f"{name} ({what})" for name, what in read.left_out.items())
-        lines.append(f"left out: {columns}; encode them as numbers to learn from them")
+        one = len(read.left_out) == 1
+        them, numbers = ("it", "a number") if one else ("them", "numbers")
+        lines.append(f"left out: {columns}; encode {them} as {numbers} to learn from {them}")
     if done.left_out:
         lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
     if meta.status == "INTERCEPT_PENALISED":
         what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
-        lines.append(f"{what}: the intercept is penalised like the features")
+        lines.append(
+            f"warning: {what}: the intercept is penalised like the features; check --target"
+        )
     return lines

@@ -223,8 +223,8 @@ def check_opens(store: ModelStore, seals: SealKeys) -> None:
         more = f" and {len(missing) - 1} other models" if len(missing) > 1 else ""
         raise KeyUnknown(
             f"the newest commit of model {model!r}{more} is sealed with key {missing[model]}, "
-            "which this process does not have: others could not open what it seals; name the file "
-            "with all keys in LETHE_SEAL_KEY_FILE"
+            "which this process does not have: others could not open what it seals; set "
+            "LETHE_SEAL_KEY_FILE to the file that contains it"
         )
 
 

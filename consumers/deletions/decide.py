@@ -220,8 +220,9 @@ class _Decider:
         if not live and not retired and not deleted_before:
             # Many can read a receipt, so it names neither rows nor subjects.
             by_subject = item.request.subject_id is not None
-            which = "the subject has no" if by_subject else "none of the named"
-            detail = f"{which} rows in this model, now or before"
+            detail = "none of these rows is or ever was in this model"
+            if by_subject:
+                detail = "the subject has no rows in this model, now or before"
             return Rejected(
                 source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
             )

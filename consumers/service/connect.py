@@ -162,9 +162,8 @@ class Runtime:
             bound = client.get(BOUND_LOG)
         if bound is not None and text(bound) != self.log.name:
             raise InvalidData(
-                f"this store's models are published to {_LOG_NAMES[text(bound)]}, not to "
-                f"{_LOG_NAMES[self.log.name]}; name the same log as before, or use another "
-                "--data-dir or --redis"
+                f"this store's log is {_LOG_NAMES[text(bound)]}, not {_LOG_NAMES[self.log.name]}; "
+                f"{_NAME_LOG[text(bound)]}, or use another --data-dir or --redis"
             )
 
 
@@ -174,7 +173,11 @@ def _barrier(settings: Settings, client: redis.Redis, *, required: bool) -> Barr
     return Barrier(client, required=required)
 
 
-_LOG_NAMES = {"kafka": "Kafka (--kafka)", "streams": "Redis Streams (no --kafka)"}
+_LOG_NAMES = {"kafka": "Kafka", "streams": "Redis Streams"}
+_NAME_LOG = {
+    "kafka": "give --kafka (LETHE_KAFKA_BOOTSTRAP_SERVERS)",
+    "streams": "leave out --kafka and unset LETHE_KAFKA_BOOTSTRAP_SERVERS",
+}
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 The rule is applied where a version is made from a deletion (`consumers.versions.transition`, which
 completes it), where its requests are decided (`consumers.deletions.decide`, which defers or rejects
-them under ``hold``), and where the result of a refresh is swapped in for such requests (`consumers.refresh.swap`).
+them under ``hold``), and where the result of a refresh is swapped in for such requests
+(`consumers.refresh.swap`).
 """
 
 from __future__ import annotations

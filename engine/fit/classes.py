@@ -133,8 +133,8 @@ def _one_hot(names: Sequence[str], index: NDArray[np.intp]) -> tuple[tuple[str, 
         )
     if len(names) > MAX_CLASSES:
         raise InvalidData(
-            f"the target has {len(names)} different values, and a logistic model at most "
-            f"{MAX_CLASSES} classes: is it a regression target?"
+            f"the target has {len(names)} different values; a logistic model takes at most "
+            f"{MAX_CLASSES} classes. If it is a number, fit a linear model"
         )
     if len(names) == 2:
         return tuple(names), index.reshape(-1, 1).astype(np.float64)

@@ -53,6 +53,8 @@ def check_readable(path: Path) -> None:
     InvalidData
         The message says why.
     """
+    if path.is_dir():
+        raise InvalidData(f"{path}: is a directory; name a file that ends in .parquet or .csv")
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidData(f"{path}: the name must end in .parquet or .csv")
     try:

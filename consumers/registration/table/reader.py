@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -128,12 +129,15 @@ def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
         raise InvalidData(f"{file.path}: has more than one column {repeated!r}; rename one")
     wanted = [columns.id, *columns.targets, *(columns.features or ())]
     wanted += [columns.subject] if columns.subject is not None else []
-    missing = [repr(name) for name in dict.fromkeys(wanted) if name not in present]
-    if missing:
+    absent = [name for name in dict.fromkeys(wanted) if name not in present]
+    if absent:
+        missing = [repr(name) for name in absent]
+        near = get_close_matches(absent[0], present, n=1) if len(absent) == 1 else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         more = ", ..." if len(present) > _NAMES_SHOWN else ""
         shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
         what = f"column{'s' * (len(missing) > 1)} {', '.join(missing)}"
-        raise InvalidData(f"{file.path}: has no {what}; it has {shown}{more}")
+        raise InvalidData(f"{file.path}: has no {what}; it has {shown}{more}{hint}")
     twice = next((name for name in wanted if wanted.count(name) > 1), None)
     if twice is not None:
         raise InvalidData(f"column {twice!r} is named twice; each column has one role")

@@ -116,6 +116,7 @@ def test_a_plain_table_is_aligned_and_never_cut() -> None:
             ("register", " m", *REGISTER[2:], "--data", "x.csv", "--ridge", "1"),
             "is not a valid model name",
         ),
+        ((*REGISTER, "--data", ".", "--ridge", "1"), ".: is a directory"),
         (("delete", "m", "--row", ""), "row_ids.0: String should have at least 1 character"),
         (("delete", "m", "--row", "x" * 129), "at most 128 characters"),
         (("delete", "m", "--rows-file", "none.txt"), "none.txt: cannot be read"),
@@ -168,7 +169,17 @@ def test_a_bare_command_prints_its_help(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_misspelt_command_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["delte", "m"]) == 2
-    assert "there is no command 'delte'; did you mean 'delete'?" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said == "lethe: there is no command 'delte'; did you mean 'delete'? See `lethe --help`\n"
+
+
+def test_a_number_that_is_none_or_missing_is_said_plainly(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run([*REGISTER, "--data", "x.csv"]) == 2
+    assert "Missing option '--ridge'. 1 is a usual start; see" in capsys.readouterr().err
+    assert main.run([*REGISTER, "--data", "x.csv", "--ridge", "abc"]) == 2
+    assert "'--ridge': 'abc' is not a number; see" in capsys.readouterr().err
 
 
 def test_too_many_rows_are_refused_before_anything_is_sent(

@@ -15,7 +15,7 @@ BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "scalar y": ([[1.0]], 1.0, {}, "y must have 1 or 2 dimensions, not 0"),
     "empty": (np.empty((0, 2)), [], {}, "there is no row to fit"),
     "no column": (np.empty((2, 0)), np.empty((2, 0)), {}, "no feature or no target"),
-    "lengths": ([[1.0], [2.0]], [1.0], {}, "2 rows of X, 1 of y"),
+    "lengths": ([[1.0], [2.0]], [1.0], {}, "X has 2 rows, but y has 1"),
     "ids": ([[1.0], [2.0]], [1.0, 0.0], {"ids": ["a"]}, "1 ids for 2 rows"),
     "same ids": ([[1.0], [2.0]], [1.0, 0.0], {"ids": ["a", "a"]}, "not distinct"),
     "nan": ([[1.0], [np.nan]], [1.0, 0.0], {}, "a feature of row 1 is not a finite number"),

@@ -185,6 +185,7 @@ class TestRefusals:
             ("", ("empty",)),
             ("id,b,y\n1,x,3\n", ("no numeric column",)),
             ("key,a,y\n1,2,3\n", ("no column 'id'", "'key'")),
+            ("idd,a,y\n1,2,3\n", ("no column 'id'", "did you mean 'idd'?")),
             ("id,a,a,y\n1,2,3,4\n", ("more than one column 'a'",)),
             ("id;a;y\n1;2;3\n", ("no columns 'id', 'y'", "'id;a;y'")),
             (f"id,a,y\n{'i' * 129},2,3\n", ("line 2", "129 characters")),
@@ -238,7 +239,7 @@ class TestRefusals:
             (["a", "a", "a"], "all labels are 'a': there is nothing to tell apart"),
             (
                 [str(i) for i in range(101)],
-                "101 different values, and a logistic model at most",
+                "101 different values; a logistic model takes at most",
             ),
             (["a", "b" * 129, "c"], "line 3, column 'y': 129 characters"),
         ],
@@ -289,7 +290,8 @@ class TestRefusals:
     def test_of_a_directory(self, tmp_path: Path) -> None:
         (tmp_path / "rows.csv").mkdir()
 
-        assert "cannot be read" in refusal(tmp_path / "rows.csv")
+        assert "is a directory" in refusal(tmp_path / "rows.csv")
+        assert "is a directory" in refusal(tmp_path)
 
     def test_of_bytes_that_are_no_parquet(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.parquet"

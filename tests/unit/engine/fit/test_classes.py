@@ -44,7 +44,7 @@ def test_labels_are_classes_in_order(
         ([0.5, 1.0, 2.0], "regression target"),
         ([0.0, np.nan], "none of these"),
         ([0.0, np.inf, 1.0], "none of these"),
-        (list(range(101)), "101 different values, and a logistic model at most 100 classes"),
+        (list(range(101)), "101 different values; a logistic model takes at most 100 classes"),
         (["a", "a"], "nothing to tell apart"),
         ([3, 3, 3], "nothing to tell apart"),
         (["a", " ", "b"], "a label is empty"),
