@@ -23,7 +23,7 @@ from lethe.engine.error.estimate import (
 )
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Objective, Rows
+from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kinds import (
     NewGeneration,
@@ -89,6 +89,11 @@ class Fitted:
         )
         _ = fitted.error
         return fitted
+
+    @property
+    def published(self) -> Array:
+        """What is published, d x m, the intercept last."""
+        return self.stream.published
 
     @property
     def error(self) -> PublishedError:

@@ -21,6 +21,9 @@ from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.classes import one_sided, probabilities
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
+from lethe.engine.preprocess.columns import Columns, checked_columns
+from lethe.engine.preprocess.fitted import PreparedFit, PreparedRows
+from lethe.engine.preprocess.settings import Settings
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import complete
@@ -45,6 +48,7 @@ class _Model:
         error_budget: float = 0.01,
         limits: Limits | None = None,
         seed: int = 0,
+        preprocess: Columns | None = None,
     ) -> None:
         self.ridge = float(ridge)
         self.fit_intercept = fit_intercept
@@ -52,6 +56,7 @@ class _Model:
         self.error_budget = float(error_budget)
         self.limits = limits or Limits()
         self.seed = seed
+        self.preprocess = preprocess
         self._state: Fitted | None = None
         self._flat = True
 
@@ -95,6 +100,9 @@ class _Model:
         """
         if not self.error_budget > 0:
             raise InvalidData(f"error_budget must be a number above 0, not {self.error_budget}")
+        if self.preprocess is not None:
+            self._state = self._prepared(X, y, ids, sample_weight)
+            return self
         names, rows, classes = checked_rows(
             self.kind, X, y, ids, sample_weight, intercept=self.fit_intercept
         )
@@ -110,6 +118,24 @@ class _Model:
         self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
         self._state = fitted
         return self
+
+    def _prepared(
+        self, X: Any, y: ArrayLike, ids: Sequence[str] | None, sample_weight: ArrayLike | None
+    ) -> PreparedFit:
+        """Fit a table, whose columns are preprocessed inside the model."""
+        settings = Settings(
+            checked_columns(self.preprocess),
+            self.kind,
+            self.ridge,
+            self.fit_intercept,
+            self.penalise_intercept,
+        )
+        placeholder = np.zeros((np.shape(y)[0] if np.ndim(y) else 0, 1))  # X is not numbers yet
+        names, rows, classes = checked_rows(
+            self.kind, placeholder, y, ids, sample_weight, intercept=False
+        )
+        self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
+        return PreparedFit.fit(settings, X, names, rows.y, rows.weight, classes, self.seed)
 
     # -- deletion -----------------------------------------------------------------------------
 
@@ -145,13 +171,13 @@ class _Model:
         state = self._fitted
         method_named(method)  # refuse an unknown method whatever the ids are
         to_delete = state.members.live_among(ids)
-        before = state.stream.published
+        before = state.published
         if to_delete and state.needs_refit(to_delete):
             self.refresh(RefreshKind.REBUILD, without=to_delete)
             error = state.error
         else:
             error = state.delete(to_delete, method) if to_delete else state.error
-        moved = self._shaped(state.stream.published - before)
+        moved = self._shaped(state.published - before)
         return DeletionResult(to_delete, moved, error, error.bound)
 
     # -- inserting and correcting -------------------------------------------------------------
@@ -228,8 +254,11 @@ class _Model:
         self, X: ArrayLike, y: ArrayLike, ids: Sequence[str], sample_weight: ArrayLike | None
     ) -> tuple[tuple[str, ...], Rows]:
         state = self._fitted
-        d, m = state.stream.published.shape
-        return new_rows(
+        d, m = state.published.shape
+        table = None
+        if isinstance(state, PreparedFit):
+            table, X = state.read(X)
+        names, rows = new_rows(
             self.kind,
             X,
             y,
@@ -239,19 +268,22 @@ class _Model:
             shape=(d - int(self.fit_intercept), m),
             classes=state.classes,
         )
+        if table is not None:
+            rows = PreparedRows(rows.X, rows.y, rows.weight, table)
+        return names, rows
 
     def _change(
         self, names: tuple[str, ...], rows: Rows, old: tuple[str, ...], method: str
     ) -> ChangeResult:
         state = self._fitted
         method_named(method)
-        before = state.stream.published
+        before = state.published
         if len(rows) and state.needs_refit_for(rows, old):
             state.refit_with(names, rows, old, self.ridge, intercept=self.fit_intercept)
         elif len(rows):
             state.change(names, rows, old, method)
         error = state.error
-        moved = self._shaped(state.stream.published - before)
+        moved = self._shaped(state.published - before)
         return ChangeResult(names, moved, error, error.bound)
 
     # -- refresh ------------------------------------------------------------------------------
@@ -346,13 +378,13 @@ class _Model:
     @property
     def theta(self) -> Array:
         """Published parameters, (p,), (p, m) or (p, C), a copy without the intercept."""
-        published = self._fitted.stream.published
+        published = self._fitted.published
         return self._shaped(published[:-1] if self.fit_intercept else published)
 
     @property
     def intercept(self) -> Any:
         """Published intercept: a float, or (m,) for several outputs; 0.0 without one."""
-        published = self._fitted.stream.published
+        published = self._fitted.published
         if not self.fit_intercept:
             return 0.0 if self._flat else np.zeros(published.shape[1])
         return float(published[-1, 0]) if self._flat else published[-1].copy()
@@ -386,8 +418,8 @@ class _Model:
             X does not have the columns that the model was fitted on, a number in it is not
             finite, or a prediction would not be.
         """
-        published = self._fitted.stream.published
-        features = numbers(X, "X", (2,))
+        published = self._fitted.published
+        features = self._features(X)
         p = published.shape[0] - int(self.fit_intercept)
         if features.shape[1] != p:
             raise InvalidData(f"X has {features.shape[1]} columns; the model was fitted on {p}")
@@ -398,6 +430,11 @@ class _Model:
                 margin = margin + published[-1]
         check_finite("prediction", margin, "rescale its features")
         return self._shaped(margin if self.kind is Kind.LINEAR else probabilities(margin))
+
+    def _features(self, X: Any) -> Array:
+        """Return the features that theta belongs to."""
+        state = self._fitted
+        return state.features(X) if isinstance(state, PreparedFit) else numbers(X, "X", (2,))
 
 
 class LinearModel(_Model):

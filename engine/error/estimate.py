@@ -370,4 +370,9 @@ def scale(generation: Generation, stream: Stream) -> float:
 
     Where retraining gives theta = 0 there is nothing to be relative to: the error is absolute.
     """
-    return max(norm(stream.published), _FLOOR * norm(generation.theta_b)) or 1.0
+    return relative_to(stream.published, generation.theta_b)
+
+
+def relative_to(published: Array, fitted: Array) -> float:
+    """Return `scale` for what is published, and what the last fit gave."""
+    return max(norm(published), _FLOOR * norm(fitted)) or 1.0
