@@ -66,10 +66,15 @@ class Prepared:
 
 
 def prepare(
-    settings: Settings, table: Table, y: Array, weight: Array, number: int, start: Array | None = None
+    settings: Settings,
+    table: Table,
+    y: Array,
+    weight: Array,
+    number: int,
+    start: Array | None = None,
 ) -> Prepared:
     """Fit transformation and model to a table. Cost O(n d^2)."""
-    base = fit_base(settings.columns, table, y[:, 0])
+    base = fit_base(settings.columns, table, y[:, 0], centred=settings.free_intercept)
     features, entries = base.rows(table)
     rows = Rows(with_intercept(features) if settings.intercept else features, y, weight)
     rows.check_finite()

@@ -31,8 +31,9 @@ class BaseTransformation:
     layout
         Where the columns are.
     centre, scale
-        (p,) of each feature: base units are (x - centre) / scale. 0 and 1 where a feature is not
-        standardised, and scale 1 where it was constant.
+        (p,) of each feature: base units are (x - centre) / scale. The scale is 1 where a feature is
+        not standardised, or was constant; the centre is 0 for one-hot features, and for all that
+        are not standardised where no free intercept takes it up.
     constant
         (p,) whether a standardised feature had one value in all rows.
     value
@@ -97,8 +98,11 @@ def is_constant(variance: Array, mean: Array, n: int) -> np.ndarray:
     return np.asarray(variance <= n * EPS * variance + (n * mean * EPS) ** 2)
 
 
-def fit_base(columns: Columns, table: Table, y: Array) -> BaseTransformation:
+def fit_base(columns: Columns, table: Table, y: Array, *, centred: bool) -> BaseTransformation:
     """Fit the transformation to rows; ``y`` (n,) is the target that is encoded. Cost O(n p).
+
+    With ``centred``, features that are not standardised are centred, too: it changes the intercept
+    alone, and far fewer digits are lost.
 
     Raises
     ------
@@ -110,16 +114,15 @@ def fit_base(columns: Columns, table: Table, y: Array) -> BaseTransformation:
     target_mean = float(np.mean(y)) if encodes else 0.0
     raw = np.empty(layout.entries)
     p = layout.features
-    centre, scale, constant = np.zeros(p), np.ones(p), np.zeros(p, dtype=np.bool_)
-    means = np.zeros((2, p))  # of each standardised feature: mean and variance
+    scale, constant = np.ones(p), np.zeros(p, dtype=np.bool_)
+    means = np.zeros((2, p))  # and variances, but of one-hot features
     for part in layout.numeric:
         column = table.numbers[:, part.source]
         known = ~np.isnan(column)
         if part.entry >= 0:
             raw[part.entry] = np.mean(column[known])
             column = np.where(known, column, raw[part.entry])
-        if layout.standardised[part.feature]:
-            means[:, part.feature] = np.mean(column), np.var(column)
+        means[:, part.feature] = np.mean(column), np.var(column)
     for coded in layout.coded:
         entry = coded.entry_of[table.codes[:, coded.source]] - coded.first
         counts = np.bincount(entry, minlength=len(coded.codes))
@@ -129,11 +132,10 @@ def fit_base(columns: Columns, table: Table, y: Array) -> BaseTransformation:
         else:
             values = ordinal_codes(coded, table.vocabularies[coded.source], counts)
         raw[coded.entries] = values
-        if layout.standardised[coded.feature]:
-            means[:, coded.feature] = np.mean(values[entry]), np.var(values[entry])
+        means[:, coded.feature] = np.mean(values[entry]), np.var(values[entry])
     flags = layout.standardised
     constant[flags] = is_constant(means[1, flags], means[0, flags], len(table))
-    centre[flags] = means[0, flags]
+    centre = means[0] if centred else np.where(flags, means[0], 0.0)
     varied = flags & ~constant
     scale[varied] = np.sqrt(means[1, varied])
     # A constant column is exactly 0 in base units, and not a rounded mean away from it.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.deletion.generation import Generation, Stream, smallest_eigenvalue
-from lethe.engine.error.certificate import HessianFloor, gradient_allowance
+from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
 from lethe.engine.preprocess.base import BaseTransformation
@@ -70,17 +70,8 @@ class PipelineUnits:
     @property
     def growth(self) -> float:
         """A bound of |T|."""
-        return self._norm(self.deviation)
-
-    @property
-    def shrinkage(self) -> float:
-        """A bound of |T^-1|: theta = coef / deviation, b = intercept - mean . theta."""
-        return self._norm(1.0 / self.deviation)
-
-    def _norm(self, factors: Array) -> float:
-        largest = float(np.max(factors, initial=1.0))
-        across = self.mean if factors is self.deviation else self.mean * factors
-        return largest + (norm(across) if self.intercept else 0.0)
+        across = norm(self.mean) if self.intercept else 0.0
+        return float(np.max(self.deviation, initial=1.0)) + across
 
 
 def gradient_bound(stream: Stream, sums: Sums, moved: Movement, left: float, theta: Array) -> float:
@@ -109,36 +100,39 @@ def distance_bound(
 ) -> float:
     """Return a bound of |T (theta - theta*)| from one of the gradient at theta.
 
-    The smaller of two arguments. In the pipeline's units, the Hessian is at least K of
-    `HessianFloor`. In base units, its root is that of A_t with what has moved in the rows and in
-    the penalty (the singular values of sums are no further apart than the norm of what is added).
+    The smaller of two arguments (docs/algebra.md). By the ridge: with a free intercept, in the
+    coordinates of features centred by their weighted means, the Hessian has blocks of at least the
+    ridge and of the sum of curvatures. By the factor: in base units its root is that of A_t, less
+    the norm of what has moved in the rows and in the penalty.
     """
-    by_floor = math.inf
-    floor = _floor(base, generation, sums, live, units)
-    if floor > 0:
-        by_floor = units.shrinkage * gradient / floor
-    moved_norm = math.sqrt(float(np.max(np.sum(np.abs(moved.paired), axis=1), initial=0.0)))
-    penalty = np.sqrt(generation.objective.penalty[: len(live.deviation)])
-    moved_norm += float(np.max(penalty * np.abs(live.deviation - 1.0), initial=0.0))
-    root = math.sqrt(max(smallest_eigenvalue(generation, stream), 0.0)) - moved_norm
-    by_base = units.growth * gradient / root**2 if root > 0 else math.inf
-    return min(by_floor, by_base)
+    by_ridge = _by_ridge(base, generation, sums, live, units, gradient)
+    rows_moved = math.sqrt(float(np.max(np.sum(np.abs(moved.paired), axis=1), initial=0.0)))
+    roots = np.sqrt(generation.objective.penalty[: len(live.deviation)])
+    penalty_moved = float(np.max(roots * np.abs(live.deviation - 1.0), initial=0.0))
+    root = math.sqrt(max(smallest_eigenvalue(generation, stream), 0.0))
+    root -= rows_moved + penalty_moved
+    return min(by_ridge, units.growth * gradient / root**2 if root > 0 else math.inf)
 
 
-def _floor(
+def _by_ridge(
     base: BaseTransformation,
     generation: Generation,
     sums: Sums,
     live: Statistics,
     units: PipelineUnits,
+    gradient: float,
 ) -> float:
-    """Return a lower bound of the least eigenvalue in the pipeline's units."""
     penalty, p = generation.objective.penalty, base.layout.features
     ridge = float(penalty[:p].min())
-    if penalty.min() > 0:
-        return float(penalty.min())
+    if penalty.min() > 0:  # then nothing is standardised, and T is the identity
+        return gradient / float(penalty.min())
     total = float(sums.weighted.high[-1])
+    if not total > 0:
+        return math.inf
     drawn = sums.weighted.high[:p].copy()
     np.add.at(drawn, base.layout.entry_feature, live.shift * sums.crossed.high[:, -1])
-    centre = (drawn / total - units.mean) / units.deviation
-    return HessianFloor(ridge, total, centre, 0.0).smallest
+    centre = drawn / total
+    least = float(units.deviation.min(initial=1.0))
+    coefficients = gradient * (1.0 + norm(centre)) / (ridge * least)
+    off = norm((units.mean - centre) / units.deviation)
+    return math.hypot(coefficients, gradient / total + off * coefficients)

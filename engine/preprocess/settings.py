@@ -33,13 +33,17 @@ class Settings:
         InvalidData
             A feature is standardised, and no free intercept takes up the mean.
         """
-        free = self.intercept and not self.penalise_intercept
         named = [name for name, column in self.columns.items() if standardised(column)]
-        if named and not free:
+        if named and not self.free_intercept:
             raise InvalidData(
                 f"column {named[0]!r} is standardised, and only an intercept that is not penalised "
                 "takes up its mean; set fit_intercept=True, or standardise=False"
             )
+
+    @property
+    def free_intercept(self) -> bool:
+        """Whether there is an intercept that is not penalised: it takes up every centre."""
+        return self.intercept and not self.penalise_intercept
 
     def check_targets(self, y: Array) -> None:
         """Refuse targets that cannot be encoded.

@@ -39,7 +39,8 @@ class Statistics:
     shift
         (q,) live value of each entry less its base value.
     mean
-        (p,) of the standardised features x'; 0 for the others.
+        (p,) of the standardised features x'; for the others what gives them back as they were,
+        less their centre.
     deviation
         (p,) their standard deviations; 1 for the others, and where a feature is constant.
     unit
@@ -87,19 +88,19 @@ def live_statistics(
             second[j] += sums.counts[e] * imputed[j] ** 2
     mean, variance = first / n, second / n - (first / n) ** 2
     target_sum, target_squares = sums.all_target.high
-    target_size = abs(base.target_mean) + np.sqrt(target_squares / n)
     for coded in layout.coded:
         j, own = coded.feature, coded.entries
         counts = sums.counts[own]
         if isinstance(coded.column, TargetEncode):
             sum_of, squares = sums.target.high[:, own]
             moments = TargetMoments(sum_of, squares, target_sum, target_squares, n)
-            live = base.target_mean + smoothed_means(coded.column.smooth, counts, moments)
-            unit[own] = target_size
+            live = smoothed_means(coded.column.smooth, counts, moments)
+            offset, size = base.target_mean - base.centre[j], np.sqrt(target_squares / n)
         else:
             live = ordinal_codes(coded, vocabularies[coded.source], counts)
-        unit[own] = (unit[own] + np.abs(live) + abs(base.centre[j])) / base.scale[j]
-        live = (live - base.centre[j]) / base.scale[j]
+            offset, size = -base.centre[j], 0.0
+        unit[own] = (size + np.abs(live) + abs(offset)) / base.scale[j]
+        live = (live + offset) / base.scale[j]
         shift[own] = np.where(counts > 0, live - base.value[own], 0.0)
         mean[j] = counts @ live / n
         variance[j] = counts @ (live - mean[j]) ** 2 / n
@@ -108,7 +109,7 @@ def live_statistics(
         shift,
         *_standardised(base, mean, variance, n),
         unit,
-        1.0 + np.divide(mean**2, variance, out=np.zeros_like(mean), where=variance > 0),
+        _amplified(base, mean, variance),
         imputed,
         base.target_mean + target_sum / n,
     )
@@ -117,7 +118,7 @@ def live_statistics(
 def _standardised(
     base: BaseTransformation, mean: Array, variance: Array, n: int
 ) -> tuple[Array, Array]:
-    """Return means and deviations of the standardised features; 0 and 1 for the others."""
+    """Return what is subtracted from each feature, and what it is then divided by."""
     flags = base.layout.standardised
     raw_mean = base.centre + base.scale * mean
     constant = flags & is_constant(variance * base.scale**2, raw_mean, n)
@@ -133,4 +134,10 @@ def _standardised(
         or (np.abs(mean[varied]) > _MEANS).any()
     ):
         raise StatisticsMoved("the statistics of a feature have moved far from those of the fit")
-    return np.where(flags, mean, 0.0), deviation
+    return np.where(flags, mean, -base.centre), deviation
+
+
+def _amplified(base: BaseTransformation, mean: Array, variance: Array) -> Array:
+    """Return (variance + mean^2) / variance of the features that are divided by a deviation."""
+    varied = base.layout.standardised & ~base.constant & (variance > 0)
+    return 1.0 + np.divide(mean**2, variance, out=np.zeros(len(mean)), where=varied)
