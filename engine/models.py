@@ -7,7 +7,7 @@ model.theta, model.intercept, model.error
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -23,6 +23,7 @@ from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finit
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.columns import Columns, checked_columns
 from lethe.engine.preprocess.fitted import PreparedFit, PreparedRows
+from lethe.engine.preprocess.frozen import FrozenTransformer, frozen, transformed
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.kind import RefreshKind
@@ -48,7 +49,7 @@ class _Model:
         error_budget: float = 0.01,
         limits: Limits | None = None,
         seed: int = 0,
-        preprocess: Columns | None = None,
+        preprocess: Columns | FrozenTransformer | None = None,
     ) -> None:
         self.ridge = float(ridge)
         self.fit_intercept = fit_intercept
@@ -100,9 +101,10 @@ class _Model:
         """
         if not self.error_budget > 0:
             raise InvalidData(f"error_budget must be a number above 0, not {self.error_budget}")
-        if self.preprocess is not None:
+        if isinstance(self.preprocess, Mapping):
             self._state = self._prepared(X, y, ids, sample_weight)
             return self
+        X = self._transformed(X)
         names, rows, classes = checked_rows(
             self.kind, X, y, ids, sample_weight, intercept=self.fit_intercept
         )
@@ -258,6 +260,8 @@ class _Model:
         table = None
         if isinstance(state, PreparedFit):
             table, X = state.read(X)
+        else:
+            X = self._transformed(X)
         names, rows = new_rows(
             self.kind,
             X,
@@ -434,7 +438,17 @@ class _Model:
     def _features(self, X: Any) -> Array:
         """Return the features that theta belongs to."""
         state = self._fitted
-        return state.features(X) if isinstance(state, PreparedFit) else numbers(X, "X", (2,))
+        if isinstance(state, PreparedFit):
+            return state.features(X)
+        return numbers(self._transformed(X), "X", (2,))
+
+    def _transformed(self, X: Any) -> Any:
+        return X if self.preprocess is None else transformed(frozen(self.preprocess), X)
+
+    @property
+    def preprocess_frozen(self) -> bool:
+        """Whether features are made by a transformer that does not forget rows."""
+        return not (self.preprocess is None or isinstance(self.preprocess, Mapping))
 
 
 class LinearModel(_Model):

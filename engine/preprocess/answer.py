@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.engine.deletion.stream import Generation, Stream, begin
+from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import (
     Array,
@@ -19,7 +20,6 @@ from lethe.engine.fit.objective import (
 from lethe.engine.preprocess.base import BaseTransformation, fit_base
 from lethe.engine.preprocess.layout import Places
 from lethe.engine.preprocess.movement import Movement, movement, settle
-from lethe.engine.preprocess.published import sums_allowance
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.statistics import Statistics, live_statistics
 from lethe.engine.preprocess.sums import Contribution, Sums
@@ -63,6 +63,7 @@ class Prepared:
     entries: Places
     base: BaseTransformation
     answer: Answer
+    certified: float | None
 
 
 def prepare(
@@ -74,7 +75,9 @@ def prepare(
     start: Array | None = None,
 ) -> Prepared:
     """Fit transformation and model to a table. Cost O(n d^2)."""
-    base = fit_base(settings.columns, table, y[:, 0], centred=settings.free_intercept)
+    single = one_sided(settings.kind, Rows(np.empty((len(y), 0)), y, weight))
+    free = settings.free_intercept and not single
+    base = fit_base(settings.columns, table, y[:, 0], centred=free)
     features, entries = base.rows(table)
     rows = Rows(with_intercept(features) if settings.intercept else features, y, weight)
     rows.check_finite()
@@ -82,7 +85,7 @@ def prepare(
         settings.ridge,
         rows.X.shape[1],
         intercept=settings.intercept,
-        penalise_intercept=settings.penalise_intercept,
+        penalise_intercept=not free,
     )
     objective = Objective(settings.kind, penalty)
     precomputed = precompute_blocks(objective, rows, start)
@@ -95,8 +98,9 @@ def prepare(
     exact = stream.theta_exact
     stream = replace(stream, anchor=exact, published=exact)
     return Prepared(
-        generation, stream, precomputed.factor, precomputed.dual_rows, rows, entries, base, answer
-    )
+        generation, stream, precomputed.factor, precomputed.dual_rows, rows, entries, base, answer,
+        precomputed.certificate.bound,
+    )  # fmt: skip
 
 
 def contribution(
@@ -124,7 +128,7 @@ def settled_answer(
     """Return the stream at the live answer, and that answer."""
     live = live_statistics(base, vocabularies, sums)
     moved = movement(base, sums, live, generation.objective.penalty)
-    enough = sums_allowance(sums, stream.theta_exact)
+    enough = sums.allowance(stream.theta_exact)
     settled = settle(generation, stream, factor, gradient, moved, enough)
     answer = Answer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
     return settled.stream, answer

@@ -7,6 +7,7 @@ every change settles anew (`engine.preprocess.movement`).
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,20 +19,30 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.span import project
 from lethe.engine.deletion.stream import Stream, at_rest, delete
 from lethe.engine.error.certificate import Measured, gradient_allowance
-from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
+from lethe.engine.error.estimate import (
+    SENTINELS,
+    ErrorKind,
+    PublishedError,
+    Sentinels,
+    relative_to,
+)
 from lethe.engine.errors import UNSTATED, IllConditioned, InvalidData
-from lethe.engine.fit.objective import Array, Rows, norm
+from lethe.engine.fit.objective import Array, Kind, Rows, norm
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import Answer, contribution, prepare, settled_answer
 from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
 from lethe.engine.preprocess.layout import Places
+from lethe.engine.preprocess.movement import conjugate_gradients
 from lethe.engine.preprocess.predicting import pipeline_features
-from lethe.engine.preprocess.published import PipelineUnits, distance_bound, gradient_bound
+from lethe.engine.preprocess.published import PipelineUnits, distance_bound
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.statistics import StatisticsMoved
 from lethe.engine.preprocess.sums import Sums
 from lethe.engine.preprocess.table import Table, Vocabulary, read_table
 from lethe.engine.rows import Membership
+
+_ESTIMATED = 1e-3  # relative residual of the estimate's systems
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class PreparedFit(Fitted):
             stream=made.stream,
             factor=made.factor,
             sentinels=members.sentinels(made.generation, seed),
-            certified=None,
+            certified=made.certified,
             classes=classes,
             seed=seed,
             settings=settings,
@@ -113,7 +124,7 @@ class PreparedFit(Fitted):
     @property
     def units(self) -> PipelineUnits:
         """The map from base units to the pipeline's."""
-        return PipelineUnits.of(self.answer.live, intercept=self.settings.intercept)
+        return self._units_of(self.answer)
 
     @property
     def published(self) -> Array:
@@ -125,25 +136,69 @@ class PreparedFit(Fitted):
         """Error of what is published against the pipeline refitted on the live rows."""
         if len(self.members) == 0:
             return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
-        return self._error_of(self.stream, self.answer)
+        return self._error_of(
+            self.stream, self.answer, self.sentinels, len(self.members), self.certified
+        )
 
-    def _error_of(self, stream: Stream, answer: Answer) -> PublishedError:
-        units = PipelineUnits.of(answer.live, intercept=self.settings.intercept)
-        theta = stream.theta_exact
-        gradient = gradient_bound(stream, answer.sums, answer.moved, answer.left, theta)
-        bound = distance_bound(
-            self.base, self.generation, stream, answer.sums, answer.live, answer.moved, units,
-            gradient,
-        )  # fmt: skip
-        bound += units.rounding(theta)
+    def _error_of(
+        self,
+        stream: Stream,
+        answer: Answer,
+        sentinels: Sentinels,
+        rows_live: int,
+        certified: float | None,
+    ) -> PublishedError:
+        """Return the error of a state whose other parts are this one's.
+
+        Raises
+        ------
+        IllConditioned
+            It is not a finite number.
+        """
+        theta, units = stream.theta_exact, self._units_of(answer)
+        rounded = units.rounding(theta) + distance_bound(
+            self.base, self.generation, stream, answer, units
+        )
+        distance = 0.0
         if stream.published is not theta:
-            bound += norm(units.parameters(stream.published - theta))
-            bound += units.rounding(stream.published)
+            distance = norm(units.parameters(stream.published - theta))
+            distance += units.rounding(stream.published)
         published = units.parameters(stream.published)
-        relative = bound / relative_to(published, units.parameters(self.generation.theta_b))
-        if not np.isfinite(relative):
-            raise IllConditioned(UNSTATED)
-        return PublishedError(bound, ErrorKind.EXACT, bound, relative)
+        scale = relative_to(published, units.parameters(self.generation.theta_b))
+        if self.settings.kind is Kind.LINEAR:
+            return _stated(distance + rounded, scale, ErrorKind.EXACT)
+        if certified is not None:
+            return _stated(distance + rounded + certified, scale, ErrorKind.CERTIFICATE)
+        remains = self._estimate_of(stream, answer, sentinels, rows_live)
+        if remains is None:
+            return PublishedError(None, ErrorKind.UNKNOWN, None, None)
+        carried = units.growth * stream.carried
+        return _stated(distance + rounded + carried + remains, scale, ErrorKind.ESTIMATE)
+
+    def estimate(self) -> float | None:
+        """Return the sentinels' estimate in the pipeline's units; 0 where there is a bound."""
+        if self.settings.kind is Kind.LINEAR or self.certified is not None:
+            return 0.0
+        return self._estimate_of(self.stream, self.answer, self.sentinels, len(self.members))
+
+    def _estimate_of(
+        self, stream: Stream, answer: Answer, sentinels: Sentinels, rows_live: int
+    ) -> float | None:
+        places = self.members.places(sentinels.ids)
+        moved = moved_rows(self.base.layout, answer.live, sentinels.rows.X, self.entries[places])
+
+        def inverse(v: Array) -> Array:
+            enough = _ESTIMATED * norm(v)
+            return conjugate_gradients(
+                self.generation, stream, self.factor, answer.moved, v, enough
+            ).step
+
+        return pipeline_estimate(
+            self.generation, stream, sentinels, moved, self._units_of(answer), inverse, rows_live
+        )
+
+    def _units_of(self, answer: Answer) -> PipelineUnits:
+        return PipelineUnits.of(answer.live, intercept=self.settings.intercept)
 
     def features(self, X: Any) -> Array:
         """Return what the live pipeline makes of a table, n x p.
@@ -178,10 +233,22 @@ class PreparedFit(Fitted):
 
     # -- changes ------------------------------------------------------------------------------
 
+    def needs_refit(self, ids: tuple[str, ...]) -> bool:
+        """Return whether there is no step: of `Fitted`, or the intercept is penalised for now."""
+        return self._intercept_held or super(PreparedFit, self).needs_refit(ids)
+
+    @property
+    def _intercept_held(self) -> bool:
+        """Whether the intercept is penalised because a class has no row: then nothing moves."""
+        penalised = bool(self.generation.objective.penalty[-1] > 0)
+        return penalised and self.settings.free_intercept
+
     def needs_refit_for(self, new: Rows, old: tuple[str, ...]) -> bool:
         """Return whether a change cannot be a step; a new category, or a first gap, is none."""
         known = isinstance(new, PreparedRows) and self.base.knows(new.table)
-        return not known or super(PreparedFit, self).needs_refit_for(new, old)
+        return (
+            self._intercept_held or not known or super(PreparedFit, self).needs_refit_for(new, old)
+        )
 
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows by a step and corrections, and return the error.
@@ -199,11 +266,15 @@ class PreparedFit(Fitted):
         except StatisticsMoved:
             self.rebuild(ids, self.settings.ridge, intercept=self.settings.intercept)
             return self.error
-        error = self._error_of(after, answer)
+        sentinels, remaining = self.sentinels.without(frozenset(ids)), len(self.members) - len(ids)
+        error = self._error_of(after, answer, sentinels, remaining, None)
         self._forget(ids)
-        self.sentinels = self.sentinels.without(frozenset(ids))
+        self.sentinels = sentinels
         self.stream, self.answer, self.certified, self.method = after, answer, None, method
-        return error
+        if 2 * len(sentinels.ids) >= min(SENTINELS, remaining):
+            return error
+        self.sentinels = self.members.sentinels(self.generation, self.seed + self.generation.number)
+        return self.error
 
     def change(
         self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...], method: str
@@ -229,12 +300,18 @@ class PreparedFit(Fitted):
             settings = self.settings
             self.refit_with(new_ids, new, old, settings.ridge, intercept=settings.intercept)
             return
-        _ = self._error_of(stream, answer)
-        self._forget(old)
-        self.members.add(new_ids, new, W)
-        self.table, self.entries = self.table.below(new.table), np.vstack([self.entries, entries])
-        self.stream, self.answer, self.certified, self.method = stream, answer, None, method
-        self.sentinels = self.members.sentinels(generation, self.seed + len(self.members.ids))
+        changed = replace(
+            self, members=deepcopy(self.members), table=deepcopy(self.table),
+            entries=self.entries.copy(), stream=stream, answer=answer, certified=None,
+        )  # fmt: skip
+        changed._forget(old)
+        changed.members.add(new_ids, new, W)
+        changed.table = changed.table.below(new.table)
+        changed.entries = np.vstack([changed.entries, entries])
+        changed.sentinels = changed.members.sentinels(generation, self.seed + len(self.members.ids))
+        _ = changed.error  # it can be stated
+        self._take_over(changed)
+        self.method = method
 
     def refit_with(
         self,
@@ -255,9 +332,13 @@ class PreparedFit(Fitted):
         changed._forget(old)
         changed.members.add(new_ids, new, np.zeros((len(new), self.members.W.shape[1])))
         changed.rebuild((), ridge, intercept=intercept)
-        self.members, self.table, self.entries = changed.members, changed.table, changed.entries
-        self.base, self.answer = changed.base, changed.answer
         self._take_over(changed)
+
+    def _take_over(self, other: Fitted) -> None:
+        super(PreparedFit, self)._take_over(other)
+        if isinstance(other, PreparedFit):
+            self.members, self.table, self.entries = other.members, other.table, other.entries
+            self.base, self.answer = other.base, other.answer
 
     def _begun(self, method: str) -> Stream:
         """Return the stream that a change by ``method`` begins with, completed if it is another."""
@@ -302,12 +383,14 @@ class PreparedFit(Fitted):
 
     def polish(self, target: float) -> float:
         """Measure the gradient by a pass over the live rows, and settle anew. Cost O(n d)."""
+        if self.settings.kind is Kind.LOGISTIC:
+            return math.inf  # its optimum takes a rebuild
         if self.certified is not None and self.certified <= target:
             return self.certified
         live = self.members.live
         rows, entries = self.members.rows.take(live), self.entries[live]
         stream, answer = self._measured(self.stream, rows, entries)
-        error = self._error_of(stream, answer)
+        error = self._error_of(stream, answer, self.sentinels, len(self.members), None)
         self.stream, self.answer = stream, answer
         self.certified = error.bound
         return error.bound or 0.0
@@ -360,7 +443,7 @@ class PreparedFit(Fitted):
             self, generation=made.generation, stream=made.stream, factor=made.factor,
             base=made.base, answer=made.answer,
         )  # fmt: skip
-        _ = fresh._error_of(made.stream, made.answer)
+        _ = fresh._error_of(made.stream, made.answer, self.sentinels, len(table), made.certified)
         self._forget(leave_out)
         n, d = len(self.members.live), made.rows.X.shape[1]
         X, W = np.zeros((n, d)), np.zeros((n, made.dual_rows.shape[1]))
@@ -369,5 +452,12 @@ class PreparedFit(Fitted):
         self.members.rows = Rows(X, self.members.rows.y, self.members.rows.weight)
         self.members.W, self.entries = W, entries
         self.generation, self.stream, self.factor = made.generation, made.stream, made.factor
-        self.base, self.answer, self.certified = made.base, made.answer, None
+        self.base, self.answer, self.certified = made.base, made.answer, made.certified
         self.sentinels = self.members.sentinels(made.generation, self.seed + number)
+
+
+def _stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:
+    relative = value / scale
+    if not math.isfinite(relative):
+        raise IllConditioned(UNSTATED)
+    return PublishedError(value, kind, None if kind is ErrorKind.ESTIMATE else value, relative)

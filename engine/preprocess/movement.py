@@ -176,9 +176,7 @@ def settle(
         left = norm(residual)
         if left <= _ENOUGH * enough:
             break
-        solved = _conjugate_gradients(
-            generation, stream, factor, moved, residual, _ENOUGH * enough, CORRECTIONS - corrections
-        )
+        solved = conjugate_gradients(generation, stream, factor, moved, -residual, _ENOUGH * enough)
         corrections += solved.corrections
         after = theta + solved.step
         gradient = gradient + solved.image
@@ -195,37 +193,42 @@ def settle(
     return Settled(stream, gradient, left, corrections)
 
 
-class _Solved(NamedTuple):
+class Solved(NamedTuple):
+    """A step, its product with A_t, a bound of that product's error, and A_t^-1's applications."""
+
     step: Array
     image: Array
     error: float
     corrections: int
 
 
-def _conjugate_gradients(
+def conjugate_gradients(
     generation: Generation,
     stream: Stream,
     factor: Factor,
     moved: Movement,
-    residual: Array,
+    r: Array,
     enough: float,
-    limit: int,
-) -> _Solved:
-    """Solve (A_t + F') step = -residual; return A_t step as well, and a bound of its error.
+) -> Solved:
+    """Solve (A_t + F') step = r up to a residual of length ``enough``.
 
     A_t is never multiplied by: its product with a direction is carried along, because directions
     are made of A_t^-1 r. What the error of the dual rows does to that is carried, too.
+
+    Raises
+    ------
+    StatisticsMoved
+        More than `CORRECTIONS` would be needed.
     """
     off = inverse_error(generation, stream) / math.sqrt(max(stream.least_pivot, SMALLEST_PIVOT))
     inverse = _inverse(stream, factor)
-    r = -residual
     step, image = np.zeros_like(r), np.zeros_like(r)
     error = direction_error = 0.0
     direction = along = None
     last: Array | None = None
-    for count in range(limit):
+    for count in range(CORRECTIONS):
         if norm(r) <= enough:
-            return _Solved(step, image, error, count)
+            return Solved(step, image, error, count)
         z, terms = inverse(r)
         now = np.sum(r * z, axis=0)
         if direction is None or along is None or last is None:

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.deletion.generation import Generation, Stream, smallest_eigenvalue
-from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
+from lethe.engine.preprocess.answer import Answer
 from lethe.engine.preprocess.base import BaseTransformation
-from lethe.engine.preprocess.movement import Movement
 from lethe.engine.preprocess.statistics import Statistics
-from lethe.engine.preprocess.sums import Sums
 
 _FEW = 8.0  # roundings in a product with T, and in its statistics
 
@@ -60,6 +58,15 @@ class PipelineUnits:
             out[-1] += self.mean @ theta[:p]
         return out
 
+    def transposed(self, v: Array) -> Array:
+        """Return T^T v, d x m. Cost O(d m)."""
+        p = len(self.mean)
+        out = v.copy()
+        out[:p] *= self.deviation[:, None]
+        if self.intercept:
+            out[:p] += self.mean[:, None] * v[-1]
+        return out
+
     def rounding(self, theta: Array) -> float:
         """Return an allowance for rounding in `parameters`, and in the statistics it is by."""
         p = len(self.mean)
@@ -74,65 +81,59 @@ class PipelineUnits:
         return float(np.max(self.deviation, initial=1.0)) + across
 
 
-def gradient_bound(stream: Stream, sums: Sums, moved: Movement, left: float, theta: Array) -> float:
-    """Return a bound of the live objective's gradient at ``theta``, the stream's theta_exact.
+def gradient_bound(stream: Stream, answer: Answer) -> float:
+    """Return a bound of the live objective's gradient at theta_exact.
 
     What was measured, what rounding had left before (`Stream.residual`), and allowances: for the
     rows in base units and the sums over them, and for F.
     """
-    return left + stream.residual + sums_allowance(sums, theta) + moved.allowance(theta)
-
-
-def sums_allowance(sums: Sums, theta: Array) -> float:
-    """Return what rounding of rows in base units, and of sums, does to a gradient at ``theta``."""
-    return gradient_allowance(sums.square_size * norm(theta) + sums.response_size)
+    theta = stream.theta_exact
+    allowance = answer.sums.allowance(theta) + answer.moved.allowance(theta)
+    return answer.left + stream.residual + allowance
 
 
 def distance_bound(
     base: BaseTransformation,
     generation: Generation,
     stream: Stream,
-    sums: Sums,
-    live: Statistics,
-    moved: Movement,
+    answer: Answer,
     units: PipelineUnits,
-    gradient: float,
 ) -> float:
-    """Return a bound of |T (theta - theta*)| from one of the gradient at theta.
+    """Return a bound of |T (theta_exact - theta*)| for the live quadratic model.
 
     The smaller of two arguments (docs/algebra.md). By the ridge: with a free intercept, in the
     coordinates of features centred by their weighted means, the Hessian has blocks of at least the
     ridge and of the sum of curvatures. By the factor: in base units its root is that of A_t, less
     the norm of what has moved in the rows and in the penalty.
     """
-    by_ridge = _by_ridge(base, generation, sums, live, units, gradient)
-    rows_moved = math.sqrt(float(np.max(np.sum(np.abs(moved.paired), axis=1), initial=0.0)))
-    roots = np.sqrt(generation.objective.penalty[: len(live.deviation)])
-    penalty_moved = float(np.max(roots * np.abs(live.deviation - 1.0), initial=0.0))
+    gradient = gradient_bound(stream, answer)
+    deviation, paired = units.deviation, answer.moved.paired
+    rows_moved = math.sqrt(float(np.max(np.sum(np.abs(paired), axis=1), initial=0.0)))
+    roots = np.sqrt(generation.objective.penalty[: len(deviation)])
+    penalty_moved = float(np.max(roots * np.abs(deviation - 1.0), initial=0.0))
     root = math.sqrt(max(smallest_eigenvalue(generation, stream), 0.0))
     root -= rows_moved + penalty_moved
-    return min(by_ridge, units.growth * gradient / root**2 if root > 0 else math.inf)
+    by_factor = units.growth * gradient / root**2 if root > 0 else math.inf
+    return min(by_factor, _by_ridge(base, generation, answer, units, gradient))
 
 
 def _by_ridge(
     base: BaseTransformation,
     generation: Generation,
-    sums: Sums,
-    live: Statistics,
+    answer: Answer,
     units: PipelineUnits,
     gradient: float,
 ) -> float:
-    penalty, p = generation.objective.penalty, base.layout.features
-    ridge = float(penalty[:p].min())
-    if penalty.min() > 0:  # then nothing is standardised, and T is the identity
-        return gradient / float(penalty.min())
+    penalty, p, sums = generation.objective.penalty, base.layout.features, answer.sums
+    if penalty.min() > 0:
+        return units.growth * gradient / float(penalty.min())
     total = float(sums.weighted.high[-1])
     if not total > 0:
         return math.inf
     drawn = sums.weighted.high[:p].copy()
-    np.add.at(drawn, base.layout.entry_feature, live.shift * sums.crossed.high[:, -1])
+    np.add.at(drawn, base.layout.entry_feature, answer.live.shift * sums.crossed.high[:, -1])
     centre = drawn / total
     least = float(units.deviation.min(initial=1.0))
-    coefficients = gradient * (1.0 + norm(centre)) / (ridge * least)
+    coefficients = gradient * (1.0 + norm(centre)) / (float(penalty[:p].min()) * least)
     off = norm((units.mean - centre) / units.deviation)
     return math.hypot(coefficients, gradient / total + off * coefficients)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from lethe.engine.fit.objective import Array, lengths
+from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.fit.objective import Array, lengths, norm
 from lethe.engine.preprocess.layout import Layout, Places
 
 _SUMMED = 1024  # rows summed at once, as in `engine.fit.objective`
@@ -156,6 +157,10 @@ class Sums:
         for start in range(0, len(rows), _SUMMED):
             after._add(layout, rows.take(slice(start, start + _SUMMED)), sign)
         return after
+
+    def allowance(self, theta: Array) -> float:
+        """Return what rounding of these sums, and of the rows, does to a gradient at ``theta``."""
+        return gradient_allowance(self.square_size * norm(theta) + self.response_size)
 
     def _add(self, layout: Layout, rows: Contribution, sign: int) -> None:
         """Add a block of rows, or subtract it, in place."""

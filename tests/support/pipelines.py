@@ -79,7 +79,9 @@ def as_numbers(values: Values) -> Array:
 
 def pipeline(columns: Columns, *, ridge: float = 1.0, kind: str = "linear") -> Pipeline:
     """Return scikit-learn's pipeline for ``columns``; its X has object columns in their order."""
-    steps = [(str(name), _transformer(column), [i]) for i, (name, column) in enumerate(columns.items())]
+    steps = [
+        (str(name), _transformer(column), [i]) for i, (name, column) in enumerate(columns.items())
+    ]
     final = (
         Ridge(alpha=ridge, solver="cholesky")
         if kind == "linear"
