@@ -91,6 +91,11 @@ class Fitted:
         return fitted
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features; empty if they are columns of X, which do not change."""
+        return ()
+
+    @property
     def published(self) -> Array:
         """What is published, d x m, the intercept last."""
         return self.stream.published
@@ -252,3 +257,24 @@ class Fitted:
         self.members.W[self.members.live] = new.dual_rows
         self.certified = new.certified
         self.sentinels = self.members.sentinels(new.generation, self.seed + new.generation.number)
+
+
+def moved_by(state: Fitted, before: Array, names: tuple[str, ...]) -> Array:
+    """Return by how much a change has moved what is published, d x m.
+
+    Parameters
+    ----------
+    state
+        After the change.
+    before, names
+        What was published before, and the names of its features. A feature that one of the two
+        lacks (a category that is new, or that a rebuild has left out) counts as 0 there.
+    """
+    if state.feature_names == names:
+        return state.published - before
+    place = {name: i for i, name in enumerate(names)}
+    moved = state.published.copy()
+    for i, name in enumerate(state.feature_names):
+        moved[i] -= before[place[name]] if name in place else 0.0
+    moved[len(state.feature_names) :] -= before[len(names) :]
+    return moved

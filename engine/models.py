@@ -20,11 +20,12 @@ from lethe.engine.error.estimate import PublishedError
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.classes import one_sided, probabilities
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
-from lethe.engine.fitted import Fitted
+from lethe.engine.fitted import Fitted, moved_by
 from lethe.engine.preprocess.columns import Columns, checked_columns
 from lethe.engine.preprocess.fitted import PreparedFit, PreparedRows
 from lethe.engine.preprocess.frozen import FrozenTransformer, frozen, transformed
 from lethe.engine.preprocess.settings import Settings
+from lethe.engine.preprocess.table import TableLike
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import complete
@@ -66,7 +67,7 @@ class _Model:
     @_OVERFLOW
     def fit(
         self,
-        X: ArrayLike,
+        X: TableLike,
         y: ArrayLike,
         ids: Sequence[str] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -104,9 +105,9 @@ class _Model:
         if isinstance(self.preprocess, Mapping):
             self._state = self._prepared(X, y, ids, sample_weight)
             return self
-        X = self._transformed(X)
+        features = self._transformed(X)
         names, rows, classes = checked_rows(
-            self.kind, X, y, ids, sample_weight, intercept=self.fit_intercept
+            self.kind, features, y, ids, sample_weight, intercept=self.fit_intercept
         )
         penalty = ridge_penalty(
             self.ridge,
@@ -173,13 +174,13 @@ class _Model:
         state = self._fitted
         method_named(method)  # refuse an unknown method whatever the ids are
         to_delete = state.members.live_among(ids)
-        before = state.published
+        before, names_before = state.published, state.feature_names
         if to_delete and state.needs_refit(to_delete):
             self.refresh(RefreshKind.REBUILD, without=to_delete)
             error = state.error
         else:
             error = state.delete(to_delete, method) if to_delete else state.error
-        moved = self._shaped(state.published - before)
+        moved = self._shaped(moved_by(state, before, names_before))
         return DeletionResult(to_delete, moved, error, error.bound)
 
     # -- inserting and correcting -------------------------------------------------------------
@@ -187,7 +188,7 @@ class _Model:
     @_OVERFLOW
     def insert(
         self,
-        X: ArrayLike,
+        X: TableLike,
         y: ArrayLike,
         ids: Sequence[str],
         sample_weight: ArrayLike | None = None,
@@ -224,7 +225,7 @@ class _Model:
     @_OVERFLOW
     def correct(
         self,
-        X: ArrayLike,
+        X: TableLike,
         y: ArrayLike,
         ids: Sequence[str],
         sample_weight: ArrayLike | None = None,
@@ -253,18 +254,16 @@ class _Model:
         return self._change(names, rows, names, method)
 
     def _new_rows(
-        self, X: ArrayLike, y: ArrayLike, ids: Sequence[str], sample_weight: ArrayLike | None
+        self, X: TableLike, y: ArrayLike, ids: Sequence[str], sample_weight: ArrayLike | None
     ) -> tuple[tuple[str, ...], Rows]:
         state = self._fitted
         d, m = state.published.shape
-        table = None
+        table, features = None, self._transformed(X)
         if isinstance(state, PreparedFit):
-            table, X = state.read(X)
-        else:
-            X = self._transformed(X)
+            table, features = state.read(X)
         names, rows = new_rows(
             self.kind,
-            X,
+            features,
             y,
             ids,
             sample_weight,
@@ -281,13 +280,13 @@ class _Model:
     ) -> ChangeResult:
         state = self._fitted
         method_named(method)
-        before = state.published
+        before, names_before = state.published, state.feature_names
         if len(rows) and state.needs_refit_for(rows, old):
             state.refit_with(names, rows, old, self.ridge, intercept=self.fit_intercept)
         elif len(rows):
             state.change(names, rows, old, method)
         error = state.error
-        moved = self._shaped(state.published - before)
+        moved = self._shaped(moved_by(state, before, names_before))
         return ChangeResult(names, moved, error, error.bound)
 
     # -- refresh ------------------------------------------------------------------------------
@@ -409,7 +408,7 @@ class _Model:
         """Ids of the rows that remain."""
         return self._fitted.members.live_ids()
 
-    def predict(self, X: ArrayLike) -> Array:
+    def predict(self, X: TableLike) -> Array:
         """Return predictions: values for a linear model, probabilities for a logistic one.
 
         Probabilities are those of label 1, or of the second of two `classes`, (n,). With more
@@ -443,7 +442,8 @@ class _Model:
         return numbers(self._transformed(X), "X", (2,))
 
     def _transformed(self, X: Any) -> Any:
-        return X if self.preprocess is None else transformed(frozen(self.preprocess), X)
+        live = self.preprocess is None or isinstance(self.preprocess, Mapping)
+        return X if live else transformed(frozen(self.preprocess), X)
 
     @property
     def preprocess_frozen(self) -> bool:

@@ -120,7 +120,7 @@ def fit_base(columns: Columns, table: Table, y: Array, *, centred: bool) -> Base
         column = table.numbers[:, part.source]
         known = ~np.isnan(column)
         if part.entry >= 0:
-            raw[part.entry] = np.mean(column[known])
+            raw[part.entry] = np.mean(column[known]) if known.any() else 0.0
             column = np.where(known, column, raw[part.entry])
         means[:, part.feature] = np.mean(column), np.var(column)
     for coded in layout.coded:
@@ -142,7 +142,7 @@ def fit_base(columns: Columns, table: Table, y: Array, *, centred: bool) -> Base
     for part in layout.numeric:
         if constant[part.feature]:
             known = table.numbers[~np.isnan(table.numbers[:, part.source]), part.source]
-            if (known == known[0]).all():
+            if len(known) and (known == known[0]).all():
                 centre[part.feature] = known[0]
                 if part.entry >= 0:
                     raw[part.entry] = known[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from lethe.engine.errors import InvalidData
 
@@ -146,7 +146,8 @@ class TargetEncode:
 
 
 Column: TypeAlias = Numeric | Date | OneHot | Ordinal | TargetEncode
-Columns: TypeAlias = Mapping[Name, Column]
+Columns: TypeAlias = Mapping[Any, Column]
+"""Names (`Name`) and what is done to each column, in the order of the features."""
 
 
 def passthrough() -> Numeric:

@@ -29,8 +29,14 @@ from lethe.engine.error.estimate import (
 from lethe.engine.errors import UNSTATED, IllConditioned, InvalidData
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 from lethe.engine.fitted import Fitted
-from lethe.engine.preprocess.answer import Answer, contribution, prepare, settled_answer
-from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.answer import (
+    Answer,
+    Prepared,
+    contribution,
+    prepare,
+    settled_answer,
+)
+from lethe.engine.preprocess.base import ABSENT, BaseTransformation
 from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
 from lethe.engine.preprocess.layout import Places
 from lethe.engine.preprocess.movement import conjugate_gradients
@@ -39,8 +45,8 @@ from lethe.engine.preprocess.published import PipelineUnits, distance_bound
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.statistics import StatisticsMoved
 from lethe.engine.preprocess.sums import Sums
-from lethe.engine.preprocess.table import Table, Vocabulary, read_table
-from lethe.engine.rows import Membership
+from lethe.engine.preprocess.table import Table, Vocabulary, numeric_names, read_table
+from lethe.engine.rows import Mask, Membership
 
 _ESTIMATED = 1e-3  # relative residual of the estimate's systems
 
@@ -99,6 +105,9 @@ class PreparedFit(Fitted):
         if len(table) != len(y):
             raise InvalidData(f"{len(table)} rows of X, {len(y)} of y and {len(weight)} weights")
         settings.check_targets(y)
+        for name, column in zip(numeric_names(settings.columns), table.numbers.T, strict=True):
+            if np.isnan(column).all():
+                raise InvalidData(f"column {name!r} has no value in any row; leave it out")
         made = prepare(settings, table, y, weight, 0)
         members = Membership.of(settings.kind, names, made.rows, made.dual_rows)
         fitted = cls(
@@ -125,6 +134,11 @@ class PreparedFit(Fitted):
     def units(self) -> PipelineUnits:
         """The map from base units to the pipeline's."""
         return self._units_of(self.answer)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that theta belongs to, of one-hot ones with their category."""
+        return self.base.layout.names
 
     @property
     def published(self) -> Array:
@@ -377,7 +391,7 @@ class PreparedFit(Fitted):
         places = self.members.places(ids)
         self.members.forget(ids)
         self.table.forget(places)
-        self.entries[places] = -1
+        self.entries[places] = ABSENT
 
     # -- refreshes ----------------------------------------------------------------------------
 
@@ -435,25 +449,31 @@ class PreparedFit(Fitted):
             origin = np.zeros_like(self.stream.theta_exact)
             self.stream = at_rest(origin, 0.0, self.generation.blocks)
             return
-        rows, table = self.members.rows.take(remain), self.table.take(remain)
-        number = self.generation.number + 1
+        rows, number = self.members.rows.take(remain), self.generation.number + 1
+        table = deepcopy(self.table)
+        table.forget(self.members.places(leave_out))
+        table = table.pruned()
         settings = replace(self.settings, ridge=ridge, intercept=intercept)
-        made = prepare(settings, table, rows.y, rows.weight, number)
-        fresh = replace(
-            self, generation=made.generation, stream=made.stream, factor=made.factor,
-            base=made.base, answer=made.answer,
+        made = prepare(settings, table.take(remain), rows.y, rows.weight, number)
+        changed = replace(
+            self, members=deepcopy(self.members), table=table, generation=made.generation,
+            stream=made.stream, factor=made.factor, base=made.base, answer=made.answer,
+            certified=made.certified,
         )  # fmt: skip
-        _ = fresh._error_of(made.stream, made.answer, self.sentinels, len(table), made.certified)
-        self._forget(leave_out)
-        n, d = len(self.members.live), made.rows.X.shape[1]
-        X, W = np.zeros((n, d)), np.zeros((n, made.dual_rows.shape[1]))
-        entries = np.full((n, made.entries.shape[1]), -1)
-        X[remain], W[remain], entries[remain] = made.rows.X, made.dual_rows, made.entries
-        self.members.rows = Rows(X, self.members.rows.y, self.members.rows.weight)
-        self.members.W, self.entries = W, entries
-        self.generation, self.stream, self.factor = made.generation, made.stream, made.factor
-        self.base, self.answer, self.certified = made.base, made.answer, made.certified
-        self.sentinels = self.members.sentinels(made.generation, self.seed + number)
+        changed.members.forget(leave_out)
+        changed._place(made, remain)
+        changed.sentinels = changed.members.sentinels(made.generation, self.seed + number)
+        _ = changed.error  # it can be stated
+        self._take_over(changed)
+
+    def _place(self, made: Prepared, live: Mask) -> None:
+        """Put the rows of a generation at the places of the live ones, and 0 elsewhere."""
+        n, members = len(live), self.members
+        X, W = np.zeros((n, made.rows.X.shape[1])), np.zeros((n, made.dual_rows.shape[1]))
+        entries = np.full((n, made.entries.shape[1]), ABSENT)
+        X[live], W[live], entries[live] = made.rows.X, made.dual_rows, made.entries
+        members.rows, members.W = Rows(X, members.rows.y, members.rows.weight), W
+        self.entries = entries
 
 
 def _stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:

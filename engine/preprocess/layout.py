@@ -86,6 +86,8 @@ class Layout:
 
     Attributes
     ----------
+    names
+        (p,) of the features: the column's, and of one-hot features its category.
     numeric, coded, one_hot
         The columns by kind.
     features, entries
@@ -96,6 +98,7 @@ class Layout:
         (p,) whether a feature is standardised.
     """
 
+    names: tuple[str, ...]
     numeric: tuple[NumericPart, ...]
     coded: tuple[CodedPart, ...]
     one_hot: tuple[OneHotPart, ...]
@@ -116,24 +119,23 @@ def lay_out(columns: Columns, table: Table) -> Layout:
     Raises
     ------
     InvalidData
-        A column has no value at all, a category is not among those that were named, or there are
-        more than `MAX_ENTRIES` entries.
+        A category is not among those that were named, or there are more than `MAX_ENTRIES` entries.
     """
     numeric: list[NumericPart] = []
     coded: list[CodedPart] = []
     one_hot: list[OneHotPart] = []
     entry_feature: list[int] = []
     flags: list[bool] = []
+    names: list[str] = []
     for name, column in columns.items():
         feature = len(flags)
         if isinstance(column, Numeric):
-            known = ~np.isnan(table.numbers[:, len(numeric)])
-            if not known.any():
-                raise InvalidData(f"column {name!r} has no value in any row; leave it out")
-            entry = -1 if known.all() else len(entry_feature)
-            entry_feature += [] if known.all() else [feature]
+            gaps = bool(np.isnan(table.numbers[:, len(numeric)]).any())
+            entry = len(entry_feature) if gaps else -1
+            entry_feature += [feature] if gaps else []
             numeric.append(NumericPart(name, len(numeric), feature, entry))
             flags.append(standardised(column))
+            names.append(str(name))
             continue
         source = len(coded) + len(one_hot)
         size = len(table.vocabularies[source].categories)
@@ -142,6 +144,8 @@ def lay_out(columns: Columns, table: Table) -> Layout:
             back = _back(codes, feature, size)
             one_hot.append(OneHotPart(name, column, source, feature, codes, back))
             flags += [False] * len(codes)
+            categories = table.vocabularies[source].categories
+            names += [f"{name}_{categories[code]}" for code in codes]
             continue
         codes = _ordinal_codes(name, column, table, source)
         first = len(entry_feature)
@@ -149,12 +153,14 @@ def lay_out(columns: Columns, table: Table) -> Layout:
         coded.append(CodedPart(name, column, source, feature, first, codes, back))
         entry_feature += [feature] * len(codes)
         flags.append(standardised(column))
+        names.append(str(name))
     if len(entry_feature) > MAX_ENTRIES:
         raise InvalidData(
             f"the columns have {len(entry_feature)} categories that are encoded as numbers, or "
             f"imputed means; at most {MAX_ENTRIES} are possible: put rare categories together"
         )
     return Layout(
+        tuple(names),
         tuple(numeric),
         tuple(coded),
         tuple(one_hot),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
@@ -19,6 +19,9 @@ from lethe.engine.preprocess.columns import Category, Column, Columns, Date, Nam
 from lethe.engine.preprocess.values import Values, read_categories, read_dates, read_numbers
 
 Codes = NDArray[np.int32]
+
+TableLike: TypeAlias = ArrayLike | Mapping[Any, Any]
+"""What a user may give as X: see the module. (A data frame is an ArrayLike to NumPy.)"""
 
 _NAMED = 5  # columns named in a message
 
@@ -70,6 +73,17 @@ class Table:
         """Overwrite rows. Cost O(k p)."""
         self.numbers[places] = 0.0
         self.codes[places] = -1
+
+    def pruned(self) -> Table:
+        """Return this table with vocabularies of the categories that some row has. Cost O(n c)."""
+        codes, vocabularies = self.codes.copy(), []
+        for j, vocabulary in enumerate(self.vocabularies):
+            used = np.unique(self.codes[self.codes[:, j] >= 0, j])
+            back = np.full(len(vocabulary.categories) + 1, -1, dtype=np.int32)  # the last is for -1
+            back[used] = np.arange(len(used))
+            codes[:, j] = back[self.codes[:, j]]
+            vocabularies.append(Vocabulary(tuple(vocabulary.categories[code] for code in used)))
+        return Table(self.numbers, codes, tuple(vocabularies))
 
     def below(self, more: Table) -> Table:
         """Return this table with ``more`` below it, whose codes are by longer vocabularies."""
