@@ -56,6 +56,10 @@ format: setup ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: contract
+contract: setup ## Write docs/contract: a JSON Schema of each event, and an AsyncAPI document
+	$(BIN)/python scripts/contract.py
+
 .PHONY: docs
 docs: setup ## Build the docs as a site, build/docs/site/index.html; a link that leads nowhere fails
 	rm -rf build/docs && mkdir -p build/docs && cp -r docs docs/zensical.toml build/docs

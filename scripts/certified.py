@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from harness.tables import table
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import begin, delete
-from lethe.engine.error.certified import Terms, after_deletion, begin_ledger, spent
+from lethe.engine.error.certified import after_deletion, begin_ledger, spent
+from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.fit.objective import Kind, Objective, Rows, norm, with_intercept
 from lethe.engine.fit.precompute import precompute
 
@@ -72,7 +73,7 @@ def data_of(case: Case) -> tuple[Rows, NDArray[np.intp]]:
 def run(case: Case) -> Outcome:
     """Delete until every bound is past the budget."""
     rows, order = data_of(case)
-    budget = Terms(1.0, 1e-4, case.sigma).budget
+    budget = ObjectiveNoise(1.0, 1e-4, case.sigma).budget
     noise = case.sigma * np.random.default_rng(0).standard_normal((case.d + 1, 1))
     objective = Objective(Kind.LOGISTIC, np.full(case.d + 1, RIDGE), noise)
     made = precompute(objective, rows)
@@ -114,7 +115,7 @@ def main() -> None:
     lines = []
     for case in CASES:
         found = run(case)
-        budget = Terms(1.0, 1e-4, case.sigma).budget
+        budget = ObjectiveNoise(1.0, 1e-4, case.sigma).budget
         rows = "length ≤ 1" if case.unit else "normal"
         counts = map(str, (found.ledger, found.lipschitz, found.paper))
         ratios = found.ratios or (math.nan,)

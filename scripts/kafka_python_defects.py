@@ -240,6 +240,20 @@ def a_refused_connection_leaks_its_socket(_: Broker) -> bool:
     return any("unclosed <socket" in str(one.message) for one in told)
 
 
+def a_closed_client_leaks_a_socket(broker: Broker) -> bool:
+    """Show that a connection with bytes to send is left to the garbage collector."""
+    consumer = KafkaConsumer(bootstrap_servers=broker.address, **READING)
+    consumer.topics()
+    connection = next(iter(consumer._client._manager._conns.values()))
+    transport = connection.transport
+    transport._write_buffer.append(b"not sent yet")
+    opened = transport._sock
+    consumer.close()
+    leaked = bool(opened.fileno() != -1)
+    opened.close()
+    return leaked
+
+
 def a_failed_constructor_leaves_its_thread(_: Broker) -> bool:
     """Show that a constructor that raises leaves the thread running that it started."""
     before = set(threading.enumerate())
@@ -272,6 +286,7 @@ DEFECTS = (
     a_join_between_two_polls_is_forgotten,
     a_closed_producer_sends_on,
     a_refused_connection_leaks_its_socket,
+    a_closed_client_leaks_a_socket,
     a_failed_constructor_leaves_its_thread,
     a_small_batch_unpacks_to_a_huge_one,
 )

@@ -28,6 +28,7 @@ from lethe.engine.fit.objective import (
     ridge_penalty,
     with_intercept,
 )
+from lethe.engine.store.records import CertificateRecord
 from lethe.engine.store.store import ModelStore
 
 _NAME = "bound"
@@ -98,7 +99,10 @@ def refit_finding(
     if not usable or event is None or tip is None or event.theta is None:
         return Finding.passed_over(_NAME, "the newest version's parameters are missing")
     ridge = registration.get("ridge") if holding.ridge is None else holding.ridge
-    if registration.get("certified") or tip.event.certificate is not None:
+    certificate = tip.event.certificate
+    if isinstance(certificate, CertificateRecord) or (
+        registration.get("certified") and certificate is None
+    ):
         detail = "a certified model has a secret term, which only the store holds"
         return Finding.passed_over(_NAME, detail)
     if not isinstance(ridge, int | float) or isinstance(ridge, bool):
@@ -115,7 +119,7 @@ def _refitted(version: Version, event: Parameters, ridge: float, holding: Holdin
             f"has {version.rows_live} live rows: the file or the list of deleted ids is another one"
         )
         return Finding(_NAME, Result.FAILED, detail)
-    penalised = version.status == "INTERCEPT_PENALISED"
+    penalised = version.status == "INTERCEPT_PENALISED" or version.certificate is not None
     penalty = ridge_penalty(
         ridge, rows.X.shape[1], intercept=event.fit_intercept, penalise_intercept=penalised
     )

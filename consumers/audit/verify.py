@@ -26,7 +26,7 @@ from lethe.engine.fit.blocks import outputs
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import certify_afresh
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
-from lethe.engine.store.records import ErrorRecord
+from lethe.engine.store.records import ErrorRecord, OutputCertificateRecord
 from lethe.engine.store.snapshot import take_snapshot
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
@@ -95,22 +95,25 @@ class Verification(Comparison):
     ----------
     state, rows_live
         What was compared.
-    gradient
-        Of a certified model: the norm of the perturbed objective's gradient at the published
-        theta, summed in extended precision. Its certificate says that ``spent`` bounds it.
+    measured
+        Of a certified model, what its certificate bounds. With noise in the objective: the norm of
+        the gradient at the published theta, summed in extended precision, and at most ``spent``.
+        With noise on the output: the distance of theta_exact to the oracle, at most ``alpha``.
     """
 
     state: ModelState
     rows_live: int
-    gradient: float | None = None
+    measured: float | None = None
 
     @property
     def certified(self) -> bool:
-        """Whether the spent budget of the certificate bounds the gradient; True without one."""
+        """Whether what was measured is within what the certificate says; True without one."""
         certificate = certificate_of(self.state)
-        if certificate is None or self.gradient is None:
+        if certificate is None or self.measured is None:
             return True
-        return self.gradient <= certificate.spent <= certificate.budget
+        if isinstance(certificate, OutputCertificateRecord):
+            return self.measured <= certificate.alpha + self.residual
+        return self.measured <= certificate.spent <= certificate.budget
 
 
 def verify(store: ModelStore, model_id: str) -> Verification:
@@ -138,27 +141,42 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         )
     state, rows = snapshot.state, snapshot.rows
     objective = state.generation.objective
-    compared = compare(model_id, state.meta.error, objective, rows, theta)
-    gradient = _residual(objective, rows, theta)
-    return Verification(**asdict(compared), state=state, rows_live=len(rows), gradient=gradient)
+    oracle = _oracle_of(objective, rows, theta)
+    compared = compare(model_id, state.meta.error, objective, rows, theta, oracle)
+    measured = _residual(objective, rows, theta)
+    if state.meta.config.output_noise is not None:
+        measured = norm(state.stream.theta_exact - oracle.theta)
+    return Verification(**asdict(compared), state=state, rows_live=len(rows), measured=measured)
+
+
+def _oracle_of(objective: Objective, rows: Rows, theta: Array) -> Oracle:
+    """Return the refit on rows; without any it is the contract's EMPTY model, theta 0."""
+    if len(rows) == 0:
+        return Oracle(np.zeros_like(theta), "no rows: zero", 0.0)
+    return refit(objective.kind, objective.penalty, rows, objective.linear)
 
 
 def compare(
-    model_id: str, error: ErrorRecord, objective: Objective, rows: Rows, theta: Array
+    model_id: str,
+    error: ErrorRecord,
+    objective: Objective,
+    rows: Rows,
+    theta: Array,
+    oracle: Oracle | None = None,
 ) -> Comparison:
     """Refit on rows by code that the engine does not use, and compare ``theta`` with that.
+
+    ``oracle``: the refit, if there is one already.
 
     Raises
     ------
     NotConverged
         The oracle or the bound cannot be computed.
     """
+    oracle = oracle or _oracle_of(objective, rows, theta)
     if len(rows) == 0:
-        # No rows are left: the contract's EMPTY model, theta 0.
-        oracle = Oracle(np.zeros_like(theta), "no rows: zero", 0.0)
         bound, origin, argument = 0.0, "version", "empty"
     else:
-        oracle = refit(objective.kind, objective.penalty, rows, objective.linear)
         bound, origin, argument = _bound_at(model_id, error, objective, rows, theta)
     distance, size = norm(theta - oracle.theta), norm(oracle.theta)
     return Comparison(

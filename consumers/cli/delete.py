@@ -137,6 +137,7 @@ def _request(options: dict[str, Any]) -> DeletionRequest:
             model_id=options["model"],
             row_ids=rows,
             subject_id=options["subject"],
+            strict=options["strict"],
             requested_at=rfc3339(datetime.now(UTC)),
             reason=options["reason"],
         )

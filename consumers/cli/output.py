@@ -30,7 +30,7 @@ from lethe.consumers.service.logs import configure_logging, logger
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.settings import Settings, load_settings, unknown_variables
 from lethe.engine.store.connection import connect
-from lethe.engine.store.records import CertificateRecord
+from lethe.engine.store.records import Certificate, OutputCertificateRecord
 
 _LOG_AFTER = 1.0  # seconds before a stage gets a log line where there is no terminal
 _LOG_EVERY = 5.0  # seconds between such lines
@@ -224,10 +224,17 @@ def classes_line(names: Sequence[str], counts: Sequence[int]) -> str:
     return f"{len(pairs)} classes: {shown}{more}"
 
 
-def certificate_line(certificate: CertificateRecord, *, name: bool = True) -> str:
+def certificate_line(certificate: Certificate, *, name: bool = True) -> str:
     """Return what a certificate promises, and how much of its budget is spent."""
     what = (
         f"({certificate.epsilon:g}, {certificate.delta:g})-certified removal, sigma "
-        f"{certificate.sigma:g}: {number(certificate.spent)} of {number(certificate.budget)} spent"
+        f"{number(certificate.sigma)}: "
     )
+    if isinstance(certificate, OutputCertificateRecord):
+        what += (
+            f"{certificate.noised} of {counted(certificate.versions, 'version')} published, "
+            f"epsilon {number(certificate.epsilon_spent)} so far"
+        )
+    else:
+        what += f"{number(certificate.spent)} of {number(certificate.budget)} spent"
     return f"certificate: {what}" if name else what

@@ -27,14 +27,14 @@ from lethe.consumers.registration.table.reader import Columns, TableRead, read_t
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of, check_terms
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.certified import Terms
+from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.state import LimitsRecord, ModelConfig
 
 
-class CertifiedTerms(click.ParamType[Terms]):
-    """EPS,DELTA,SIGMA of a certified model."""
+class ObjectiveTerms(click.ParamType[Terms]):
+    """EPS,DELTA,SIGMA of a model with noise in its objective."""
 
     name = "eps,delta,sigma"
 
@@ -42,13 +42,32 @@ class CertifiedTerms(click.ParamType[Terms]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Terms:
         """Return the terms; `check_terms` checks them together with the model."""
-        if isinstance(value, Terms):
+        if isinstance(value, ObjectiveNoise):
             return value
         try:
             epsilon, delta, sigma = (float(part) for part in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} is not EPS,DELTA,SIGMA: write 1,1e-4,10", param, ctx)
-        return Terms(epsilon, delta, sigma)
+        return ObjectiveNoise(epsilon, delta, sigma)
+
+
+class OutputTerms(click.ParamType[Terms]):
+    """EPS,DELTA,ALPHA,VERSIONS of a model with noise on its output."""
+
+    name = "eps,delta,alpha,versions"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Terms:
+        """Return the terms; `check_terms` checks them together with the model."""
+        if isinstance(value, OutputNoise):
+            return value
+        try:
+            epsilon, delta, alpha, versions = str(value).split(",")
+            return OutputNoise(float(epsilon), float(delta), float(alpha), int(versions))
+        except ValueError:
+            example = "1,1e-4,1e-8,1000"
+            self.fail(f"{value!r} is not EPS,DELTA,ALPHA,VERSIONS: write {example}", param, ctx)
 
 
 @click.command(short_help="Fit a model from a file and publish it.")
@@ -111,10 +130,16 @@ class CertifiedTerms(click.ParamType[Terms]):
     "(2592000).",
 )  # fmt: skip
 @click.option(
-    "--certify", type=CertifiedTerms(), metavar="EPS,DELTA,SIGMA",
+    "--certify", type=ObjectiveTerms(), metavar="EPS,DELTA,SIGMA",
     help="Certified removal: fit with noise of standard deviation SIGMA in the objective, and "
     "publish only while it makes a model (EPS,DELTA)-indistinguishable from retraining. Needs "
     "--method exact. Read docs/certified.md for what this does and does not say.",
+)  # fmt: skip
+@click.option(
+    "--certify-output", type=OutputTerms(), metavar="EPS,DELTA,ALPHA,VERSIONS",
+    help="Certified removal by noise on what is published, fresh for each version: VERSIONS "
+    "versions together are (EPS,DELTA)-indistinguishable from retraining, as long as each is "
+    "proved to be within ALPHA of it. Afterwards requests wait. Needs --method exact.",
 )  # fmt: skip
 @click.option(
     "--replace", is_flag=True,
@@ -144,10 +169,13 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     for option in ("accept_forgotten", "allow_change"):
         if options[option] and not options["replace"]:
             raise click.UsageError(f"--{option.replace('_', '-')} requires --replace")
+    if options["certify"] is not None and options["certify_output"] is not None:
+        raise click.UsageError("give --certify or --certify-output, not both")
+    options["certify"] = options["certify"] or options["certify_output"]
     if options["certify"] is not None and options["over_budget"] is not None:
         raise click.UsageError(
-            "--over-budget cannot be given with --certify: a certified model has a budget of its "
-            "own, and publishes the exact answer only"
+            "--over-budget cannot be given with --certify or --certify-output: a certified model "
+            "has a budget of its own, and publishes the exact answer only"
         )
     _check_numbers(options)
     kind = Kind(options["kind"])

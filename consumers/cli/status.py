@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from pydantic import TypeAdapter
 
 from lethe.consumers.cli.options import global_options
 from lethe.consumers.cli.output import (
@@ -24,7 +25,7 @@ from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.drained import PartitionLag, lags, stuck
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.records import CertificateRecord
+from lethe.engine.store.records import Certificate
 from lethe.engine.store.state import ModelState
 
 _COLUMNS = (
@@ -173,7 +174,8 @@ def error_line(error: dict[str, Any]) -> str:
 
 
 def _certificate(m: dict[str, Any]) -> str:
-    return certificate_line(CertificateRecord.model_validate(m["certificate"]), name=False)
+    certificate: Certificate = TypeAdapter(Certificate).validate_python(m["certificate"])
+    return certificate_line(certificate, name=False)
 
 
 def _one(out: Output, m: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from lethe.consumers.cli.options import global_options
 from lethe.consumers.cli.output import error_number, number, prepare
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
+from lethe.engine.store.records import Certificate, OutputCertificateRecord
 
 
 @click.command(short_help="Compare a model with an independent refit.")
@@ -53,12 +54,8 @@ def verify(ctx: click.Context, /, *, model: str) -> int:
     else:
         out.line("FAILED: the distance exceeds the bound")
     certificate = certificate_of(verification.state)
-    if certificate is not None and verification.gradient is not None:
-        within = "within" if verification.certified else "FAILED: not within"
-        out.line(
-            f"certificate: a gradient residual of {number(verification.gradient)} is {within} the "
-            f"{number(certificate.spent)} spent of a budget of {number(certificate.budget)}"
-        )
+    if certificate is not None and verification.measured is not None:
+        out.line(f"certificate: {_certificate(certificate, verification)}")
     return 0 if verification.holds and verification.certified else 1
 
 
@@ -79,5 +76,18 @@ def _document(verification: Verification) -> dict[str, Any]:
         "error": error.model_dump(mode="json"),
         "refit": {"method": verification.method, "residual": verification.residual},
         "certificate": None if certificate is None else certificate.model_dump(mode="json"),
-        "gradient": verification.gradient,
+        "certificate_measured": verification.measured,
     }
+
+
+def _certificate(certificate: Certificate, verification: Verification) -> str:
+    """Return what was measured of a certified model, beside what its certificate allows."""
+    within = "within" if verification.certified else "FAILED: not within"
+    measured = number(verification.measured)
+    if isinstance(certificate, OutputCertificateRecord):
+        alpha = number(certificate.alpha)
+        return f"theta without its noise is {measured} from the refit, {within} alpha = {alpha}"
+    return (
+        f"a gradient residual of {measured} is {within} the {number(certificate.spent)} spent of a "
+        f"budget of {number(certificate.budget)}"
+    )

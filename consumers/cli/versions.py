@@ -17,6 +17,7 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.signing_keys import trusted_keys
 from lethe.consumers.subscriber.history import history
 from lethe.engine.errors import UnknownModel
+from lethe.engine.store.records import Certificate, OutputCertificateRecord
 
 _COLUMNS = (
     "VERSION>", "GEN>", "STATUS", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "REQUESTS>",
@@ -73,14 +74,20 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
 def _with_certificates(
     shown: Sequence[Version],
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return columns and rows; a certified model has one more column, its spent budget."""
+    """Return columns and rows; a certified model has one more column, what it has spent."""
     rows = [tuple(_cells(version)) for version in shown]
     if all(version.certificate is None for version in shown):
         return _COLUMNS, rows
-    spent = [None if v.certificate is None else v.certificate.spent for v in shown]
+    spent = [_spent(version.certificate) for version in shown]
     return (*_COLUMNS, "SPENT>"), [
         (*row, number(one)) for row, one in zip(rows, spent, strict=True)
     ]
+
+
+def _spent(certificate: Certificate | None) -> float | None:
+    if isinstance(certificate, OutputCertificateRecord):
+        return certificate.epsilon_spent
+    return None if certificate is None else certificate.spent
 
 
 def _follow(out: Output, chain: Iterable[Version], stop: threading.Event) -> None:

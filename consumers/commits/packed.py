@@ -19,7 +19,7 @@ from lethe.consumers.commits.commit import BODY_BYTES, Answer
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, ReceiptStatus, Source
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.records import CertificateRecord, ErrorRecord
+from lethe.engine.store.records import CertificateRecord, ErrorRecord, OutputCertificateRecord
 
 _JSON, _PACKED = 0, 1
 _STATUSES: tuple[ReceiptStatus, ...] = get_args(ReceiptStatus)
@@ -38,6 +38,7 @@ _CODES = (
     "CLASS_EMPTIED",
     "MODEL_UNREGISTERED",
     "DATA_LOST",
+    "VERSIONS_SPENT",
 )
 """Append only: their positions are stored."""
 
@@ -66,6 +67,7 @@ def pack(answer: Answer) -> bytes:
         receipt.code in _CODES
         and receipt.source.topic == topics.DELETIONS
         and receipt.conflicts_with is None
+        and not isinstance(receipt.certificate, OutputCertificateRecord)
     )
     out.append(_PACKED if fits else _JSON)
     out += answer.body
@@ -140,7 +142,7 @@ def _pack(out: bytearray, receipt: Receipt) -> None:
         _varint(out, len(text))
         out += text
     if certificate is not None:
-        _doubles(out, certificate.model_dump().values())
+        _doubles(out, certificate.model_dump().values())  # `pack` passes no other kind
 
 
 def _pack_error(out: bytearray, error: ErrorRecord) -> None:

@@ -1,4 +1,4 @@
-"""The events of contract 2.2 as pydantic models. Readers ignore unknown fields."""
+"""The events of docs/events.md as pydantic models. Readers ignore unknown fields."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    StrictBool,
     StringConstraints,
+    WithJsonSchema,
     model_validator,
 )
 
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.reading import Texts, parse_json
 from lethe.engine.store.records import (
-    CertificateRecord,
+    Certificate,
     ErrorRecord,
     Finite,
     Hash,
@@ -73,10 +75,24 @@ def _whole_number_as_text(value: Any) -> Any:
 Id = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
 ]
-RowId = Annotated[Id, BeforeValidator(_whole_number_as_text)]
+RowId = Annotated[
+    Id,
+    BeforeValidator(_whole_number_as_text),
+    WithJsonSchema({"type": ["string", "integer"], "minLength": 1, "maxLength": 128}),
+]
 """Id of a row or a subject: text, or an integer, which stands for its digits."""
+_Rows = Annotated[
+    tuple[RowId, ...],
+    # More are another refusal, which the worker makes before it looks at them.
+    Field(min_length=1, fail_fast=True, json_schema_extra={"maxItems": MAX_ROWS}),
+]
 Numbers = Annotated[tuple[Finite, ...], Field(fail_fast=True)]
-Time = Annotated[datetime, AfterValidator(_in_utc), PlainSerializer(rfc3339, return_type=str)]
+Time = Annotated[
+    datetime,
+    AfterValidator(_in_utc),
+    PlainSerializer(rfc3339, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 
 
 class Event(BaseModel):
@@ -115,17 +131,34 @@ class SparseEvent(Event):
     Events written before such a member existed keep their bytes and their digests.
     """
 
-    certificate: CertificateRecord | None = Field(default=None, exclude_if=_absent)
+    certificate: Certificate | None = Field(default=None, exclude_if=_absent)
     """For certified models only (docs/certified.md)."""
 
 
 class DeletionRequest(Event):
-    """A request to delete rows, named individually or by their subject."""
+    """A request to delete rows, named individually or by their subject.
+
+    ``strict``: it is rejected as a whole if the model never had one of the rows.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "required": ["model_id"],  # request_id is the CloudEvent's, if it is not given
+            "oneOf": [
+                {"required": ["row_ids"], "properties": {"row_ids": {"not": {"type": "null"}}}},
+                {
+                    "required": ["subject_id"],
+                    "properties": {"subject_id": {"not": {"type": "null"}}},
+                },
+            ],
+        }
+    )
 
     request_id: Id
     model_id: Id
-    row_ids: Annotated[tuple[RowId, ...], Field(min_length=1, fail_fast=True)] | None = None
+    row_ids: _Rows | None = None
     subject_id: RowId | None = None
+    strict: StrictBool = Field(default=False, exclude_if=operator.not_)
     requested_at: Any = None
     reason: Any = None
 

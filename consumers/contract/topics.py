@@ -1,4 +1,4 @@
-"""The topics of contract 2.2, and the settings for creating missing ones."""
+"""The topics of docs/events.md, and the settings for creating missing ones."""
 
 from __future__ import annotations
 

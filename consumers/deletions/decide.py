@@ -17,7 +17,7 @@ from lethe.consumers.contract.events import Receipt, Source
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.lost_rows import DATA_LOST
-from lethe.consumers.versions.certificates import fits
+from lethe.consumers.versions.certificates import fits, versions_spent
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, at_rest, delete
 from lethe.engine.error.budget import OverBudget
@@ -225,6 +225,11 @@ class _Decider:
             return Rejected(
                 source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
             )
+        if unknown and item.request.strict:
+            detail = f"the model never had {unknown} of the named rows, and the request is strict"
+            return Rejected(
+                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+            )
         accepted = Accepted(
             source,
             request_id,
@@ -331,6 +336,9 @@ def _extend(
         zero = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
         counts = None if batch.class_counts is None else (0,) * len(batch.class_counts)
         return StepResult(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
+    if versions_spent(state):
+        detail = f"the terms allow {state.meta.noised} versions, and as many are published"
+        raise _GuardRefusal("VERSIONS_SPENT", detail)
     limit = config.limits.limits().hard_rows(config.d)
     detail = f"more than {limit} rows would be deleted since the last rebuild"
     full = _GuardRefusal("GENERATION_FULL", detail)

@@ -39,7 +39,7 @@ from lethe.consumers.versions.transition import (
     with_receipts,
     without_rows,
 )
-from lethe.engine.store.records import CertificateRecord
+from lethe.engine.store.records import Certificate
 from lethe.engine.store.state import DeferredRequest, ModelState, with_meta
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
@@ -200,7 +200,7 @@ def _after(
 def _receipts(
     after: ModelState,
     decisions: Sequence[Decision],
-    certificate: CertificateRecord | None,
+    certificate: Certificate | None,
     now: datetime,
 ) -> tuple[list[tuple[Receipt, bytes]], list[bytes | str]]:
     """Return the receipts to store, with the digests of their requests' content; and repeats.
@@ -245,7 +245,7 @@ def _deferred_receipt(after: ModelState, deferral: Deferred, now: datetime) -> R
         model_id=after.model_id,
         status="DEFERRED",
         code=deferral.code,
-        detail=f"{deferral.detail}; it waits for a rebuild without its rows",
+        detail=f"{deferral.detail}; {_remedy(deferral.code)}",
         rows_unknown=accepted.rows_unknown,
         version=after.version,
         generation=after.meta.generation,
@@ -253,6 +253,12 @@ def _deferred_receipt(after: ModelState, deferral: Deferred, now: datetime) -> R
         completed_at=now,
         rows_commitment=accepted.commitment,
     )
+
+
+def _remedy(code: str) -> str:
+    if code == "VERSIONS_SPENT":
+        return "it waits for `lethe register --replace`"
+    return "it waits for a rebuild without its rows"
 
 
 def _rejected(model_id: str, decision: Rejected, now: datetime) -> Receipt:

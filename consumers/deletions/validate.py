@@ -104,9 +104,13 @@ def _request(record: Record, data: dict[str, Any]) -> Validated:
 
 
 def _body(request: DeletionRequest) -> bytes:
-    """Return the digest of a request's content: which rows of which model, in any order."""
+    """Return the digest of a request's content: which rows of which model, in any order.
+
+    Of a request that is not strict it is what it was before there were strict ones.
+    """
     rows = None if request.row_ids is None else sorted(request.row_ids)
-    content = to_json([request.model_id, rows, request.subject_id])
+    parts = [request.model_id, rows, request.subject_id, *(["strict"] if request.strict else [])]
+    content = to_json(parts)
     return hashlib.sha256(content).digest()[:BODY_BYTES]
 
 

@@ -18,11 +18,12 @@ from lethe.consumers.refresh.lost_rows import with_rows_resolved
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
-from lethe.consumers.versions.refresh_schedule import AT_LEAST, choose_kind, in_turn
+from lethe.consumers.versions.refresh_schedule import AT_LEAST, choose_kind, in_turn, resolvable
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
 from lethe.engine.error.drift import audit
 from lethe.engine.error.estimate import sample_sentinels, scale
+from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
@@ -188,7 +189,9 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         reason = f"{choice.reason}; a polish of {polished.passes} passes {shortfall}"
         return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
     reference = _reference(snapshot, polished.theta)
-    if reference is not None and not polished_enough(state.meta.config, reference):
+    if reference is not None and not polished_enough(
+        state.meta.config, state.generation.objective, reference
+    ):
         reason = f"{choice.reason}; a polish of {polished.passes} passes freed too little budget"
         return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
     if polished.passes == state.generation.blocks:
@@ -213,8 +216,9 @@ def _polish_target(state: ModelState, target: float) -> float:
     terms, ledger = state.meta.config.certify, state.meta.ledger
     if terms is None or ledger is None:
         return target
-    curvature = ledger.spread / 4 + float(state.generation.objective.penalty.max())
-    return min(target, FAR_UNDER * terms.budget / curvature)
+    objective = state.generation.objective
+    curvature = ledger.spread / 4 + float(objective.penalty.max())
+    return min(target, FAR_UNDER * gradient_limit(terms, objective) / curvature)
 
 
 def _reference(snapshot: Snapshot, theta: Array) -> Reference | None:
@@ -256,7 +260,7 @@ def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
 
 def _to_resolve(state: ModelState) -> tuple[str, ...]:
     """Return the first deferred requests, as many as one version event can name."""
-    ordered = in_turn(state.deferred.values())
+    ordered = in_turn(resolvable(state).values())
     sizes = accumulate(len(json.dumps(request.request_id)) + 1 for request in ordered)
     return tuple(
         request.request_id

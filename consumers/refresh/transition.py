@@ -32,7 +32,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
 from lethe.engine.store import codec
 from lethe.engine.store.jobs import JobResult
-from lethe.engine.store.records import CertificateRecord
+from lethe.engine.store.records import Certificate
 from lethe.engine.store.staging import CaughtUp
 from lethe.engine.store.state import STAGED, DeferredRequest, Meta, ModelState, with_meta
 
@@ -97,7 +97,9 @@ def small_refresh(
         changes["reference_epoch"] = meta.reference_epoch + 1
     changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
     changed = with_meta(changed, status=meta.status)  # rows may have gone since the job began
-    state, job = next_version(replace(before, stream=stream, meta=changed), now)
+    state, job = next_version(
+        replace(before, stream=stream, meta=changed), now, held=before.stream.published
+    )
     state, _ = with_receipts(state, ())
     after, version = publish_version(
         state, request_ids=(), refresh=_info(result), origin=origin, now=now
@@ -294,7 +296,7 @@ def _with_resolved(
     state = replace(
         state, meta=meta, deferred=remaining, deletions_from=before.meta.deletions_logged
     )
-    after, job = next_version(state, now)
+    after, job = next_version(state, now, held=None if new else before.stream.published)
     clears_Q = after.stream.completions > state.stream.completions
     certificate = certificate_of(after)
     receipts = [
@@ -332,7 +334,7 @@ def _final_receipt(
     after: ModelState,
     request: DeferredRequest,
     new: Mapping[str, str],
-    certificate: CertificateRecord | None,
+    certificate: Certificate | None,
     now: datetime,
 ) -> Receipt:
     if request.subject_id is not None and not request.row_ids:

@@ -17,14 +17,16 @@ from lethe.engine.error.certified import (
     spent,
     with_fresh_noise,
 )
+from lethe.engine.error.estimate import ErrorKind, PublishedError
+from lethe.engine.error.terms import ObjectiveNoise, gradient_limit
 from lethe.engine.errors import InvalidData, Uncertified
-from lethe.engine.fit.objective import Kind, Objective, Rows
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration
 from lethe.engine.refresh.policy import Choice
-from lethe.engine.store.records import CertificateRecord
-from lethe.engine.store.state import ModelConfig, ModelState
+from lethe.engine.store.records import Certificate, CertificateRecord, OutputCertificateRecord
+from lethe.engine.store.state import ModelConfig, ModelState, with_meta
 
 
 def check_terms(config: ModelConfig) -> None:
@@ -39,15 +41,15 @@ def check_terms(config: ModelConfig) -> None:
         return
     if config.method != "exact":
         raise InvalidData(
-            f"--certify needs --method exact, not {config.method}: the certificate is about the "
-            "exact answer, and another point would be published"
+            f"certified removal needs --method exact, not {config.method}: the certificate is "
+            "about the exact answer, and another point would be published"
         )
     config.certify.check()
 
 
 def noisy(config: ModelConfig, objective: Objective) -> Objective:
-    """Return the objective of a new fit: with fresh noise, if the model is certified."""
-    if config.certify is None:
+    """Return the objective of a new fit: with fresh noise, if the model has it there."""
+    if not isinstance(config.certify, ObjectiveNoise):
         return objective
     return with_fresh_noise(objective, config.m, config.certify.sigma)
 
@@ -75,21 +77,34 @@ def check_first(
     if config.certify is None or ledger is None:
         return
     used = spent(ledger, generation, stream)
-    if not used <= REFRESH_AT * config.certify.budget:
+    limit = gradient_limit(config.certify, generation.objective)
+    if not used <= REFRESH_AT * limit:
+        which = "sigma" if isinstance(config.certify, ObjectiveNoise) else "alpha"
         raise InvalidData(
             f"model {config.model_id!r}: the fit alone leaves a gradient residual of {used:.1e}, "
-            f"and the certificate's budget is {config.certify.budget:.1e}; raise sigma, or bring "
-            "the features to a smaller scale"
+            f"and the certificate's budget is {limit:.1e}; raise {which}, or bring the features to "
+            "a smaller scale"
+        )
+    if config.output_noise is None:
+        return
+    error = output_error(config, stream)
+    if error.over(config.error_budget):
+        raise InvalidData(
+            f"model {config.model_id!r}: the noise alone may move theta by {error.relative:.1e} "
+            f"(relative), more than the error budget of {config.error_budget:g}; lower alpha or "
+            "the number of versions, or raise the error budget"
         )
 
 
 def fits(config: ModelConfig, ledger: Ledger, generation: Generation, stream: Stream) -> bool:
     """Return whether a stream may be published under the model's terms."""
     terms = config.certify
-    return terms is None or spent(ledger, generation, stream) <= terms.budget
+    if terms is None:
+        return True
+    return spent(ledger, generation, stream) <= gradient_limit(terms, generation.objective)
 
 
-def certificate_of(state: ModelState) -> CertificateRecord | None:
+def certificate_of(state: ModelState) -> Certificate | None:
     """Return the certificate of a state that is about to be published, or None without terms.
 
     An ``EMPTY`` model is 0 whatever its rows were, so nothing is spent.
@@ -99,34 +114,51 @@ def certificate_of(state: ModelState) -> CertificateRecord | None:
     Uncertified
         The noise would not hide the residual: the state must not be published.
     """
-    terms, ledger = state.meta.config.certify, state.meta.ledger
+    terms = state.meta.config.certify
     if terms is None:
         return None
-    used = 0.0
-    if state.meta.rows_live > 0:
-        if ledger is None:
-            raise Uncertified(f"model {state.model_id!r} is certified and has no ledger")
-        used = spent(ledger, state.generation, state.stream)
-    if not used <= terms.budget:
+    used, limit = _spent(state), gradient_limit(terms, state.generation.objective)
+    if not used <= limit:
         raise Uncertified(
             f"model {state.model_id!r}: a gradient residual of up to {used:.3g} is more than the "
-            f"{terms.budget:.3g} that its noise hides; it is not published"
+            f"{limit:.3g} that its noise hides; it is not published"
         )
-    return CertificateRecord(
+    if isinstance(terms, ObjectiveNoise):
+        return CertificateRecord(
+            epsilon=terms.epsilon, delta=terms.delta, sigma=terms.sigma, spent=used, budget=limit
+        )
+    return OutputCertificateRecord(
         epsilon=terms.epsilon,
         delta=terms.delta,
         sigma=terms.sigma,
-        spent=used,
-        budget=terms.budget,
+        alpha=terms.alpha,
+        versions=terms.versions,
+        noised=state.meta.noised,
+        epsilon_spent=terms.epsilon_after(state.meta.noised),
     )
+
+
+def _spent(state: ModelState) -> float:
+    """Return the bound of a certified state's gradient residual; 0 of a model without rows.
+
+    Raises
+    ------
+    Uncertified
+        The state has no ledger.
+    """
+    if state.meta.rows_live == 0:
+        return 0.0
+    if state.meta.ledger is None:
+        raise Uncertified(f"model {state.model_id!r} is certified and has no ledger")
+    return spent(state.meta.ledger, state.generation, state.stream)
 
 
 def budget_fraction(state: ModelState) -> float:
     """Return the fraction of the certificate's budget that is spent; 0 without terms."""
-    terms, ledger = state.meta.config.certify, state.meta.ledger
-    if terms is None or ledger is None or state.meta.rows_live == 0:
+    terms = state.meta.config.certify
+    if terms is None or state.meta.ledger is None:
         return 0.0
-    return spent(ledger, state.generation, state.stream) / terms.budget
+    return _spent(state) / gradient_limit(terms, state.generation.objective)
 
 
 def with_certificate_refresh(state: ModelState, choice: Choice) -> Choice:
@@ -152,7 +184,48 @@ def renoised(config: ModelConfig, generation: Generation) -> Generation:
     return replace(generation, objective=noisy(config, generation.objective))
 
 
-def polished_enough(config: ModelConfig, reference: Reference) -> bool:
+def polished_enough(config: ModelConfig, objective: Objective, reference: Reference) -> bool:
     """Return whether a polish leaves enough of the budget for deletions."""
     terms = config.certify
-    return terms is None or reference.ledger.measured <= REFRESH_AT * terms.budget
+    if terms is None:
+        return True
+    return reference.ledger.measured <= REFRESH_AT * gradient_limit(terms, objective)
+
+
+# -- noise on the output --------------------------------------------------------------------------
+
+
+def noised(state: ModelState, held: Array | None) -> ModelState:
+    """Return a state that publishes theta_exact with fresh noise, if its terms say so.
+
+    ``held`` is what the version before published of the same live rows. It is published again: it
+    hides as much as before, and other noise would reveal more. Without rows theta is 0.
+    """
+    terms = state.meta.config.output_noise
+    if terms is None or state.meta.rows_live == 0:
+        return state
+    if held is not None:
+        return replace(state, stream=replace(state.stream, published=held))
+    exact = state.stream.theta_exact
+    published = exact + terms.draw(exact.shape)
+    meta = with_meta(state.meta, noised=state.meta.noised + 1)
+    return replace(state, stream=replace(state.stream, published=published), meta=meta)
+
+
+def output_error(config: ModelConfig, stream: Stream) -> PublishedError:
+    """Return the error of what is published with noise: alpha and the longest noise.
+
+    A bound that is fixed beforehand. The distance itself would reveal how long the noise is.
+    """
+    terms = config.output_noise
+    if terms is None:
+        raise AssertionError(f"model {config.model_id!r} has no noise on its output")
+    bound = terms.alpha + terms.radius(stream.published.shape)
+    relative = bound / (norm(stream.published) or 1.0)
+    return PublishedError(bound, ErrorKind.CERTIFICATE, bound, relative)
+
+
+def versions_spent(state: ModelState) -> bool:
+    """Return whether the model has published as often as its terms allow."""
+    terms = state.meta.config.output_noise
+    return terms is not None and state.meta.noised >= terms.versions

@@ -7,12 +7,16 @@ exception is a request that waits for a rebuild: it waits until one succeeds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from lethe.consumers.contract.events import RefreshRequested
-from lethe.consumers.versions.certificates import budget_fraction, with_certificate_refresh
+from lethe.consumers.versions.certificates import (
+    budget_fraction,
+    versions_spent,
+    with_certificate_refresh,
+)
 from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.estimate import believed_estimate
 from lethe.engine.refresh.kind import RefreshKind
@@ -78,7 +82,7 @@ def _backs_off(meta: Meta, now: datetime) -> bool:
 def refresh_reason(state: ModelState, now: datetime, *, over_budget: bool = False) -> str | None:
     """Return why a refresh is needed now, or None."""
     meta = state.meta
-    if state.deferred:
+    if resolvable(state):
         return "deferred"
     if state.awaiting_rebuild:
         return "lost_writes"
@@ -87,11 +91,17 @@ def refresh_reason(state: ModelState, now: datetime, *, over_budget: bool = Fals
     # The sentinels' estimate is not needed here: the stored error includes it, and whether a
     # generation is used up does not depend on it.
     facts = _facts(state, now, estimate=0.0)
-    if (over_budget or meta.error.over) and not facts.fresh:
+    over = over_budget or (meta.error.over and meta.config.output_noise is None)
+    if over and not facts.fresh:
         return "error_budget"
     if used_up(facts, meta.config.limits.limits()) is not None:
         return "generation"
     return "certificate" if budget_fraction(state) > REFRESH_AT and not facts.fresh else None
+
+
+def resolvable(state: ModelState) -> Mapping[str, DeferredRequest]:
+    """Return the deferred requests that a rebuild may resolve: none, if no version is left."""
+    return {} if versions_spent(state) else state.deferred
 
 
 def in_turn(deferred: Iterable[DeferredRequest]) -> list[DeferredRequest]:
@@ -103,7 +113,7 @@ def in_turn(deferred: Iterable[DeferredRequest]) -> list[DeferredRequest]:
 
 def is_stuck(state: ModelState) -> bool:
     """Return whether requests wait for a rebuild and none is pending: the last one failed."""
-    requests_wait = bool(state.deferred) or state.awaiting_rebuild
+    requests_wait = bool(resolvable(state)) or state.awaiting_rebuild
     return requests_wait and state.meta.pending_job is None
 
 
@@ -130,7 +140,7 @@ def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:
         estimate=estimate,
         budget_relative=state.meta.config.error_budget,
         v_age_seconds=_v_age(state.meta, now),
-        deferred=len(state.deferred),
+        deferred=len(resolvable(state)),
         audited=state.meta.certified_bound is not None,
         stored=True,
     )

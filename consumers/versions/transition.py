@@ -20,14 +20,15 @@ from lethe.consumers.contract.events import (
     SourceRange,
     Version,
 )
-from lethe.consumers.versions.certificates import certificate_of
+from lethe.consumers.versions.certificates import certificate_of, noised, output_error
 from lethe.consumers.versions.refresh_schedule import order_refresh
 from lethe.engine.deletion.stream import Stream, at_rest, distance_to_exact
 from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
+from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.refresh.kinds import complete
 from lethe.engine.store.generation import empty_generation, thetas_of
-from lethe.engine.store.records import CertificateRecord, ErrorRecord, ReceiptLog
+from lethe.engine.store.records import Certificate, ErrorRecord, ReceiptLog
 from lethe.engine.store.state import STAGED, ModelState, with_meta
 
 
@@ -71,6 +72,8 @@ def measured_error(state: ModelState) -> PublishedError:
     live, bound = state.meta.rows_live, state.meta.certified_bound
     if live == 0:
         return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
+    if state.meta.config.output_noise is not None:
+        return output_error(state.meta.config, state.stream)
     return published_error(state.generation, state.stream, state.sentinels, live, bound)
 
 
@@ -176,13 +179,18 @@ def without_rows(state: ModelState) -> ModelState:
     )
 
 
-def next_version(state: ModelState, now: datetime) -> tuple[ModelState, RefreshRequested | None]:
+def next_version(
+    state: ModelState, now: datetime, *, held: Array | None = None
+) -> tuple[ModelState, RefreshRequested | None]:
     """Give a changed state the number and the error of its next version, for its receipts.
+
+    ``held``: what the version before published, if the same rows were live then.
 
     A projection over the error budget is replaced by theta_exact (`engine.error.budget`). The same
     commit schedules a refresh if the error was over the budget before that, if requests wait for a
     rebuild, or if the generation is used up; at most one job is pending. The new job is returned.
     """
+    state = noised(state, held)
     version, error = state.version + 1, measured_error(state)
     over = error.over(state.meta.config.error_budget)
     if over and state.meta.config.completes and distance_to_exact(state.stream) > 0:
@@ -303,7 +311,7 @@ def applied_receipt(
     rows_unknown: int,
     source: Source,
     commitment: str | None,
-    certificate: CertificateRecord | None,
+    certificate: Certificate | None,
     now: datetime,
 ) -> Receipt:
     """Return the receipt of a request that is applied, or was already."""

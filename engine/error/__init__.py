@@ -7,6 +7,8 @@ into blocks. `budget` imports nothing: a command line need not wait for NumPy.
 - `stiffness`: how much of a quadratic model is left in the direction that lost most
 - `certificate`: bounds that a pass over the live rows proves
 - `certified`: certified removal, the gradient residual that the noise has to hide
+- `terms`: what is promised, by noise in the objective or on the output
+- `gaussian`: the Gaussian mechanism, and noise from the operating system's randomness
 - `drift`: whether the claims of a generation still hold, measured on live rows
 - `budget`: whether an error is over its budget
 """

@@ -9,6 +9,7 @@ noise b - u, |u| <= eps', and is (epsilon, delta)-indistinguishable from retrain
 
 docs/certified.md has the theorem, its proof, its assumptions and its limits. This module keeps the
 left side: a `Ledger` whose `spent` is never below |gradient|, kept without a pass over the rows.
+Noise on the output limits the same gradient (`engine.error.terms`).
 
 Linear models: a deletion keeps the gradient as it is, so that only rounding is spent. Logistic
 models: the gradient at theta_exact is the one measured at theta_r plus the sum over the live rows
@@ -22,17 +23,14 @@ what is a maximum is taken over all blocks.
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
-from scipy.special import ndtri
 
 from lethe.engine.deletion.stream import Generation, Stream, linearised_error
+from lethe.engine.error import gaussian
 from lethe.engine.error.certificate import Measured
-from lethe.engine.errors import InvalidData
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
@@ -43,47 +41,12 @@ REFRESH_AT = 0.5
 FAR_UNDER = 0.01
 """Part of the budget that a polish may leave: what it resets the ledger to."""
 
-_MILLS = 1.5 * math.sqrt(2.0 * math.pi)
 _SIGMA_SECOND = 1.0 / (6.0 * math.sqrt(3.0))  # max |sigma''|
 _SERIES = 1e-3  # below it the closed forms of the integrals cancel
 _EXPONENT = 50.0  # margins that move further have no bound: e^50 is past every budget
 _SUMS = 1024.0  # times eps: sums of some thousand terms that partly cancel
 _POWER_STEPS = 40
 _MARGIN = 1.02  # on the estimated eigenvalue before it is verified, and at each further try
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What is certified: (epsilon, delta), by noise of standard deviation sigma a coordinate."""
-
-    epsilon: float
-    delta: float
-    sigma: float
-
-    def check(self) -> None:
-        """Raise `InvalidData` unless the theorem covers these numbers (docs/certified.md)."""
-        if not 0.0 < self.epsilon < math.inf:
-            raise InvalidData(f"certify: epsilon must be above 0 and finite, not {self.epsilon:g}")
-        if not 0.0 < self.delta < 0.5:
-            raise InvalidData(f"certify: delta must be above 0 and below 0.5, not {self.delta:g}")
-        if not 0.0 < self.sigma < math.inf:
-            raise InvalidData(f"certify: sigma must be above 0 and finite, not {self.sigma:g}")
-        c = self.c
-        if not math.exp(min(self.epsilon / 2, _EXPONENT)) <= _MILLS * (c - self.epsilon / (2 * c)):
-            raise InvalidData(
-                f"certify: the theorem does not hold for epsilon {self.epsilon:g} with delta "
-                f"{self.delta:g}; choose a smaller epsilon (1 is always covered)"
-            )
-
-    @property
-    def c(self) -> float:
-        """sqrt(2 ln(1.5 / delta)), so that delta = 1.5 exp(-c^2 / 2)."""
-        return math.sqrt(2.0 * math.log(1.5 / self.delta))
-
-    @property
-    def budget(self) -> float:
-        """Gradient residual norm that the noise hides: sigma epsilon / sqrt(2 ln(1.5 / delta))."""
-        return self.sigma * self.epsilon / self.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +84,9 @@ class Ledger:
     spread: float = 0.0
 
 
-def draw_noise(
-    shape: tuple[int, int], sigma: float, source: Callable[[int], bytes] = secrets.token_bytes
-) -> Array:
-    """Return N(0, sigma^2) numbers from the operating system's randomness.
-
-    Not from a seeded generator: whoever can repeat the draw can remove the noise.
-    """
-    count = shape[0] * shape[1]
-    whole = np.frombuffer(source(8 * count), dtype=np.uint64) >> np.uint64(12)
-    uniform = (whole.astype(np.float64) + 0.5) / 2.0**52  # 52 bits: neither 0 nor 1
-    noise: Array = sigma * ndtri(uniform).reshape(shape)
-    return noise
-
-
 def with_fresh_noise(objective: Objective, outputs: int, sigma: float) -> Objective:
     """Return the objective with another b, independent of every earlier one."""
-    return replace(objective, linear=draw_noise((objective.d, outputs), sigma))
+    return replace(objective, linear=gaussian.draw_noise((objective.d, outputs), sigma))
 
 
 # -- measuring ----------------------------------------------------------------------------------

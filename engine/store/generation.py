@@ -13,6 +13,7 @@ from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
@@ -93,7 +94,7 @@ def read_fixed(
     if (penalty < 0).any():
         raise CorruptState(f"{what}: its penalty is negative; register it with --replace")
     noise = None
-    if config.certify is not None:
+    if isinstance(config.certify, ObjectiveNoise):
         noise = codec.unpack(fixed.get(b"noise"), (config.d, config.m), f"{what}, noise")
     generation = Generation(
         number=meta.generation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -27,7 +27,7 @@ class Stored(BaseModel):
 
 
 class ErrorRecord(Stored):
-    """The ``error`` object of versions and receipts (contract 2.2).
+    """The ``error`` object of versions and receipts (docs/events.md).
 
     If the kind is ``unknown``, value, bound and relative are None.
     """
@@ -46,13 +46,36 @@ class ErrorRecord(Stored):
 
 
 class CertificateRecord(Stored):
-    """The ``certificate`` object of versions and receipts: what was promised, and what is spent."""
+    """The ``certificate`` object of versions and receipts: what was promised, and what is spent.
+
+    Of a model with noise in its objective (`engine.error.terms.ObjectiveNoise`).
+    """
 
     epsilon: Finite
     delta: Finite
     sigma: Finite
     spent: Finite
     budget: Finite
+
+
+class OutputCertificateRecord(Stored):
+    """The same of a model with noise on its output (`engine.error.terms.OutputNoise`).
+
+    ``epsilon`` is the total of all ``versions``, ``epsilon_spent`` what the ``noised`` so far
+    amount to, both at ``delta``. Nothing here depends on the rows: how far theta_exact is from
+    retraining would reveal something of them.
+    """
+
+    epsilon: Finite
+    delta: Finite
+    sigma: Finite
+    alpha: Finite
+    versions: Count
+    noised: Count
+    epsilon_spent: Finite
+
+
+Certificate: TypeAlias = CertificateRecord | OutputCertificateRecord
 
 
 class LogHead(Stored):

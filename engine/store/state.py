@@ -13,8 +13,9 @@ from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.certified import Ledger, Terms
+from lethe.engine.error.certified import Ledger
 from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.terms import OutputNoise, Terms
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.policy import Limits
@@ -97,7 +98,12 @@ class ModelConfig(Stored):
     @property
     def completes(self) -> bool:
         """Whether the exact answer is published where a projection is over the error budget."""
-        return self.over_budget is not OverBudget.PUBLISH
+        return self.over_budget is not OverBudget.PUBLISH and self.output_noise is None
+
+    @property
+    def output_noise(self) -> OutputNoise | None:
+        """The terms of a model whose every version is published with noise of its own."""
+        return self.certify if isinstance(self.certify, OutputNoise) else None
 
     @property
     def d(self) -> int:
@@ -151,6 +157,8 @@ class Meta(Stored):
         serialization_alias="certified",
     )
     ledger: Ledger | None = None
+    noised: Count = 0
+    """Points published with noise on the output since the registration."""
     pending_job: PendingJob | None = None
     failures: Failures | None = None
     refreshed_at: datetime

@@ -67,7 +67,7 @@ def canned_error(_state: ModelState) -> PublishedError:
     return _CANNED
 
 
-def no_reason(_state: ModelState, _now: datetime) -> str | None:
+def no_reason(_state: ModelState, _now: datetime, **_why: bool) -> str | None:
     """Order no refresh."""
     return None
 

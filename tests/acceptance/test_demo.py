@@ -53,7 +53,7 @@ from tests.support.published import (
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_demo")]
 
 COMMAND = [str(PROGRAM), "demo"]
-SIZES = {"complete", "polish", "rebuild"}
+SIZES = set(checks.WANTED_SIZES)
 
 
 def processor_seconds() -> float:
@@ -103,8 +103,10 @@ def test_every_version_has_its_distance_to_retraining(finished: Finished) -> Non
         own = [one for one in versions if one["model"] == model]
         assert [one["version"] for one in own] == list(range(len(own)))
         assert all(one["true_error"] >= 0 for one in own)
-        # The method is the PRU: between refreshes it really is off, by more than its budget.
-        assert max(one["true_error"] for one in own) > own[0]["budget"]
+        # The method is the PRU: between refreshes it is off; a linear model is within its budget.
+        assert max(one["true_error"] for one in own) > 0.1 * own[0]["budget"]
+        if model == "diabetes":
+            assert max(one["true_error"] for one in own) <= own[0]["budget"]
 
 
 def test_the_plot_is_saved(finished: Finished) -> None:
@@ -257,6 +259,7 @@ def observed(
     ordered: str | None = None,
     rows_live: int = 9,
     bound: float | None = 2 * DISTANCE,
+    completed: bool = False,
 ) -> Observed:
     """Return the next version of a chain, DISTANCE away from retraining, with |theta| = 1."""
     theta = np.array([0.6, 0.8])
@@ -277,7 +280,7 @@ def observed(
         refresh=None if refresh is None else RefreshInfo(
             job_id=f"j{number}", size=refresh, reason="because", seconds=0.1
         ),
-        created_at=NOW, commit=number,
+        created_at=NOW, commit=number, completed=completed,
         commit_prev="" if previous is None else f"{number:064x}",
     )  # fmt: skip
     version = unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
@@ -315,6 +318,7 @@ def good() -> Outcome:
     for size in checks.WANTED_SIZES:
         newest = versions[-1].event
         versions.append(observed(newest, refresh=size, ordered="error_budget"))
+    versions.append(observed(versions[-1].event, completed=True))
     return Outcome(
         versions={"m": versions},
         requests=[request("r", "APPLIED"), request("s", "REJECTED", "UNKNOWN_ROWS")],
@@ -356,6 +360,11 @@ def second_receipt(outcome: Outcome) -> Outcome:
 BROKEN: list[tuple[Callable[[Outcome], Check], Callable[[Outcome], Outcome]]] = [
     (checks.within_bound, smaller_bound),
     (checks.under_budget_after_refresh, smaller_budget),
+    (checks.no_projection_over_budget, smaller_budget),
+    (
+        checks.no_projection_over_budget,
+        lambda o: replace(o, versions={"m": o.versions["m"][:3]}),
+    ),
     (checks.chain_holds, lambda o: with_version(o, 2, rows_deleted=3)),
     (checks.chain_holds, lambda o: replace(o, versions={"m": o.versions["m"][1:]})),
     (
@@ -372,7 +381,7 @@ BROKEN: list[tuple[Callable[[Outcome], Check], Callable[[Outcome], Outcome]]] = 
     ),
     (checks.records_erased, lambda o: replace(o, leftovers={"m": ["r1"]})),
     (checks.records_erased, lambda o: replace(o, leftovers={})),
-    (checks.each_size_happened, lambda o: replace(o, versions={"m": o.versions["m"][:3]})),
+    (checks.each_size_happened, lambda o: replace(o, versions={"m": o.versions["m"][:2]})),
 ]
 
 

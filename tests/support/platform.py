@@ -35,7 +35,7 @@ from lethe.consumers.service.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.certified import Terms
+from lethe.engine.error.terms import Terms
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import Barrier, NoBarrier, connect

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 THOROUGH = (
     "tests/studies/test_bench",
+    "tests/studies/test_contract.py::test_the_document",
     "tests/studies/test_kernels",
     "tests/studies/test_paper.py::test_a_page_of_part",
     "tests/studies/test_paper.py::test_a_second_run",

@@ -125,7 +125,7 @@ def check_signing(settings: Settings) -> Iterator[Check]:
 
 
 def check_log(runtime: Runtime) -> Iterator[Check]:
-    """Check the log and the topics of contract 2.2."""
+    """Check the log and the topics of docs/events.md."""
     try:
         yield Check("log", True, runtime.log.ping())
         reader = runtime.log.reader()

@@ -12,7 +12,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 
 MAX_ID_LENGTH = 128
-"""Characters of row and subject ids (contract 2.2), and of class names."""
+"""Characters of row and subject ids (docs/events.md), and of class names."""
 
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"

@@ -12,18 +12,20 @@ from lethe.consumers.audit.verify import verify
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Version
 from lethe.consumers.refresh import job as refresh_job
-from lethe.engine.error import certified
-from lethe.engine.error.certified import REFRESH_AT, Terms
+from lethe.engine.error import gaussian
+from lethe.engine.error.certified import REFRESH_AT
+from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec, staging
 from lethe.engine.store.jobs import read_result, write_result
+from lethe.engine.store.records import CertificateRecord
 from tests.support.families import Data
 from tests.support.invariants import check_receipts, check_rows, check_versions, live_mask
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
 
-TERMS = Terms(1.0, 1e-4, 5.0)
+TERMS = ObjectiveNoise(1.0, 1e-4, 5.0)
 N, P = 300, 5
 
 
@@ -62,13 +64,13 @@ def check_certified(platform: Platform) -> Version:
     check_receipts(platform, "m")
     check_rows(platform, "m")
     for version in platform.versions():
-        assert version.certificate is not None
+        assert isinstance(version.certificate, CertificateRecord)
         assert version.certificate.spent <= version.certificate.budget
     newest = platform.newest_version()
     state = platform.load()
     if state.meta.rows_live:
         true = gradient(platform, state.stream.published, noise_of(platform))
-        assert newest.certificate is not None
+        assert isinstance(newest.certificate, CertificateRecord)
         assert true <= newest.certificate.spent
     return newest
 
@@ -78,7 +80,7 @@ def seeded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise that is another at each draw and the same in each run."""
     rng = np.random.default_rng(11)
     monkeypatch.setattr(
-        certified, "draw_noise", lambda shape, sigma: sigma * rng.standard_normal(shape)
+        gaussian, "draw_noise", lambda shape, sigma: sigma * rng.standard_normal(shape)
     )
 
 
@@ -96,9 +98,9 @@ def test_a_stream_is_refreshed_before_its_budget_and_every_version_is_certified(
         newest = check_certified(memory)
         if newest.refresh is not None:
             at = memory.versions()[-2].certificate
-            assert at is not None
+            assert isinstance(at, CertificateRecord)
             assert at.spent > REFRESH_AT * TERMS.budget
-            assert newest.certificate is not None
+            assert isinstance(newest.certificate, CertificateRecord)
             assert newest.certificate.spent < 0.01 * TERMS.budget
             same = np.array_equal(noise_of(memory), first)
             assert same == (newest.refresh.size is RefreshKind.POLISH and not seen)
@@ -139,7 +141,7 @@ def test_a_linear_model_spends_rounding_only(memory: Platform) -> None:
     memory.drain()
     newest = check_certified(memory)
     assert newest.generation == 0
-    assert newest.certificate is not None
+    assert isinstance(newest.certificate, CertificateRecord)
     assert 0 < newest.certificate.spent < 1e-9 * newest.certificate.budget
     found = verify(memory.store, "m")
     assert found.holds
@@ -246,11 +248,11 @@ def test_a_replacement_begins_a_certificate_of_its_own(memory: Platform) -> None
     first = noise_of(memory)
     memory.send_index("m", 1, 2, 3)
     memory.drain()
-    other = Terms(0.5, 1e-5, 4.0)
+    other = ObjectiveNoise(0.5, 1e-5, 4.0)
     memory.register("m", data, method="exact", certify=other, replace_model=True)
     memory.drain()
     newest = check_certified(memory)
-    assert newest.certificate is not None
+    assert isinstance(newest.certificate, CertificateRecord)
     assert newest.certificate.budget == pytest.approx(other.budget)
     assert not np.array_equal(noise_of(memory), first)
     memory.register("m", data, method="pru", replace_model=True)
@@ -264,7 +266,7 @@ def test_an_empty_model_has_spent_nothing(memory: Platform) -> None:
     memory.drain()
     newest = memory.newest_version()
     assert newest.status == "EMPTY"
-    assert newest.certificate is not None
+    assert isinstance(newest.certificate, CertificateRecord)
     assert newest.certificate.spent == 0.0
     assert memory.load().generation.objective.linear is None
 
@@ -321,14 +323,16 @@ def test_the_noise_is_in_no_message(memory: Platform) -> None:
 
 @pytest.mark.parametrize("method", ["pru", "influence"])
 def test_refused_with_another_method(memory: Platform, method: str) -> None:
-    with pytest.raises(InvalidData, match="--certify needs --method exact, not"):
+    with pytest.raises(InvalidData, match="certified removal needs --method exact, not"):
         memory.register("m", rows_of("linear"), method=method, certify=TERMS)
     assert memory.versions() == []
 
 
 def test_refused_when_the_fit_alone_takes_the_room(memory: Platform) -> None:
     with pytest.raises(InvalidData, match="the fit alone leaves a gradient residual"):
-        memory.register("m", rows_of("linear"), method="exact", certify=Terms(1.0, 1e-4, 1e-14))
+        memory.register(
+            "m", rows_of("linear"), method="exact", certify=ObjectiveNoise(1.0, 1e-4, 1e-14)
+        )
     assert memory.versions() == []
 
 

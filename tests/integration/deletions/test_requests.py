@@ -1,4 +1,4 @@
-"""Every request gets exactly what contract 2.2 says, bad ones included; the worker never stops."""
+"""Every request gets what docs/events.md says, bad ones included; the worker never stops."""
 
 from __future__ import annotations
 
@@ -75,6 +75,14 @@ BAD = [
     bad("null rows", row_ids=None),
     bad("10,001 rows", letter=False, code="TOO_MANY_ROWS", row_ids=[str(i) for i in range(10_001)]),
     bad("unknown rows", letter=False, code="UNKNOWN_ROWS", row_ids=["no", "such", "rows"]),
+    bad(
+        "one unknown row of a strict request",
+        letter=False,
+        code="UNKNOWN_ROWS",
+        row_ids=["row-1", "no such row"],
+        strict=True,
+    ),
+    bad("strict as a string", row_ids=["row-1"], strict="yes"),
     bad("unknown subject", letter=False, code="UNKNOWN_ROWS", subject_id="nobody"),
     Bad("a request id of another type", body(request_id=7, model_id="m", row_ids=["row-1"]), None),
     Bad("a long request id", body(request_id="x" * 129, model_id="m", row_ids=["row-1"]), None),

@@ -6,8 +6,11 @@ import threading
 import time
 
 import pytest
+from kafka import KafkaConsumer
 
 from lethe.consumers.log.base import Consumer, Message, Partition, Record, TopicSpec
+from lethe.consumers.log.kafka.kafka_python.connection import Connection
+from lethe.consumers.log.kafka.server import Server
 from tests.support.kafka_clients import CLIENTS, kafka_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
@@ -57,6 +60,21 @@ def test_records_that_come_while_a_partition_is_taken_over_are_all_read(
         publishing.join()
         producer.close()
         log.close()
+
+
+def test_a_client_that_is_closed_before_it_has_sent_everything_leaves_no_socket(
+    kafka_bootstrap: str,
+) -> None:
+    """kafka-python would leave it to the garbage collector."""
+    connection = Connection(Server((kafka_bootstrap,), "test", {}, 30.0))
+    consumer, sockets = connection.open(KafkaConsumer), []
+    consumer.topics()
+    for one in connection._client._manager._conns.values():
+        one.transport._write_buffer.append(b"not sent yet")
+        sockets.append(one.transport._sock)
+    consumer.close()
+    assert sockets
+    assert all(one.fileno() == -1 for one in sockets)
 
 
 @pytest.mark.parametrize("first", CLIENTS)

@@ -20,7 +20,8 @@ from lethe.consumers.log.streams.format import (
 )
 from lethe.consumers.subscriber.parameters import StoredParameters
 from lethe.consumers.versions.refresh_schedule import in_turn
-from lethe.engine.error.certified import Ledger, Terms
+from lethe.engine.error.certified import Ledger
+from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
@@ -115,7 +116,7 @@ def _head(data: bytes) -> None:
 def head_seeds() -> list[bytes]:
     """Return heads of a plain model, of one of three classes, and of a certified one."""
     classes = config(class_names=("a", "b", "c"))
-    certified = config(certify=Terms(1.0, 1e-4, 0.1))
+    certified = config(certify=ObjectiveNoise(1.0, 1e-4, 0.1))
     heads = [
         meta(),
         meta(config=classes, class_counts=(9, 9, 80)),
@@ -144,7 +145,7 @@ def _generation(data: bytes) -> None:
     info, theta_b, penalty, noise = parts(data, 4)
     given = {b"info": info, b"theta_b": theta_b, b"penalty": penalty, b"noise": noise}
     fixed = {name: value for name, value in given.items() if value is not None}
-    terms = None if noise is None else Terms(1.0, 1e-4, 0.1)
+    terms = None if noise is None else ObjectiveNoise(1.0, 1e-4, 0.1)
     generation, sampled = read_fixed(fixed, meta(config=config(certify=terms)))
     assert generation.theta_b.shape == (_D, _M)
     assert bool(np.isfinite(generation.theta_b).all())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 SIMULATION = "simulation"
 _GUARDS = "tests/integration/commits/test_guards.py"
 _FOLD = "tests/integration/commits/test_fold.py"
+_OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
@@ -391,8 +392,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/versions/refresh_schedule.py",
-                "if (over_budget or meta.error.over) and not facts.fresh:",
-                "if meta.error.over and not facts.fresh:",
+                "over = over_budget or (meta.error.over and meta.config.output_noise is None)",
+                "over = meta.error.over and meta.config.output_noise is None",
             ),
         ),
         f"{_OVER_BUDGET}::test_passing_the_budget_orders_a_refresh_that_finds_nothing_left_to_do",
@@ -418,5 +419,33 @@ MUTANTS = (
             ),
         ),
         f"{_OVER_BUDGET}::test_the_last_version_is_held_until_a_rebuild_without_the_rows",
+    ),
+    # -- noise on the output
+    Mutant(
+        "the same rows are published with the same noise",
+        (Edit("consumers/versions/certificates.py", "if held is not None:", "if False:"),),
+        f"{_OUTPUT_NOISE}::test_the_same_rows_are_published_with_the_same_noise",
+    ),
+    Mutant(
+        "the number of versions that the terms allow",
+        (
+            Edit(
+                "consumers/versions/certificates.py",
+                "return terms is not None and state.meta.noised >= terms.versions",
+                "return False",
+            ),
+        ),
+        f"{_OUTPUT_NOISE}::test_after_the_last_version_requests_wait_for_other_terms",
+    ),
+    Mutant(
+        "alpha is compared with a bound before a step is published",
+        (
+            Edit(
+                "engine/error/terms.py",
+                "return terms.alpha * float(objective.penalty.min())",
+                "return 1e3",
+            ),
+        ),
+        f"{_OUTPUT_NOISE}::test_a_step_that_no_bound_covers_waits_for_a_rebuild",
     ),
 )

@@ -14,16 +14,18 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, Version
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Log, Record
-from lethe.engine.fit.objective import Kind
+from lethe.engine.fit.objective import Kind, norm
 from lethe.engine.store import codec
 from lethe.engine.store.connection import text
 from lethe.engine.store.keys import SHARDS, ModelKeys
+from lethe.engine.store.records import CertificateRecord
 from tests.proof.agreement import check_store
 from tests.proof.independent_fold import ModelFold
 from tests.proof.simulation.log import SimulatedLog
 from tests.proof.simulation.requests import Producers
 from tests.proof.simulation.truth import Truth
-from tests.support.invariants import check_theta, keys_of, live_mask
+from tests.support.invariants import check_theta, keys_of, live_mask, retrained
+from tests.support.oracles import distance
 from tests.support.platform import Platform, row_ids
 
 Bodies = Callable[[Receipt], dict[str, Any]]
@@ -204,11 +206,18 @@ def _check_certificates(platform: Platform, model: str) -> None:
     """No version spends more than it may; the newest spends at least its true gradient."""
     versions = platform.versions(model)
     for version in versions:
-        if version.certificate is not None:
+        if isinstance(version.certificate, CertificateRecord):
             assert version.certificate.spent <= version.certificate.budget
     state = platform.load(model)
     if state.meta.rows_live == 0 or state.awaiting_rebuild:
         return  # the noise of a generation that was lost went with it
+    terms = state.meta.config.output_noise
+    if terms is not None:
+        exact, published = state.stream.theta_exact, state.stream.published
+        retrain = retrained(platform, model, penalised=True)
+        assert distance(exact, retrain) <= terms.alpha
+        assert 0 < norm(published - exact) <= terms.alpha + terms.radius(exact.shape)
+        return
     stored = platform.raw().hget(state.generation_keys.fixed, "noise")
     assert isinstance(stored, bytes)
     noise = codec.unpack(stored, (state.meta.config.d, state.meta.config.m), "noise")
@@ -218,7 +227,7 @@ def _check_certificates(platform: Platform, model: str) -> None:
     mean = margin if data.kind == "linear" else 1 / (1 + np.exp(-margin))
     gradient = X.T @ (mean - data.y[live]) + data.ridge * theta + noise
     certificate = versions[-1].certificate
-    assert certificate is not None
+    assert isinstance(certificate, CertificateRecord)
     assert float(np.linalg.norm(gradient.astype(np.float64))) <= certificate.spent
 
 

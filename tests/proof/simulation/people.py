@@ -13,7 +13,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.certified import Terms
+from lethe.engine.error.terms import ObjectiveNoise, OutputNoise
 from lethe.engine.errors import LetheError
 from lethe.engine.store.keys import commit_partition
 from lethe.engine.store.membership import models_that_lack_rows
@@ -27,6 +27,7 @@ from tests.support.platform import config_of, training_data
 if TYPE_CHECKING:
     from tests.proof.simulation.world import World
 
+_TERMS = (ObjectiveNoise(1.0, 1e-4, 5.0), OutputNoise(1.0, 1e-4, 1e-3, 1000))
 _FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", CERTIFIED)
 _RULES = (OverBudget.COMPLETE, OverBudget.COMPLETE, OverBudget.PUBLISH, OverBudget.HOLD)
 _PARTITIONS = 6  # of a topic, at most
@@ -85,7 +86,7 @@ class People:
         )
         budget = 1.0 if certified else rng.choice([0.02, 0.1, 0.5])
         data = data_of(family, kind)
-        terms = Terms(1.0, 1e-4, 5.0) if certified else None
+        terms = rng.choice(_TERMS) if certified else None
         rule = OverBudget.COMPLETE if certified else rng.choice(_RULES)
         self._configs[model] = config_of(data, model, method, budget, limits, terms, rule)
         self._world.platform.data[model] = data

@@ -27,7 +27,7 @@ from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.workers import halts, lag
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
-from lethe.engine.error import certified
+from lethe.engine.error import gaussian
 from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.keys import ModelKeys, PartitionKeys, commit_partition, every_partition
@@ -149,7 +149,7 @@ class World:
         self._made = 0
         listen(self.count_event, self.note)
         noise = np.random.default_rng(seed)
-        certified.draw_noise = partial(certified.draw_noise, source=noise.bytes)
+        gaussian.draw_noise = partial(gaussian.draw_noise, source=noise.bytes)
         # Not by the wall's time: on a slow machine the same seed would be another run. Workers look
         # around after each take-over, or at each turn.
         lag._PERIOD_SECONDS = self.rng.choice([math.inf, math.inf, 0.0])

@@ -105,7 +105,8 @@ class Bench:
         self.items: list[Valid | Refused] = []
 
     def ask(self, request_id: str, *rows: str, **more: object) -> Bench:
-        body = {"request_id": request_id, "model_id": "m", **({"row_ids": rows} if rows else more)}
+        named = {"row_ids": rows} if rows else {}
+        body = {"request_id": request_id, "model_id": "m", **named, **more}
         record = Record(HERE, len(self.items), b"m", json.dumps(body).encode())
         item = validate(record)
         assert isinstance(item, Valid | Refused)
@@ -183,6 +184,15 @@ def test_only_strangers_are_unknown_and_only_the_dead_are_applied_already(bench:
         "REJECTED",
     ]
     assert bench.transition.after.version == 0  # nothing was deleted: no version
+
+
+def test_a_strict_request_with_a_stranger_is_rejected_and_claims_nothing(bench: Bench) -> None:
+    bench.ask("r", "row-0", "stranger", strict=True).ask("s", "row-0", strict=True)
+    rejected, accepted = bench.sort()
+    assert isinstance(rejected, Rejected)
+    assert (rejected.code, rejected.rows_unknown) == ("UNKNOWN_ROWS", 1)
+    assert isinstance(accepted, Accepted)
+    assert accepted.rows == ("row-0",)
 
 
 def test_a_subject_is_its_rows(bench: Bench) -> None:

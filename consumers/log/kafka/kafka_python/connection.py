@@ -28,6 +28,7 @@ from lethe.consumers.log.kafka import settings
 from lethe.consumers.log.kafka.kafka_python.repairs import (
     DIRECT,
     SleepingClient,
+    close_unsent,
     fetch_by_topic_id,
     hear_last_words,
     refuse_new_topics,
@@ -71,6 +72,7 @@ class Connection:
             refuse_new_topics(self._client)
             fetch_by_topic_id(self._client)
             hear_last_words(self._client)
+            close_unsent(self._client)
             self._refusals.watch(self._client)
             return self._client
 

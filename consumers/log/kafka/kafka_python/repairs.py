@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from kafka import errors
 from kafka.net.compat import KafkaNetClient
@@ -107,6 +108,34 @@ def hear_last_words(client: Any) -> None:
         return transport
 
     manager._build_transport = build_and_listen
+
+
+def close_unsent(client: Any) -> None:
+    """Close the sockets of connections that still have bytes to send when the client is closed.
+
+    A connection closes its socket once it has sent everything, which a closed client never does: it
+    leaves the socket to the garbage collector.
+    (`test_a_client_that_is_closed_before_it_has_sent_everything_leaves_no_socket`)
+    """
+    manager = client._manager
+    build: Callable[..., Any] = manager._build_transport
+    close: Callable[..., None] = client.close
+    transports: WeakSet[Any] = WeakSet()
+
+    async def build_and_note(*args: Any, **kwargs: Any) -> Any:
+        transport = await build(*args, **kwargs)
+        transports.add(transport)
+        return transport
+
+    def close_with_sockets(node_id: Any = None) -> None:
+        close(node_id)
+        if node_id is not None:
+            return
+        for transport in list(transports):
+            if transport._sock is not None:
+                transport._sock.close()
+
+    manager._build_transport, client.close = build_and_note, close_with_sockets
 
 
 def fetch_by_topic_id(client: Any) -> None:

@@ -12,16 +12,16 @@ from lethe.engine.deletion.stream import Generation, Stream, begin, delete
 from lethe.engine.error import certified
 from lethe.engine.error.certified import (
     Ledger,
-    Terms,
     after_deletion,
     after_polish,
     begin_ledger,
-    draw_noise,
     largest_eigenvalue,
     measure_polished,
     spent,
     with_fresh_noise,
 )
+from lethe.engine.error.gaussian import draw_noise
+from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Kind, Objective, Rows, norm
@@ -121,9 +121,9 @@ class Certified:
 
 
 def test_the_budget_is_sigma_epsilon_over_c() -> None:
-    assert Terms(1.0, 1e-4, 10.0).budget == pytest.approx(2.280, abs=5e-4)
-    assert Terms(0.5, 1e-4, 10.0).budget == pytest.approx(1.140, abs=5e-4)
-    assert Terms(1.0, 1e-4, 20.0).budget == pytest.approx(4.561, abs=5e-4)
+    assert ObjectiveNoise(1.0, 1e-4, 10.0).budget == pytest.approx(2.280, abs=5e-4)
+    assert ObjectiveNoise(0.5, 1e-4, 10.0).budget == pytest.approx(1.140, abs=5e-4)
+    assert ObjectiveNoise(1.0, 1e-4, 20.0).budget == pytest.approx(4.561, abs=5e-4)
 
 
 @pytest.mark.parametrize("delta", [0.49, 0.1, 1e-2, 1e-4, 1e-6, 1e-10])
@@ -132,7 +132,7 @@ def test_accepted_terms_obey_the_exact_formula_of_the_gaussian_mechanism(
     epsilon: float, delta: float
 ) -> None:
     """A shift by the budget: delta(epsilon) of N(0, sigma^2), Balle and Wang 2018, theorem 8."""
-    terms = Terms(epsilon, delta, 3.0)
+    terms = ObjectiveNoise(epsilon, delta, 3.0)
     try:
         terms.check()
     except InvalidData:
@@ -162,7 +162,7 @@ def test_terms_that_the_theorem_does_not_cover_are_refused(
     terms: tuple[float, float, float],
 ) -> None:
     with pytest.raises(InvalidData, match="certify"):
-        Terms(*terms).check()
+        ObjectiveNoise(*terms).check()
 
 
 def test_noise_is_gaussian_and_comes_from_the_source() -> None:
@@ -287,7 +287,7 @@ def test_the_bound_is_within_a_hundred_of_the_residual_where_it_is_used() -> Non
     X /= np.linalg.norm(X, axis=1).max()
     y = (rng.random((1000, 1)) < 1 / (1 + np.exp(-4 * X.sum(axis=1, keepdims=True)))).astype(float)
     data = Data("unit", "logistic", X, y, np.ones(1000), 1.0, True, rng.permutation(1000)[:150])
-    terms = Terms(1.0, 1e-4, 10.0)
+    terms = ObjectiveNoise(1.0, 1e-4, 10.0)
     model = Certified(data, terms.sigma)
     ratios = []
     for i in data.deleted:
