@@ -8,11 +8,13 @@ every change settles anew (`engine.preprocess.movement`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
@@ -46,7 +48,7 @@ from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.statistics import StatisticsMoved
 from lethe.engine.preprocess.sums import Sums
 from lethe.engine.preprocess.table import Table, Vocabulary, numeric_names, read_table
-from lethe.engine.rows import Mask, Membership
+from lethe.engine.rows import Mask, Membership, checked_rows
 
 _ESTIMATED = 1e-3  # relative residual of the estimate's systems
 
@@ -88,10 +90,9 @@ class PreparedFit(Fitted):
         cls,
         settings: Settings,
         X: Any,
-        names: tuple[str, ...],
-        y: Array,
-        weight: Array,
-        classes: tuple[str, ...],
+        y: ArrayLike,
+        ids: Sequence[str] | None,
+        sample_weight: ArrayLike | None,
         seed: int,
     ) -> PreparedFit:
         """Fit a table. Cost O(n d^2).
@@ -102,13 +103,15 @@ class PreparedFit(Fitted):
             As `engine.models`.
         """
         table = read_table(settings.columns, X)
-        if len(table) != len(y):
-            raise InvalidData(f"{len(table)} rows of X, {len(y)} of y and {len(weight)} weights")
-        settings.check_targets(y)
+        nothing = np.zeros((len(table), 1))  # features are not numbers yet
+        names, rows, classes = checked_rows(
+            settings.kind, nothing, y, ids, sample_weight, intercept=False
+        )
+        settings.check_targets(rows.y)
         for name, column in zip(numeric_names(settings.columns), table.numbers.T, strict=True):
             if np.isnan(column).all():
                 raise InvalidData(f"column {name!r} has no value in any row; leave it out")
-        made = prepare(settings, table, y, weight, 0)
+        made = prepare(settings, table, rows.y, rows.weight, 0)
         members = Membership.of(settings.kind, names, made.rows, made.dual_rows)
         fitted = cls(
             members=members,
@@ -119,6 +122,8 @@ class PreparedFit(Fitted):
             certified=made.certified,
             classes=classes,
             seed=seed,
+            intercept=settings.intercept,
+            ridge=settings.ridge,
             settings=settings,
             table=table,
             entries=made.entries,
@@ -148,7 +153,7 @@ class PreparedFit(Fitted):
     @property
     def error(self) -> PublishedError:
         """Error of what is published against the pipeline refitted on the live rows."""
-        if len(self.members) == 0:
+        if self.members.weighted == 0:
             return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
         return self._error_of(
             self.stream, self.answer, self.sentinels, len(self.members), self.certified
@@ -278,7 +283,7 @@ class PreparedFit(Fitted):
             sums = self.answer.sums.changed(self.base.layout, leaving, -1)
             after, answer = self._settled(after, sums, self.table.vocabularies, method)
         except StatisticsMoved:
-            self.rebuild(ids, self.settings.ridge, intercept=self.settings.intercept)
+            self.rebuild(ids)
             return self.error
         sentinels, remaining = self.sentinels.without(frozenset(ids)), len(self.members) - len(ids)
         error = self._error_of(after, answer, sentinels, remaining, None)
@@ -311,8 +316,7 @@ class PreparedFit(Fitted):
         try:
             stream, answer = self._settled(stream, sums, new.table.vocabularies, method)
         except StatisticsMoved:
-            settings = self.settings
-            self.refit_with(new_ids, new, old, settings.ridge, intercept=settings.intercept)
+            self.refit_with(new_ids, new, old)
             return
         changed = replace(
             self, members=deepcopy(self.members), table=deepcopy(self.table),
@@ -327,15 +331,7 @@ class PreparedFit(Fitted):
         self._take_over(changed)
         self.method = method
 
-    def refit_with(
-        self,
-        new_ids: tuple[str, ...],
-        new: Rows,
-        old: tuple[str, ...],
-        ridge: float,
-        *,
-        intercept: bool,
-    ) -> None:
+    def refit_with(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
         """Do `change` by a rebuild. Cost O(n d^2)."""
         if not isinstance(new, PreparedRows):
             raise TypeError("rows of a model with preprocessing come with their table")
@@ -345,7 +341,7 @@ class PreparedFit(Fitted):
         )  # fmt: skip
         changed._forget(old)
         changed.members.add(new_ids, new, np.zeros((len(new), self.members.W.shape[1])))
-        changed.rebuild((), ridge, intercept=intercept)
+        changed.rebuild(())
         self._take_over(changed)
 
     def _take_over(self, other: Fitted) -> None:
@@ -440,10 +436,10 @@ class PreparedFit(Fitted):
             self.members.W[:] = dual
             raise
 
-    def rebuild(self, leave_out: tuple[str, ...], ridge: float, *, intercept: bool) -> None:
+    def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Refit the pipeline on the live rows without ``leave_out``. Cost O(n d^2)."""
         remain = self.members.live_without(leave_out)
-        if not remain.any():
+        if not self.members.rows.weight[remain].any():
             self._forget(leave_out)
             self.sentinels = self.sentinels.without(frozenset(leave_out))
             origin = np.zeros_like(self.stream.theta_exact)
@@ -453,8 +449,7 @@ class PreparedFit(Fitted):
         table = deepcopy(self.table)
         table.forget(self.members.places(leave_out))
         table = table.pruned()
-        settings = replace(self.settings, ridge=ridge, intercept=intercept)
-        made = prepare(settings, table.take(remain), rows.y, rows.weight, number)
+        made = prepare(self.settings, table.take(remain), rows.y, rows.weight, number)
         changed = replace(
             self, members=deepcopy(self.members), table=table, generation=made.generation,
             stream=made.stream, factor=made.factor, base=made.base, answer=made.answer,
