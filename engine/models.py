@@ -25,6 +25,7 @@ from lethe.engine.preprocess.table import TableLike
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.pipeline import Pipeline
 
 
 class LinearModel(DiagnosableModel):
@@ -94,7 +95,7 @@ class LinearModel(DiagnosableModel):
     def from_sklearn(
         cls,
         estimator: Any,
-        X: ArrayLike,
+        X: TableLike,
         y: ArrayLike,
         ids: Sequence[str] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -105,7 +106,9 @@ class LinearModel(DiagnosableModel):
         ----------
         estimator
             A fitted ``Ridge``, or ``RidgeClassifier``: that is a ridge regression of -1 and 1, with
-            a column a class if there are more than two, and so are the model's targets.
+            a column a class if there are more than two, and so are the model's targets. Or a
+            ``Pipeline`` that ends in one, whose transformers `engine.preprocess` knows: they become
+            part of the model.
         X, y, sample_weight
             What it was fitted on.
         ids
@@ -125,8 +128,8 @@ class LinearModel(DiagnosableModel):
 
         return from_sklearn(cls, estimator, X, y, ids, sample_weight)
 
-    def to_sklearn(self) -> Ridge:
-        """Return a plain fitted ``Ridge`` that predicts the same.
+    def to_sklearn(self) -> Ridge | Pipeline:
+        """Return a plain fitted ``Ridge`` that predicts the same; with preprocessing, a Pipeline.
 
         Its parameters are the published ones. If the intercept is penalised, a refit of it is
         another model: scikit-learn's does not penalise it.
@@ -240,7 +243,7 @@ class LogisticModel(DiagnosableModel):
     def from_sklearn(
         cls,
         estimator: Any,
-        X: ArrayLike,
+        X: TableLike,
         y: ArrayLike,
         ids: Sequence[str] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -251,7 +254,7 @@ class LogisticModel(DiagnosableModel):
         ----------
         estimator
             A fitted ``LogisticRegression`` of two classes with an l2 penalty; ridge is 1 / C. With
-            more classes, one in a ``OneVsRestClassifier``.
+            more classes, one in a ``OneVsRestClassifier``. Or a ``Pipeline``, as of `LinearModel`.
         X, y, sample_weight
             What it was fitted on.
         ids
@@ -271,7 +274,7 @@ class LogisticModel(DiagnosableModel):
 
         return from_sklearn(cls, estimator, X, y, ids, sample_weight)
 
-    def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier:
+    def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier | Pipeline:
         """Return a plain fitted ``LogisticRegression`` that predicts the same.
 
         With more than two classes it is a ``OneVsRestClassifier`` of them. Its parameters are the

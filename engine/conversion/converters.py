@@ -92,7 +92,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "LinearSVC": "its loss is the hinge",
         "LogisticRegressionCV": "the rows chose its C; fit LogisticRegression(C=...) with that",
         "Perceptron": "it minimises no objective with one minimum",
-        "Pipeline": "a Pipeline is not read yet; give its last step, and X as that step sees it",
         "PoissonRegressor": "its loss is that of counts",
         "RidgeCV": "the rows chose its alpha; fit Ridge(alpha=...) with that",
         "RidgeClassifierCV": "the rows chose its alpha; fit RidgeClassifier(alpha=...) with that",

@@ -120,6 +120,7 @@ class BaseModel(Estimator):
             )
             prepared = PreparedFit.fit(settings, X, y, ids, sample_weight, self.seed)
             self._state, self._flat = prepared, np.asarray(y).ndim == 1
+            self.converted_from_ = None
             return self
         columns = column_names(X)
         features = dense_features(self._transformed(X))
@@ -203,7 +204,7 @@ class BaseModel(Estimator):
     @property
     def published(self) -> Array:
         """Published parameters with the intercept, d x m: not a copy, and not to be written to."""
-        return self._fitted.stream.published
+        return self._fitted.published
 
     @property
     def has_intercept(self) -> bool:
@@ -231,6 +232,12 @@ class BaseModel(Estimator):
         if self.preprocess is None or isinstance(self.preprocess, Mapping):
             return X
         return transformed(frozen(self.preprocess), X)
+
+    @property
+    def prepared(self) -> PreparedFit | None:
+        """The fitted state of a model with preprocessing; None of another."""
+        state = self._fitted
+        return state if isinstance(state, PreparedFit) else None
 
     @property
     def preprocess_frozen(self) -> bool:
