@@ -111,7 +111,7 @@ def new_version(
         digest="",
         parameters_digest=published_digest(state),
         method=config.method,
-        kind=config.kind.value,
+        kind=config.kind_name,
         status=meta.status,
         rows_live=meta.rows_live,
         rows_deleted=meta.rows_deleted,

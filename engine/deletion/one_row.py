@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 
 from scipy.linalg.blas import daxpy, ddot
-from scipy.special import expit
 
 from lethe.engine.deletion.downdate import leave_one_out
 from lethe.engine.deletion.generation import Generation, LeftOut, Stream
@@ -86,22 +85,18 @@ def _linearised(
 
     Notes
     -----
-    Cost O(1); O(d) for a logistic model.
+    Cost O(1) for a linear model, else O(d).
     """
     weight, y = row.weight.item(), row.y.item()
     if generation.objective.kind is Kind.LINEAR:
         return -weight * y, weight, None, weight * abs(y)
     theta_b, theta_r = generation.theta_b, stream.theta_r
-    base, s_r = _logistic(row.X, theta_r, y, weight)
-    s = s_r if theta_b is theta_r else _logistic(row.X, theta_b, y, weight)[1]
-    return base, s, theta_r, abs(base) + s_r * length * norm(theta_r)
-
-
-def _logistic(x: Array, theta: Array, y: float, weight: float) -> tuple[float, float]:
-    """Return error and curvature of one row, as `Objective.error` and `Objective.curvature`."""
-    margin: float = ddot(x, theta)
-    up, down = float(expit(margin)), float(expit(-margin))
-    return weight * ((1.0 - y) * up - y * down), weight * up * down
+    loss = generation.objective.loss
+    error, size, curvature = loss.at(ddot(row.X, theta_r), y)
+    scale = weight * (size + curvature * length * norm(theta_r))
+    if theta_b is not theta_r:
+        _, _, curvature = loss.at(ddot(row.X, theta_b), y)
+    return weight * error, weight * curvature, theta_r, scale
 
 
 def _lost(theta: Array, q: float, w: Array, after: Array) -> float:

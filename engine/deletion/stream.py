@@ -171,7 +171,7 @@ def publish_step(
     )
     v_seconds, K = stream.v_seconds, len(stream.V)
     if K:  # for one block: a compact is priced for one, too
-        estimated = objective.kind is Kind.LOGISTIC
+        estimated = objective.kind is not Kind.LINEAR
         v_seconds += step_seconds(objective.d, K, len(rows), estimated=estimated)
     after = Stream(  # by position: half the time of keywords
         left_out.theta,

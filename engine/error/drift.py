@@ -151,7 +151,7 @@ def _audit_block(
     back = rows.X.T @ (s * (rows.X @ u)) + objective.penalty[:, None] * u
     gradient = objective.gradient(rows, stream.theta_exact)
     carried = stream.carried
-    if objective.kind is Kind.LOGISTIC:
+    if objective.kind is not Kind.LINEAR:
         gradient = gradient - rows.X.T @ remainder(generation, stream, rows)
         # What a polish left is a gradient: it weighs more as lam_min(A_t) falls.
         smallest = smallest_eigenvalue(generation, stream)

@@ -33,7 +33,9 @@ SENTINELS = 256
 
 _STANDARD_ERRORS = 1.0  # of the sampled sum, added so as to err on the safe side
 _UNIFORM = 0.25  # share of the sample drawn uniformly: no row is ruled out
-_SYMMETRIC = 0.1  # added to |1 - 2 mean|: rows at mean 1/2, whose second order vanishes, are drawn
+_SYMMETRIC = (
+    0.1  # added to |s' / s|: logistic rows at mean 1/2, whose second order vanishes, are drawn
+)
 STIFFNESS = (0.5, 2.0)
 """Limits within which a sampled change of the Hessian is believed."""
 
@@ -119,16 +121,16 @@ class Sentinels:
 def possible_parts(generation: Generation, rows: Rows, W: Array) -> Array:
     """Return what each row can add to the estimate, up to a factor for all, shape (n,).
 
-    To second order row i adds w_i rem_i with rem_i = s_i (1 - 2 mean_i) (x_i.step)^2 / 2. The step
-    is not known yet; after random deletions (x_i.step)^2 is like x_i.w_i, so that the length is
-    like |w_i| h_ii |1 - 2 mean_i|, h_ii = s_i x_i.w_i the leverage. With several classes the root
-    of the sum of squares. Cost O(n h d), no copy of X or W.
+    To second order row i adds w_i rem_i with rem_i = s'_i (x_i.step)^2 / 2 (`Loss.skewness`). The
+    step is not known yet; after random deletions (x_i.step)^2 is like x_i.w_i, so that the length
+    is like |w_i| h_ii |s'_i / s_i|, h_ii = s_i x_i.w_i the leverage. With several classes the
+    root of the sum of squares. Cost O(n h d), no copy of X or W.
     """
     if generation.objective.kind is Kind.LINEAR:  # its error is known without a sample
         return np.ones(len(rows))
     d, h = rows.X.shape[1], generation.blocks
     curvatures = generation.objective.curvatures(rows, generation.theta_b)
-    skew = np.abs(1.0 - 2.0 * generation.objective.mean(rows.X @ generation.theta_b))
+    skew = np.abs(generation.objective.loss.skewness(rows.X @ generation.theta_b))
     squares = np.zeros(len(rows))
     for c in range(h):
         dual = blocks.part(W, c, d)

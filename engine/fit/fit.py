@@ -33,7 +33,7 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
     """Minimise the objective over ``rows``.
 
     Linear models: the normal equations (X^T X + lam I) theta = X^T Y (the paper prints XY) by
-    Cholesky, with iterative refinement. Logistic models: Newton's method with backtracking
+    Cholesky, with iterative refinement. Other models: Newton's method with backtracking
     (Murphy 2012, cited in the paper's section 3.2). Cost O(n d^2) per Newton step.
 
     Raises
@@ -53,7 +53,7 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
         if objective.kind is Kind.LINEAR:
             fitted = _fit_linear(objective, rows)
         else:
-            fitted = _fit_logistic(objective, rows, start)
+            fitted = _fit_by_newton(objective, rows, start)
     check_fitted(fitted.factor, fitted.theta, pull)
     return fitted
 
@@ -72,9 +72,11 @@ def _fit_linear(objective: Objective, rows: Rows) -> Fit:
     return Fit(theta, factor, gradient)
 
 
-def _fit_logistic(objective: Objective, rows: Rows, start: Array | None) -> Fit:
-    theta = np.zeros((objective.d, 1)) if start is None else start.copy()
+def _fit_by_newton(objective: Objective, rows: Rows, start: Array | None) -> Fit:
+    theta = np.zeros((objective.d, 1))
     value = objective.value(rows, theta)
+    if start is not None and (warm := objective.value(rows, start)) < value:
+        theta, value = start.copy(), warm
     for _ in range(_NEWTON_LIMIT):
         gradient, step = _newton_step(objective, rows, theta)
         slope = float(np.sum(gradient * step))

@@ -36,8 +36,8 @@ eps times these is a normal number, so that no allowance for rounding has underf
 underflows in dual rows is below it."""
 
 SMALLEST_GAIN = 1e-120
-"""Of a logistic model's pull over the root of the Hessian's size. Its square is what fitting can
-gain of the loss; certificates square it, eps times as small (1e-240 x 1e-32)."""
+"""Of a logistic or Poisson model's pull over the root of the Hessian's size. Its square is what
+fitting can gain of the loss; certificates square it, eps times as small (1e-240 x 1e-32)."""
 
 _RESCALE = "rescale the features, the targets, the weights or the ridge towards 1"
 
@@ -71,7 +71,7 @@ def check_data(objective: Objective, rows: Rows) -> Pull:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         x, weight = lengths(rows.X), rows.weight
-        y = np.ones(len(rows)) if objective.kind is Kind.LOGISTIC else lengths(rows.y)
+        y = _errors_at_zero(objective.kind, rows)
         weighted = norm(np.sqrt(weight) * x)
         largest = max(norm(x), weighted, math.sqrt(objective.penalty.max()))
         pull, errors = float(weight * x @ y), float(weight @ y)
@@ -90,10 +90,21 @@ def check_data(objective: Objective, rows: Rows) -> Pull:
     if not bool(((x > 0) & (y > 0)).any()):
         return Pull(0.0, 0.0)  # nothing pulls: theta is 0, and no number is too small for that
     _check_not_vanishing("features times targets", pull, SMALLEST_PULL)
-    if objective.kind is Kind.LOGISTIC:
+    if objective.kind is not Kind.LINEAR:
         size = math.hypot(weighted, math.sqrt(objective.penalty.max()))
         _check_not_vanishing("features beside the ridge", pull / size, SMALLEST_GAIN)
     return Pull(pull, errors)
+
+
+def _errors_at_zero(kind: Kind, rows: Rows) -> Array:
+    """Return bounds of the rows' errors at theta = 0, (n,)."""
+    match kind:
+        case Kind.LINEAR:
+            return lengths(rows.y)
+        case Kind.LOGISTIC:
+            return np.ones(len(rows))
+        case Kind.POISSON:
+            return 1.0 + lengths(rows.y)
 
 
 def check_fitted(factor: Factor, theta: Array, pull: Pull) -> None:

@@ -2,10 +2,10 @@
 
     L(theta) = sum_i weight_i loss(x_i . theta, y_i) + 1/2 sum_j penalty_j |theta_j|^2 + b . theta
 
-Two losses, both from the paper: the square loss (section 2) and the logistic loss (section 3.2;
-its appendix prints the cross-entropy without the minus sign, the gradient there is right). The
-vector ``penalty`` holds the ridge strength, and 0 for an intercept that is not penalised. The
-linear term b is there for certified removal only (`engine.error.certified`).
+The losses are in `engine.fit.losses`: the square loss (the paper's section 2), the logistic loss
+(section 3.2), and the Poisson loss. The vector ``penalty`` holds the ridge strength, and 0 for an
+intercept that is not penalised. The linear term b is there for certified removal only
+(`engine.error.certified`).
 
 Conventions of the whole package: ``X`` is n x d and float64, its last column the constant 1 when
 the model has an intercept; ``theta`` is d x m; targets ``y`` are n x m; ``weight`` has length n.
@@ -16,16 +16,18 @@ x . theta, so sample weights never appear in the algebra of deletion.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import ddot, dsyrk
-from scipy.special import expit
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.losses import LogisticLoss, Loss, PoissonLoss, SquareLoss
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -36,13 +38,20 @@ _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and the
 
 
 class Kind(StrEnum):
-    """The loss: ``linear`` (square loss, any m) or ``logistic`` (targets 0 and 1).
+    """The loss: ``linear`` (square loss), ``logistic`` (targets 0 and 1) or ``poisson`` (counts).
 
-    A logistic model has m = 1, or of C > 2 classes m = C: each against the rest, y one-hot.
+    A linear model has any m. A logistic model has m = 1, or of C > 2 classes m = C: each against
+    the rest, y one-hot. A Poisson model has m = 1.
     """
 
     LINEAR = "linear"
     LOGISTIC = "logistic"
+    POISSON = "poisson"
+
+
+LOSSES: Mapping[Kind, Loss] = MappingProxyType(
+    {Kind.LINEAR: SquareLoss(), Kind.LOGISTIC: LogisticLoss(), Kind.POISSON: PoissonLoss()}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,11 @@ class Objective:
         """Length of theta, the intercept included."""
         return int(self.penalty.shape[0])
 
+    @property
+    def loss(self) -> Loss:
+        """The loss and its derivatives in the margin."""
+        return LOSSES[self.kind]
+
     def blocks(self, m: int) -> int:
         """Return the number of blocks of m outputs: each has one Hessian (`engine.fit.blocks`)."""
         return 1 if self.kind is Kind.LINEAR else m
@@ -120,26 +134,16 @@ class Objective:
         return replace(self, linear=self.linear[:, c : c + 1])
 
     def mean(self, margin: Array) -> Array:
-        """Return the predicted mean of a margin: itself, or its sigmoid."""
-        if self.kind is Kind.LINEAR:
-            return margin
-        mean: Array = expit(margin)
-        return mean
+        """Return the predicted mean of a margin."""
+        return self.loss.mean(margin)
 
     def error(self, rows: Rows, theta: Array) -> Array:
-        """Return e = weight (mean(x . theta) - y), shape k x m. Cost O(k d m).
-
-        The logistic error is computed as (1 - y) sigma(u) - y sigma(-u): a row that fits well has
-        an error far below 1, which 1 - sigma(u) would lose to cancellation.
-        """
+        """Return e = weight (mean(x . theta) - y), shape k x m. Cost O(k d m)."""
         return self.error_at(rows, rows.X @ theta)
 
     def error_at(self, rows: Rows, margin: Array) -> Array:
         """Return `error` where the margins x . theta (k x m) are known. Cost O(k m)."""
-        if self.kind is Kind.LINEAR:
-            return rows.weight[:, None] * (margin - rows.y)
-        error: Array = (1.0 - rows.y) * expit(margin) - rows.y * expit(-margin)
-        return rows.weight[:, None] * error
+        return rows.weight[:, None] * self.loss.error(margin, rows.y)
 
     def curvature(self, rows: Rows, theta: Array) -> Array:
         """Return s = weight times the second derivative of the loss, shape (k,). Cost O(k d).
@@ -156,9 +160,7 @@ class Objective:
             return rows.weight
         if margin.shape[1] != 1:
             raise ValueError(f"theta of {margin.shape[1]} classes has as many curvatures")
-        u = margin[:, 0]
-        curvature: Array = rows.weight * expit(u) * expit(-u)
-        return curvature
+        return rows.weight * self.loss.curvature(margin[:, 0])
 
     def curvatures(self, rows: Rows, theta: Array) -> Array:
         """Return the curvature in each of h blocks, shape k x h. Cost O(k d h)."""
@@ -173,11 +175,7 @@ class Objective:
 
     def value_at(self, rows: Rows, margin: Array, theta: Array) -> float:
         """Return `value` where the margins are known. Cost O((k + d) m)."""
-        if self.kind is Kind.LINEAR:
-            losses = 0.5 * np.sum((margin - rows.y) ** 2, axis=1)
-        else:
-            up, down = np.logaddexp(0.0, margin), np.logaddexp(0.0, -margin)
-            losses = np.sum((1.0 - rows.y) * up + rows.y * down, axis=1)
+        losses = np.sum(self.loss.value(margin, rows.y), axis=1)
         tilt = 0.0 if self.linear is None else float(np.sum(self.linear * theta))
         return float(rows.weight @ losses + 0.5 * np.sum(self.penalty[:, None] * theta**2)) + tilt
 
@@ -198,18 +196,23 @@ class Objective:
     def error_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in sum_i x_i e_i is proportional to, with eps and a small factor.
 
-        Row i adds |x_i| times the rounding of its error, which is relative to |e_i| and to what
-        went into the margin. The plain sum is taken, not the root of the sum of squares: partial
-        sums reach it when rows are sorted by target (measured: the root is too small by 2.5). It
-        does not vanish with theta, as eps |A| |theta| would. Cost O(k d m).
+        Row i adds |x_i| times the rounding of its error, which is relative to `Loss.error_size`
+        and to what went into the margin. The plain sum is taken, not the root of the sum of
+        squares: partial sums reach it when rows are sorted by target (measured: the root is too
+        small by 2.5). It does not vanish with theta, as eps |A| |theta| would. Cost O(k d m).
         """
         row_lengths = lengths(rows.X)[:, None]
         reach = row_lengths * lengths(theta.T)
         if self.kind is Kind.LINEAR:
             parts = rows.weight[:, None] * (reach + np.abs(rows.y))
         else:
-            parts = np.abs(self.error(rows, theta)) + self.curvatures(rows, theta) * reach
+            parts = self.error_size_at(rows, rows.X @ theta)
+            parts = parts + self.curvatures(rows, theta) * reach
         return float(np.sum(row_lengths * parts))
+
+    def error_size_at(self, rows: Rows, margin: Array) -> Array:
+        """Return what rounding in `error_at` is relative to, shape k x m. Cost O(k m)."""
+        return rows.weight[:, None] * self.loss.error_size(margin, rows.y)
 
     def gradient_scale(self, rows: Rows, theta: Array) -> float:
         """Return what rounding in `gradient` is proportional to. Cost O(n d m)."""

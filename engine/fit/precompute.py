@@ -104,7 +104,7 @@ def _certified(
     objective: Objective, rows: Rows, theta: Array, factor: Factor, W: Array, gradient: Array
 ) -> Certificate:
     reach = 0.0  # not used for a quadratic
-    if objective.kind is Kind.LOGISTIC:
+    if objective.kind is not Kind.LINEAR:
         reach = float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0)))
     measured = Measured(theta, gradient, objective.gradient_scale(rows, theta))
     return certify_at_hessian(objective, factor, measured, reach=reach)

@@ -132,7 +132,7 @@ def _check_settings(step: Any) -> None:
     if type(step) is TargetEncoder:
         raise InvalidData(
             "TargetEncoder: a Pipeline encodes its training rows by cross-fitting, which is "
-            "another estimator; LinearModel(preprocess={...: TargetEncode()}) encodes as transform does"
+            "another estimator; preprocess={...: TargetEncode()} encodes them as transform does"
         )
     if type(step) not in _DEFAULTS:
         raise InvalidData(f"{name}: {_KNOWN}")

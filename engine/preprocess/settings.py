@@ -31,8 +31,14 @@ class Settings:
         Raises
         ------
         InvalidData
-            A feature is standardised, and no free intercept takes up the mean.
+            A feature is standardised, and no free intercept takes up the mean; or the model is one
+            of counts.
         """
+        if self.kind not in (Kind.LINEAR, Kind.LOGISTIC):
+            raise InvalidData(
+                f"preprocessing inside a {self.kind} model is not there yet; give a fitted "
+                "transformer, which stays as it is, or transform the table yourself"
+            )
         named = [name for name, column in self.columns.items() if standardised(column)]
         if named and not self.free_intercept:
             raise InvalidData(
@@ -57,8 +63,8 @@ class Settings:
             return
         if self.kind is Kind.LOGISTIC:
             raise InvalidData(
-                "preprocessing inside a logistic model is for two classes; give a frozen "
-                "transformation for more (Preprocess.freeze)"
+                "preprocessing inside a logistic model is for two classes; for more, give a fitted "
+                "transformer, which stays as it is"
             )
         encoded = [n for n, column in self.columns.items() if isinstance(column, TargetEncode)]
         if encoded:

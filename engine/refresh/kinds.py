@@ -267,7 +267,7 @@ def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) 
 
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:
     """Refit, refactor and make new dual rows from the live rows alone."""
-    warm = start if generation.objective.kind is Kind.LOGISTIC else None
+    warm = None if generation.objective.kind is Kind.LINEAR else start
     precomputation = precompute_blocks(generation.objective, rows, warm)
     after, stream = begin(generation.number + 1, generation.objective, precomputation)
     return NewGeneration(

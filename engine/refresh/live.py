@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.deletion.correction import Correction
+from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array, Objective, Rows, lengths, norm
 from lethe.engine.refresh.reweighted import Operator
 
 _SUMMED = 1024  # rows summed at once: rounding grows with a block's size and not with n
 _CACHED = 2**17  # numbers: a block of so many stays in the cache between its products
+_LARGEST = 1e100  # of a gradient or a curvature: a step squares them
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Live:
 
     def gradient_scale(self, point: Point) -> float:
         """Return `Objective.gradient_scale` from what is known. Cost O(n)."""
-        error = np.abs(self.objective.error_at(self.rows, point.margin)[:, 0])
+        error = self.objective.error_size_at(self.rows, point.margin)[:, 0]
         reach = self.lengths * (norm(point.theta) + point.travelled)
         parts = error + point.curvature * reach
         return float(self.lengths @ parts) + self.objective.base_scale(point.theta)
@@ -145,17 +147,29 @@ def survey(
     """Take the first pass: X is read once for its lengths, both margins and the gradient.
 
     Cost O(n d).
+
+    Raises
+    ------
+    IllConditioned
+        The gradient or a curvature is above `_LARGEST`: a Poisson model's predictions overflow.
     """
     n = len(rows)
     thetas = np.hstack([theta, theta_b])
     margins, row_lengths = np.empty((n, 2)), np.empty(n)
     gradient = objective.base_gradient(theta)
-    for b in blocks_of(rows.X):
-        block = rows.take(b)
-        margins[b] = block.X @ thetas
-        row_lengths[b] = lengths(block.X)
-        gradient = gradient + block.X.T @ objective.error_at(block, margins[b, :1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for b in blocks_of(rows.X):
+            block = rows.take(b)
+            margins[b] = block.X @ thetas
+            row_lengths[b] = lengths(block.X)
+            gradient = gradient + block.X.T @ objective.error_at(block, margins[b, :1])
     margin, margin_b = margins[:, :1].copy(), margins[:, 1:].copy()
+    curvature = objective.curvature_at(rows, margin)
+    if not (norm(gradient) <= _LARGEST and float(curvature.max()) <= _LARGEST):
+        raise IllConditioned(
+            "the predictions of the present parameters are too large to compute with; rebuild the "
+            "model"
+        )
     live = Live(
         objective,
         rows,
@@ -168,4 +182,4 @@ def survey(
         row_lengths,
         reach=float(row_lengths.max()) / math.sqrt(smallest),
     )
-    return live, Point(theta, margin, gradient, objective.curvature_at(rows, margin), 0.0)
+    return live, Point(theta, margin, gradient, curvature, 0.0)

@@ -121,7 +121,7 @@ def choose(facts: Facts, limits: Limits, ordered: RefreshKind | None = None) -> 
 def _for_the_error(facts: Facts, far_under: float) -> Choice:
     if facts.left_within(far_under):
         return Choice(RefreshKind.COMPLETE, "the exact answer is far under the budget")
-    if facts.kind is Kind.LOGISTIC:
+    if facts.kind is not Kind.LINEAR:
         reason = "the quadratic model's own error nears the budget"
         if facts.remaining is None:
             reason = "the error is unknown"
@@ -172,7 +172,7 @@ def _folded(facts: Facts, limits: Limits) -> Choice | None:
     reason += "" if too_many else " have cost as much as folding them away"
     if not facts.left_within(limits.far_under * facts.budget):
         # An estimated error is measured first; after the polish a compact suffices.
-        if facts.kind is Kind.LOGISTIC and not facts.audited:
+        if facts.kind is not Kind.LINEAR and not facts.audited:
             return _polish_or_rebuild(facts, reason)
         return Choice(RefreshKind.REBUILD if facts.audited else RefreshKind.POLISH, reason)
     if rebuilding < CLEARLY_CHEAPER * compacting:

@@ -126,7 +126,7 @@ def polish(
         objective, rows, W, V, stale=stale, smallest=smallest, theta=theta, theta_b=theta_b
     )
     passes.take()
-    return _polish_logistic(live, point, target, passes)
+    return _polish_by_newton(live, point, target, passes)
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class _Passes:
         return self.count >= self.limit
 
 
-def _polish_logistic(live: Live, point: Point, target: float, passes: _Passes) -> Polish:
+def _polish_by_newton(live: Live, point: Point, target: float, passes: _Passes) -> Polish:
     z = live.stale(point.gradient)
     audited = audit(live, point, z, math.inf if passes.over else target)
     if passes.over or (audited.bound is not None and audited.bound <= target):

@@ -27,6 +27,7 @@ from lethe.engine.refresh.reweighted import Reweighted
 
 _TIGHT = 0.1  # of the bound: the part that the last system may leave unsolved
 _SOLVE_LIMIT = 24  # passes for the last system
+_SOLVED = 1.001  # times r^T A'^-1 r: A'^-1 is good to `engine.refresh.reweighted._SINGULAR`
 _SHARP = 1.02  # a bound this near to the best possible one needs no better reach
 
 Take = Callable[[], bool]
@@ -120,9 +121,9 @@ def certify(
             longest = float(live.lengths.max())
             floor = hessian_floor(objective, drawn, float(s.sum()), longest)
         smallest = max(stale_ratio * live.smallest, floor.smallest)
-        energy = min(
-            rz / weights_ratio if weights_ratio > 0 else math.inf, _energy(floor, residual)
-        )
+        energy = _energy(floor, residual)
+        if rz > 0 and weights_ratio > 0:
+            energy = min(energy, _SOLVED * rz / weights_ratio)
         if smallest <= 0 or not math.isfinite(energy / smallest):
             continue
         solve = partial(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -98,7 +99,7 @@ class RowRecords:
 
 def row_size(d: int, m: int, h: int = 1) -> int:
     """Return the length of a row record in bytes: 13 + 8 (d + m + h d)."""
-    return _ROW_HEADER.size + 8 * (d + m + h * d)
+    return _row(d, m, h).itemsize
 
 
 def pack_row(x: Array, y: Array, weight: float, w: Array, incarnation: int = 0) -> bytes:
@@ -118,14 +119,23 @@ def unpack_rows(records: list[bytes], d: int, m: int, what: str, h: int = 1) -> 
     size = row_size(d, m, h)
     if any(len(record) != size or record[0] != DENSE for record in records):
         raise CorruptState(f"{what}: a row record is not {size} bytes of codec {DENSE}")
-    weights = [_ROW_HEADER.unpack_from(record)[2] for record in records]
-    if not all(0 < weight < np.inf for weight in weights):
+    rows = np.frombuffer(b"".join(records), dtype=_row(d, m, h))
+    weight = rows["weight"].astype(np.float64)
+    if not ((weight > 0) & (weight < np.inf)).all():
         raise CorruptState(f"{what}: a row's weight is not a positive number")
-    body = b"".join(record[_ROW_HEADER.size :] for record in records)
-    values = unpack(body, (len(records), d + m + h * d), what)
-    return RowRecords(
-        X=np.ascontiguousarray(values[:, :d]),
-        y=np.ascontiguousarray(values[:, d : d + m]),
-        weight=np.array(weights, dtype=np.float64),
-        W=np.ascontiguousarray(values[:, d + m :]),
-    )
+    X, y, W = (rows[name].astype(np.float64) for name in ("x", "y", "w"))
+    if not all(np.isfinite(array).all() for array in (X, y, W)):
+        raise CorruptState(f"{what}: holds a number that is not finite")
+    return RowRecords(X, y, weight, W)
+
+
+@lru_cache(maxsize=256)
+def _row(d: int, m: int, h: int) -> np.dtype[np.void]:
+    """Return the layout of a row record, as `pack_row` writes it."""
+    numbers = [
+        ("weight", _FLOAT),
+        ("x", _FLOAT, (d,)),
+        ("y", _FLOAT, (m,)),
+        ("w", _FLOAT, (h * d,)),
+    ]
+    return np.dtype([("codec", "u1"), ("incarnation", "<u4"), *numbers])

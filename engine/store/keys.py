@@ -119,8 +119,12 @@ class ModelKeys:
         """Keys of the commits partition that the model belongs to."""
         return PartitionKeys(commit_partition(self.model_id))
 
+    @cached_property
+    def _prefix(self) -> str:
+        return f"{PREFIX}:{{{self.partition.tag}}}:{quote(self.model_id, safe='')}:"
+
     def _key(self, name: str) -> str:
-        return f"{PREFIX}:{{{self.partition.tag}}}:{quote(self.model_id, safe='')}:{name}"
+        return self._prefix + name
 
     @cached_property
     def head(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
@@ -94,6 +95,20 @@ class ModelConfig(Stored):
     limits: LimitsRecord = LimitsRecord()
     certify: Terms | None = None
     over_budget: OverBudget = OverBudget.COMPLETE
+
+    @field_validator("kind")
+    @classmethod
+    def _served(cls, kind: Kind) -> Kind:
+        if kind not in (Kind.LINEAR, Kind.LOGISTIC):
+            raise ValueError(
+                f"{kind} models are in the library only; the service does not keep them"
+            )
+        return kind
+
+    @property
+    def kind_name(self) -> Literal["linear", "logistic"]:
+        """The kind, as versions and parameters name it."""
+        return "linear" if self.kind is Kind.LINEAR else "logistic"
 
     @property
     def completes(self) -> bool:

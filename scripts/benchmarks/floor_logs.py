@@ -1,7 +1,7 @@
 """The floor's two logs: Kafka by kafka-python, and streams of its own by redis-py.
 
-Settings that cost time are the product's: what a fetch waits for and brings, acknowledgement by
-all, idempotence, no linger. None of our code.
+Settings that cost time are the product's: what a fetch waits for and brings, in which order,
+acknowledgement by all, idempotence, no linger. None of our code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,15 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 _HINT_SECONDS = 0.5
 _JOIN_SECONDS = 60.0
 _LENGTHS = struct.Struct("<II")
+_READ = """
+local left, answer = tonumber(ARGV[1]), {}
+for i, stream in ipairs(KEYS) do
+  local entries = redis.call('XRANGE', stream, '(' .. ARGV[1 + i], '+', 'COUNT', left)
+  answer[i], left = {stream, entries}, left - #entries
+  if left == 0 then break end
+end
+return answer
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +150,32 @@ class StreamsEnd:
 
     def __init__(self, url: str, names: dict[str, str], partitions: int, records: int) -> None:
         self._names = names
-        self._count = -(-records // partitions)
         self._records = records
         self._reading = redis.Redis.from_url(url)
+        self._script = self._reading.script_load(_READ)
         self._writing = redis.Redis.from_url(url).connection_pool.get_connection()
         self._positions = {f"{names['deletions']}:{p}": b"0" for p in range(partitions)}
         self._newest: dict[str, bytes] = {}
         self._flush: StreamsFlush | None = None
 
     def poll(self, seconds: float) -> list[Request]:
-        """Return the next requests."""
-        block = int(seconds * 1000) or None
-        answer: Any = self._reading.xread(self._positions, count=self._count, block=block)
+        """Return the next requests: one stream after the other, the last one last next time."""
+        names, ids = [*self._positions], [*self._positions.values()]
+        found: Any = self._reading.evalsha(self._script, len(names), *names, self._records, *ids)
+        answer = [
+            (name, [(entry, dict(zip(flat[::2], flat[1::2], strict=True))) for entry, flat in some])
+            for name, some in found
+        ]
+        if not any(entries for _, entries in answer) and seconds > 0:
+            block = int(seconds * 1000)
+            answer = self._reading.xread(self._positions, self._records, block) or []
         requests: list[Request] = []
-        for name, entries in answer or []:
+        for name, entries in answer:
             key = name.decode()
             for entry, fields in entries[: self._records - len(requests)]:
                 number = int(entry.partition(b"-")[0])
                 requests.append(_request(int(key.rpartition(":")[2]), number, fields[b"v"]))
+                del self._positions[key]
                 self._positions[key] = entry
         return requests
 

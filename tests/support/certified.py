@@ -1,4 +1,6 @@
-"""Random logistic states with their certificates and their true errors, by an independent oracle.
+"""Random states with their certificates and their true errors, by an independent oracle.
+
+Of logistic models, and of Poisson models (`POISSON`).
 
 A *state* is a theta, a factor (that of the Hessian at theta, or a stale one with deletions) and
 live rows. Used by `tests/proof/properties/test_certificates.py` and by `scripts/certificates.py`.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +23,10 @@ from lethe.engine.fit.objective import Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation, certify_afresh, precompute
 from lethe.engine.refresh.polish import polish
 from tests.support.families import Array, families, make
-from tests.support.oracles import Wide, distance, retrain_logistic_wide
+from tests.support.oracles import Wide, distance, retrain_wide
 
 DRAWN = ("benign", "near_separable", "saturated", "tiny_ridge")
+POISSON = ("counts", "rare", "large", "wide_margins", "flat_ridge")
 TARGETS = (1e-2, 1e-5, 1e-8)
 """Relative targets of the polished states."""
 
@@ -89,6 +93,27 @@ def drawn_problem(rng: np.random.Generator, family: str) -> Problem:
     return _problem(family, X, y[:, None], weight, penalty, int(rng.integers(0, 9)))
 
 
+def poisson_problem(rng: np.random.Generator, family: str) -> Problem:
+    """Draw a small problem of counts; half have a free intercept, a third have weights."""
+    n, d = int(rng.integers(24, 90)), int(rng.integers(2, 7))
+    X = rng.standard_normal((n, d)) * 10 ** rng.uniform(-1, 0.3, d)
+    free = bool(rng.random() < 0.5)
+    if free:
+        X[:, -1] = 1.0
+    mean = {"counts": 3.0, "rare": 0.03, "large": 1e5, "wide_margins": 2.0, "flat_ridge": 3.0}
+    spread = {"wide_margins": 4.0}.get(family, 0.7)
+    u = X @ rng.standard_normal(d) * spread / math.sqrt(d) + math.log(mean[family])
+    y = rng.poisson(np.exp(np.clip(u, -30, 30))).astype(np.float64)
+    y[-1] += 1.0
+    ridge = {"flat_ridge": 1e-5}.get(family, 0.3) * 10 ** rng.uniform(-1, 1)
+    penalty = np.full(d, ridge)
+    if free:
+        penalty[-1] = 0.0
+    weight = rng.uniform(0.3, 3.0, n) if rng.random() < 0.3 else np.ones(n)
+    gone = int(rng.integers(0, 9))
+    return _problem(family, X, y[:, None], weight, penalty, gone, Kind.POISSON)
+
+
 def named_problem(name: str, seed: int) -> Problem:
     """Return a family of `tests.support.families` with its deleted rows in front."""
     data = make(name, "logistic", seed)
@@ -97,9 +122,17 @@ def named_problem(name: str, seed: int) -> Problem:
     return _problem(name, X, y, weight, data.penalty, 4 + (8 * seed) % (len(data.deleted) - 4))
 
 
-def _problem(family: str, X: Array, y: Array, weight: Array, penalty: Array, gone: int) -> Problem:
-    truth = retrain_logistic_wide(X[gone:], y[gone:], weight[gone:], penalty)
-    objective = Objective(Kind.LOGISTIC, penalty)
+def _problem(
+    family: str,
+    X: Array,
+    y: Array,
+    weight: Array,
+    penalty: Array,
+    gone: int,
+    kind: Kind = Kind.LOGISTIC,
+) -> Problem:
+    truth = retrain_wide(kind.value, X[gone:], y[gone:], weight[gone:], penalty)
+    objective = Objective(kind, penalty)
     return Problem(family, objective, Rows(X, y, weight), gone, truth)
 
 
@@ -123,15 +156,13 @@ def states(rng: np.random.Generator, problem: Problem, points: int) -> Iterator[
         stream = delete(generation, stream, out, W, method_named("exact")).stream
     except (IllConditioned, NotConverged):
         return
-    for _ in range(points):
-        theta = near(rng, problem.truth)
-        yield _polished(problem, made, generation, stream, theta, "stale", 0.0, 1)
-    yield _polished(problem, made, generation, stream, stream.theta_exact, "audited", 0.0, 1)
+    attempts = [(near(rng, problem.truth), "stale", 0.0, 1) for _ in range(points)]
+    attempts.append((stream.theta_exact, "audited", 0.0, 1))
     size = norm(problem.truth.astype(np.float64))
-    for target in TARGETS:
-        yield _polished(
-            problem, made, generation, stream, stream.theta_exact, "polished", target * size, 60
-        )
+    attempts += [(stream.theta_exact, "polished", target * size, 60) for target in TARGETS]
+    for theta, how, target, limit in attempts:
+        with suppress(IllConditioned):  # a Poisson model's predictions overflow there
+            yield _polished(problem, made, generation, stream, theta, how, target, limit)
 
 
 def near(rng: np.random.Generator, truth: Wide) -> Array:
@@ -194,3 +225,11 @@ def many(seed: int, drawn: int, named: int, points: int) -> Iterator[State]:
     for name in families("logistic"):
         for number in range(named):
             yield from states(rng, named_problem(name, number), points)
+
+
+def many_poisson(seed: int, drawn: int, points: int) -> Iterator[State]:
+    """Yield the states of ``drawn`` problems of each family of counts."""
+    rng = np.random.default_rng(seed)
+    for family in POISSON:
+        for _ in range(drawn):
+            yield from states(rng, poisson_problem(rng, family), points)

@@ -1,7 +1,7 @@
 """Retraining by routes that share no code with the engine, and no normal equations.
 
 Linear: QR of the system augmented with sqrt(penalty), then refinement with residuals in extended
-precision. Logistic: damped Newton steps, each a QR of sqrt(S) X augmented, with the gradient in
+precision. Others: damped Newton steps, each a QR of sqrt(S) X augmented, with the gradient in
 extended precision to the end. The answers are good to about 1e-18 x condition: an oracle that
 can judge rounding of the engine's own. (Where the platform's long double is a plain double, they
 are as good as a backward-stable solver.)
@@ -65,36 +65,83 @@ def retrain_linear(X: Array, y: Array, weight: Array, penalty: Array) -> Array:
     return retrain_linear_wide(X, y, weight, penalty).astype(np.float64)
 
 
-def _log_loss(X: Array, y: Array, weight: Array, penalty: Array, theta: Wide) -> float:
+class _Logistic:
+    """The logistic loss of margins: value, error and curvature."""
+
+    @staticmethod
+    def value(u: Any, y: Any) -> Any:
+        return (1 - y) * np.logaddexp(0.0, u) + y * np.logaddexp(0.0, -u)
+
+    @staticmethod
+    def error(u: Any, y: Any) -> Any:
+        return (1 - y) / (1 + np.exp(-u)) - y / (1 + np.exp(u))
+
+    @staticmethod
+    def curvature(u: Any) -> Any:
+        return 1 / (1 + np.exp(-u)) / (1 + np.exp(u))
+
+
+class _Poisson:
+    """The Poisson loss, likewise."""
+
+    @staticmethod
+    def value(u: Any, y: Any) -> Any:
+        return np.exp(u) - y * u
+
+    @staticmethod
+    def error(u: Any, y: Any) -> Any:
+        return np.exp(u) - y
+
+    @staticmethod
+    def curvature(u: Any) -> Any:
+        return np.exp(u)
+
+
+def _value(
+    loss: type[Any], X: Array, y: Array, weight: Array, penalty: Array, theta: Wide
+) -> float:
     plain = theta.astype(np.float64)
-    margin = X @ plain
-    losses = (1 - y) * np.logaddexp(0.0, margin) + y * np.logaddexp(0.0, -margin)
+    with np.errstate(over="ignore"):
+        losses = loss.value(X @ plain, y)
     return float(weight @ losses + 0.5 * np.sum(penalty * plain**2))
 
 
-def retrain_logistic_wide(
-    X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
+def _newton_wide(
+    loss: type[Any], X: Array, y: Array, weight: Array, penalty: Array, start: Array | None
 ) -> Wide:
-    """Return the logistic minimiser, d x 1, in extended precision; ``start`` saves steps."""
+    """Return the minimiser, d x 1, by damped Newton steps; ``start`` saves steps."""
     K, s0, lam = _wide(X), _wide(weight), _wide(penalty)
     target = y.reshape(len(y))
     theta = np.zeros(X.shape[1], dtype=np.longdouble) if start is None else _wide(start[:, 0])
     last = np.inf
     for _ in range(_NEWTON_STEPS):
         margin = K @ theta
-        up, down = 1 / (1 + np.exp(-margin)), 1 / (1 + np.exp(margin))
-        g = K.T @ (s0 * ((1 - target) * up - target * down)) + lam * theta
-        R = _triangle(X, (s0 * up * down).astype(np.float64), penalty)
+        g = K.T @ (s0 * loss.error(margin, target)) + lam * theta
+        R = _triangle(X, (s0 * loss.curvature(margin)).astype(np.float64), penalty)
         step = _solve(R, g.astype(np.float64))
         size = float(np.linalg.norm(step))
         if size == 0.0 or (size > last / 2 and size < 1e-8 * float(np.linalg.norm(theta))):
             break
-        scale, here = 1.0, _log_loss(X, target, weight, penalty, theta)
+        scale, here = 1.0, _value(loss, X, target, weight, penalty, theta)
         slack = 1e-13 * max(abs(here), 1.0)
-        while _log_loss(X, target, weight, penalty, theta - scale * step) > here + slack:
+        while not _value(loss, X, target, weight, penalty, theta - scale * step) <= here + slack:
             scale /= 2
         theta, last = theta - scale * step, size
     return theta[:, None]
+
+
+def retrain_logistic_wide(
+    X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
+) -> Wide:
+    """Return the logistic minimiser, d x 1, in extended precision; ``start`` saves steps."""
+    return _newton_wide(_Logistic, X, y, weight, penalty, start)
+
+
+def retrain_poisson_wide(
+    X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
+) -> Wide:
+    """Return the minimiser of a Poisson model, d x 1, likewise."""
+    return _newton_wide(_Poisson, X, y, weight, penalty, start)
 
 
 def retrain_logistic(X: Array, y: Array, weight: Array, penalty: Array) -> Array:
@@ -105,7 +152,7 @@ def retrain_logistic(X: Array, y: Array, weight: Array, penalty: Array) -> Array
 def retrain_wide(
     kind: str, X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
 ) -> Wide:
-    """Return the minimiser for either kind; of several classes, each against the rest.
+    """Return the minimiser for any kind; of several classes, each against the rest.
 
     ``start`` (d x m) is where the iterations begin; it does not change where they end.
     """
@@ -115,7 +162,11 @@ def retrain_wide(
         return np.hstack(
             [retrain_logistic_wide(X, one, weight, penalty, begin) for one, begin in columns]
         )
-    train = retrain_linear_wide if kind == "linear" else retrain_logistic_wide
+    train = {
+        "linear": retrain_linear_wide,
+        "logistic": retrain_logistic_wide,
+        "poisson": retrain_poisson_wide,
+    }[kind]
     return train(X, y, weight, penalty, start)
 
 

@@ -43,7 +43,7 @@ MAX_BLOCK = 2.0
 # most this much; a larger publish takes several calls, in order.
 MAX_MESSAGES_PER_CALL = 256
 MAX_BYTES_PER_CALL = 8 * 1_048_576
-# Redis has no limit on the bytes of one XREAD answer: this times 1 MiB must fit in memory.
+# Redis has no limit on the bytes of one answer: this times 1 MiB must fit in memory.
 MAX_RECORDS_PER_READ = 256
 # The heartbeat looks at every partition of a topic.
 MAX_PARTITIONS = 256

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.support.certified import DRAWN, State, many
+from tests.support.certified import DRAWN, POISSON, State, many, many_poisson
 from tests.support.families import families
 
 LOG = logging.getLogger(__name__)
@@ -36,6 +36,18 @@ def test_in_ten_thousand_states_no_certificate_is_below_the_true_error(
     for argument in ("self-concordant", "stale-factor", "solved", "strong-convexity", "none"):
         assert arguments[argument] >= 100, argument
     assert sum(s.free_intercept for s in certified) > 3000
+
+
+def test_in_five_thousand_states_of_counts_no_certificate_is_below_the_true_error() -> None:
+    """A Poisson model's curvature changes by exactly as much as the proof allows: s' = s."""
+    states = list(many_poisson(seed=2, drawn=60, points=9))
+    assert [s for s in states if s.below] == []
+    assert len(states) >= 5_000
+    assert {s.family for s in states} == {*POISSON}
+    arguments = Counter(s.certificate.argument for s in states)
+    LOG.info("%d states: %s, %s", len(states), Counter(s.how for s in states), arguments)
+    for argument in ("self-concordant", "stale-factor", "solved", "strong-convexity", "none"):
+        assert arguments[argument] >= 50, argument
 
 
 def test_polished_states_are_certified_tightly_and_within_their_passes(

@@ -7,6 +7,7 @@ import pytest
 
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.refresh.polish import PASS_LIMIT, Polish, polish, stale_inverse
+from tests.support.certified import State, poisson_problem, states
 from tests.support.families import families
 from tests.support.oracles import distance
 from tests.support.states import Started, started
@@ -109,3 +110,23 @@ def test_the_preconditioner_is_the_inverse_of_the_stale_hessian() -> None:
     A = state.objective.hessian(rows, state.made.theta)
     inverse = stale_inverse(state.made.factor, stream.V)
     np.testing.assert_allclose(inverse(A), np.eye(len(A)), atol=1e-10)
+
+
+def _states_of_counts(seed: int) -> list[State]:
+    """Return the states of counts near 1e5, whose curvatures grow a millionfold and more."""
+    problem = poisson_problem(np.random.default_rng([seed, 5]), "large")
+    return list(states(np.random.default_rng(0), problem, 0))
+
+
+@pytest.mark.parametrize("seed", [220, 464, 1224, 1331, 2959])
+def test_an_update_that_loses_its_digits_spoils_no_certificate(seed: int) -> None:
+    """Certificates that used the nearly singular update were up to 10,000 times too small."""
+    polished = [s for s in _states_of_counts(seed) if s.how == "polished"]
+    assert polished
+    assert [s for s in polished if s.below] == []
+
+
+@pytest.mark.parametrize("seed", [1414, 1481, 2473])
+def test_predictions_that_overflow_are_refused(seed: int) -> None:
+    """They ended in SciPy's ValueError; `states` passes over what the engine refuses."""
+    assert [s for s in _states_of_counts(seed) if s.how in ("audited", "polished")] == []
