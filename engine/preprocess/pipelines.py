@@ -83,7 +83,7 @@ def _of_transformer(transformer: ColumnTransformer) -> Iterator[tuple[Name, Colu
 
 
 def _names(transformer: ColumnTransformer, label: str, where: Any) -> list[Name]:
-    listed = [where] if isinstance(where, (str, int, slice)) else list(where)
+    listed: list[Any] = [where] if isinstance(where, (str, int, slice)) else list(where)
     if any(isinstance(one, (slice, bool, np.bool_)) for one in listed):
         raise InvalidData(f"the columns of {label!r} are a slice or a mask; list their names")
     known = getattr(transformer, "feature_names_in_", None)
