@@ -111,7 +111,7 @@ def _numeric(labels: Array) -> tuple[tuple[str, ...], Array]:
     if not whole.all():
         invalid = labels[~whole][0]
         raise InvalidData(
-            f"logistic targets must be 0 or 1, or classes: whole numbers or text; {invalid:g} is "
+            f"Unknown label type: logistic targets must be 0 or 1, or classes: whole numbers or text; {invalid:g} is "
             "none of these: is it a regression target?"
         )
     values, index = np.unique(labels, return_inverse=True)
@@ -147,14 +147,26 @@ def class_counts(y: Array) -> tuple[int, ...]:
     return (len(y) - ones[0], ones[0]) if len(ones) == 1 else ones
 
 
+def weighted_counts(kind: Kind, rows: Rows) -> tuple[int, ...]:
+    """Return the rows of each class that have a weight; of a linear model, of all rows. O(n m).
+
+    A row of weight 0 adds nothing to the loss: a class that has no others has no minimiser.
+    """
+    weighted = rows.weight > 0
+    if kind is Kind.LINEAR:
+        return (int(np.count_nonzero(weighted)),)
+    return class_counts(rows.y if weighted.all() else rows.y[weighted])
+
+
 def one_sided(kind: Kind, rows: Rows) -> bool:
-    """Return whether some class of a logistic model has no rows, or all of them.
+    """Return whether some class of a logistic model has no rows with a weight, or all of them.
 
     Such a class has no finite intercept against the rest.
     """
     if kind is Kind.LINEAR or len(rows) == 0:
         return False
-    return bool((rows.y.min(axis=0) == rows.y.max(axis=0)).any())
+    y = rows.y if (rows.weight > 0).all() else rows.y[rows.weight > 0]
+    return len(y) == 0 or bool((y.min(axis=0) == y.max(axis=0)).any())
 
 
 def probabilities(margin: Array) -> Array:

@@ -91,7 +91,8 @@ def check_finite(name: str, values: Array, advice: str = "correct the row") -> N
     finite = np.isfinite(values)
     if not finite.all():
         row = int(np.argwhere(~finite)[0][0])
-        raise InvalidData(f"a {name} of row {row} is not a finite number; {advice}")
+        what = "NaN" if np.isnan(values[row]).any() else "infinite"
+        raise InvalidData(f"a {name} of row {row} is not a finite number ({what}); {advice}")
 
 
 @dataclass(frozen=True, slots=True)

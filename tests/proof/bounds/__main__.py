@@ -18,7 +18,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from tests.proof.bounds import against, cost, figures
+from tests.proof.bounds import against, cost, figures, pipelines
 from tests.proof.bounds.case import drawn
 from tests.proof.bounds.figures import Figures
 from tests.proof.bounds.running import (
@@ -32,7 +32,7 @@ from tests.proof.bounds.running import (
 )
 from tests.proof.bounds.states import PLANS, describe
 
-STATES = {"linear": 100_000, "certificates": 10_000, "estimates": 12_000}
+STATES = {"linear": 100_000, "certificates": 10_000, "estimates": 12_000, "pipelines": 50_000}
 _OF_MILD = 4_000  # beside the others: they are for the looseness
 _JOBS = 2
 
@@ -115,9 +115,19 @@ def _costs() -> tuple[dict[str, Figures], list[str]]:
     return rows, cost.too_dear(rows)
 
 
+def _run_pipelines(
+    pool: ProcessPoolExecutor, given: argparse.Namespace
+) -> tuple[dict[str, Figures], list[str]]:
+    outcome = pipelines.run(pool, STATES["pipelines"], given.first, given.seeds)
+    rows = pipelines.figures(outcome)
+    _show("models with preprocessing", rows)
+    print(f"  refused: {dict(outcome.refusals)}\n")
+    return rows, pipelines.broken(outcome, 0 if given.seeds is not None else STATES["pipelines"])
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bounds", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=[*PLANS, "cost"], help="one part of it")
+    parser.add_argument("--only", choices=[*PLANS, "pipelines", "cost"], help="one part of it")
     parser.add_argument("--seeds", type=int, help="streams of each family, whatever they come to")
     parser.add_argument("--first", type=int, default=0, help="the first seed of each family (0)")
     parser.add_argument("--tuning-only", action="store_true", help="nothing that is held out")
@@ -143,6 +153,9 @@ def main() -> int:
         with ProcessPoolExecutor(given.jobs) as pool:
             for plan in [plan for plan in PLANS if given.only in (None, plan)]:
                 found[plan], wrong = _run_plan(pool, plan, given)
+                failed += wrong
+            if given.only in (None, "pipelines"):
+                found["pipelines"], wrong = _run_pipelines(pool, given)
                 failed += wrong
         if given.only in (None, "cost"):
             found["cost"], wrong = _costs()

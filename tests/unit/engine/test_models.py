@@ -103,7 +103,7 @@ def test_without_deletions_it_is_scikit_learns_model() -> None:
     oracle = LogisticRegression(tol=1e-12, max_iter=1000).fit(logistic.X, logistic.y[:, 0])
     model = _model(logistic)
     probabilities = oracle.predict_proba(logistic.X)[:, 1]
-    np.testing.assert_allclose(model.predict(logistic.X), probabilities, rtol=1e-4)
+    np.testing.assert_allclose(model.predict_proba(logistic.X)[:, 1], probabilities, rtol=1e-4)
 
 
 def test_several_targets_keep_their_shape() -> None:
@@ -423,7 +423,7 @@ def test_settings_and_calls_that_make_no_sense_are_refused() -> None:
     assert "u1" in model.live_ids
     with pytest.raises(InvalidData, match="no refresh 'huge'"):
         model.refresh("huge")
-    with pytest.raises(InvalidData, match="X has 3 columns; the model was fitted on 12"):
+    with pytest.raises(InvalidData, match="X has 3 features, but LinearModel is expecting 12"):
         model.predict(np.ones((2, 3)))
 
 
