@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def ridge_of(model: LinearModel) -> Ridge:
     """Return a Ridge with the published parameters; see `LinearModel.to_sklearn`."""
-    ridge = Ridge(alpha=model.fitted_ridge, fit_intercept=model.has_intercept)
+    fitted = model._fitted
+    ridge = Ridge(alpha=fitted.ridge, fit_intercept=fitted.intercept)
     ridge.coef_, ridge.intercept_ = np.array(model.coef_), model.intercept_
     ridge.n_iter_, ridge.solver_ = None, "cholesky"
     return _named(ridge, model)
@@ -41,7 +42,8 @@ def logistic_of(model: LogisticModel) -> LogisticRegression | OneVsRestClassifie
 
 
 def _unfitted(model: LogisticModel) -> LogisticRegression:
-    return LogisticRegression(C=1.0 / model.fitted_ridge, fit_intercept=model.has_intercept)
+    fitted = model._fitted
+    return LogisticRegression(C=1.0 / fitted.ridge, fit_intercept=fitted.intercept)
 
 
 def _logistic(

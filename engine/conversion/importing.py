@@ -48,7 +48,7 @@ def from_sklearn(
         )
     fitted = model(ridge=given.ridge, fit_intercept=given.fit_intercept)
     fitted.fit(X, given.y, ids, sample_weight)
-    optimum = fitted.published
+    optimum = fitted._fitted.stream.published
     if optimum.shape != given.theta.shape:
         raise InvalidData(
             f"y has {optimum.shape[1]} columns, and the {type(estimator).__name__} was fitted on "

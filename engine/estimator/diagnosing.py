@@ -14,7 +14,7 @@ from lethe.engine.diagnostics import (
     leave_group_out,
     scale,
 )
-from lethe.engine.errors import IllConditioned, InvalidData, UnknownRows
+from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.estimator.base import overflow_allowed
 from lethe.engine.estimator.changing import ChangingModel
 from lethe.engine.fit.objective import Array, Rows
@@ -180,6 +180,4 @@ class DiagnosableModel(ChangingModel):
     def _left_out_each(self, places: NDArray[np.intp]) -> tuple[Rows, EachLeftOut]:
         state = self._fitted
         rows = state.members.rows.take(places)
-        return rows, leave_each_out(
-            state.generation, state.stream, rows, state.members.W[places]
-        )
+        return rows, leave_each_out(state.generation, state.stream, rows, state.members.W[places])
