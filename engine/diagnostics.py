@@ -8,11 +8,11 @@ model at theta_exact:
     Cook's distance   D_i = |theta_(-i) - theta|_A^2 / (p s^2) = q_i^2 (x_i . w_i) / (p s^2)
     a group           theta_(-U) by `engine.deletion`; D_U = (U delta) . q / (p s^2)
 
-For a linear model all of them are exact. p is the trace of the hat matrix, the effective degrees of
-freedom, and s^2 the residual variance, the weighted sum of squares over n - p: without a ridge these
-are the number of parameters and the mean squared error, and D_i is Cook's (1977). For a logistic
-model they are the one-step versions of Pregibon (1981): one Newton step from the optimum, with the
-curvatures of the last fit or rebuild, and s^2 = 1; statsmodels' GLMInfluence has the same.
+For a linear model all of them are exact. p is the trace of the hat matrix, the effective degrees
+of freedom, and s^2 the residual variance, the weighted sum of squares over n - p: without a ridge
+these are the number of parameters and the mean squared error, and D_i is Cook's (1977). For a
+logistic model they are the one-step versions of Pregibon (1981): one Newton step from the optimum,
+with the curvatures of the last fit or rebuild, and s^2 = 1, as statsmodels' GLMInfluence has them.
 """
 
 from __future__ import annotations

@@ -153,17 +153,10 @@ class LogisticModel(DiagnosableModel):
     estimator_type = "classifier"
     _labels: NDArray[Any]
 
-    def fit(
-        self,
-        X: TableLike,
-        y: ArrayLike,
-        ids: Sequence[str] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        super().fit(X, y, ids, sample_weight)
-        labels = np.unique(np.asarray(y))
+    def _remember_targets(self, y: NDArray[Any]) -> None:
+        super()._remember_targets(y)
+        labels = np.unique(y)
         self._labels = labels if self.classes else np.array([0, 1]).astype(labels.dtype)
-        return self
 
     def decision_function(self, X: TableLike) -> Array:
         """Return margins x . theta + intercept: (n,) of the second class, or (n, C).

@@ -67,7 +67,8 @@ def _with_transformers(
 
 
 def _unfitted(model: LogisticModel) -> LogisticRegression:
-    return LogisticRegression(C=1.0 / model.fitted_ridge, fit_intercept=model.has_intercept)
+    fitted = model._fitted
+    return LogisticRegression(C=1.0 / fitted.ridge, fit_intercept=fitted.intercept)
 
 
 def _logistic(

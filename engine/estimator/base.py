@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.errors import InvalidData
@@ -119,8 +119,8 @@ class BaseModel(Estimator):
                 self.penalise_intercept,
             )
             prepared = PreparedFit.fit(settings, X, y, ids, sample_weight, self.seed)
-            self._state, self._flat = prepared, np.asarray(y).ndim == 1
-            self.converted_from_ = None
+            self._state, self.converted_from_ = prepared, None
+            self._remember_targets(np.asarray(y))
             return self
         columns = column_names(X)
         features = dense_features(self._transformed(X))
@@ -145,14 +145,18 @@ class BaseModel(Estimator):
             ridge=float(self.ridge),
             columns=columns,
         )
-        self._flat = np.asarray(y).ndim == 1 and rows.y.shape[1] == 1
         self.converted_from_ = None
+        self._remember_targets(np.asarray(y))
         return self
+
+    def _remember_targets(self, y: NDArray[Any]) -> None:
+        """Keep the form of the targets, in which results are returned."""
+        self._flat = y.ndim == 1 and self._fitted.published.shape[1] == 1
 
     def _check_parameters(self) -> None:
         for name, what in (("ridge", "a finite number"), ("error_budget", "a number")):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or isinstance(value, bool) or not value > 0:
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
                 raise InvalidData(f"{name} must be {what} above 0, not {value!r}")
         for name in ("fit_intercept", "penalise_intercept"):
             if not isinstance(getattr(self, name), bool | np.bool_):
@@ -252,7 +256,7 @@ class BaseModel(Estimator):
         return int(self._fitted.published.shape[0]) - int(self._fitted.intercept)
 
     @property
-    def feature_names_in_(self) -> np.ndarray[Any, np.dtype[np.object_]]:
+    def feature_names_in_(self) -> NDArray[np.object_]:
         """Names of the columns, (p,), if the model was fitted on a data frame.
 
         Raises
@@ -284,7 +288,6 @@ class BaseModel(Estimator):
             raise InvalidData(
                 f"X has {features.shape[1]} features, but {name} is expecting {p} features as input"
             )
-        check_finite("feature", features)
         published = state.published
         with np.errstate(over="ignore", invalid="ignore"):
             margin: Array = features @ published[:p]

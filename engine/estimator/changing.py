@@ -1,4 +1,4 @@
-"""The layer of changes: deleting, inserting, correcting, and the refreshes that make exact again."""
+"""The layer of changes: deleting, inserting, correcting; and refreshes."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import check_finite
 from lethe.engine.rows import numbers
 
 _SHOWN = 5  # names in a message
@@ -35,15 +36,27 @@ def dense_features(X: Any) -> ArrayLike:
 
 
 def features_to_predict(X: Any) -> Any:
-    """Return X as a float64 array or, if it is sparse, as a float64 CSR matrix: n x p.
+    """Return X as a float64 array or, if it is sparse, as a float64 CSR matrix: n x p, finite.
 
     Predictions of sparse rows cost O(nnz): they stay sparse.
+
+    Raises
+    ------
+    InvalidData
+        Not numbers, not n x p, or not finite.
     """
     if not issparse(X):
-        return numbers(X, "X", (2,))
+        features = numbers(X, "X", (2,))
+        check_finite("feature", features)
+        return features
     if X.dtype.kind == "c":
         raise InvalidData("X is not an array of numbers: Complex data not supported")
-    return X.tocsr().astype(np.float64)
+    sparse = X.tocsr().astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(sparse.data))
+    if len(bad):
+        row = np.searchsorted(sparse.indptr, bad[0], side="right") - 1
+        raise InvalidData(f"a feature of row {row} is not a finite number; correct the row")
+    return sparse
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:

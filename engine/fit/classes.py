@@ -111,8 +111,8 @@ def _numeric(labels: Array) -> tuple[tuple[str, ...], Array]:
     if not whole.all():
         invalid = labels[~whole][0]
         raise InvalidData(
-            f"Unknown label type: logistic targets must be 0 or 1, or classes: whole numbers or text; {invalid:g} is "
-            "none of these: is it a regression target?"
+            "Unknown label type: logistic targets must be 0 or 1, or classes: whole numbers or "
+            f"text; {invalid:g} is none of these: is it a regression target?"
         )
     values, index = np.unique(labels, return_inverse=True)
     return _one_hot([str(int(value)) for value in values], index)

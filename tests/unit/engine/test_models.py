@@ -101,7 +101,7 @@ def test_without_deletions_it_is_scikit_learns_model() -> None:
     np.testing.assert_allclose(ours.predict(linear.X), theirs.predict(linear.X), rtol=1e-9)
     logistic = make("benign", "logistic")
     oracle = LogisticRegression(tol=1e-12, max_iter=1000).fit(logistic.X, logistic.y[:, 0])
-    model = _model(logistic)
+    model = LogisticModel().fit(logistic.X, logistic.y[:, 0])
     probabilities = oracle.predict_proba(logistic.X)[:, 1]
     np.testing.assert_allclose(model.predict_proba(logistic.X)[:, 1], probabilities, rtol=1e-4)
 

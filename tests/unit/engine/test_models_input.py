@@ -19,7 +19,12 @@ BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "ids": ([[1.0], [2.0]], [1.0, 0.0], {"ids": ["a"]}, "1 ids for 2 rows"),
     "same ids": ([[1.0], [2.0]], [1.0, 0.0], {"ids": ["a", "a"]}, "not distinct"),
     "nan": ([[1.0], [np.nan]], [1.0, 0.0], {}, "a feature of row 1 is not a finite number"),
-    "weight": ([[1.0], [2.0]], [1.0, 0.0], {"sample_weight": [1.0, -0.5]}, "row 1 is below 0: -0.5"),
+    "weight": (
+        [[1.0], [2.0]],
+        [1.0, 0.0],
+        {"sample_weight": [1.0, -0.5]},
+        "row 1 is below 0: -0.5",
+    ),
     "no weight": ([[1.0], [2.0]], [1.0, 0.0], {"sample_weight": [0.0, 0.0]}, "every .* is zero"),
     "weights": ([[1.0], [2.0]], [1.0, 0.0], {"sample_weight": [1.0]}, "1 weights"),
 }
