@@ -21,7 +21,7 @@ from lethe.engine.error.estimate import (
     believed_estimate,
     published_error,
 )
-from lethe.engine.fit.classes import class_counts, one_sided
+from lethe.engine.fit.classes import needed_counts, one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
@@ -117,7 +117,11 @@ class Fitted:
             return True
         if self.generation.objective.penalty[-1] > 0 or not self.members.counts:
             return False
-        left = zip(self.members.counts_without(old), class_counts(new.y), strict=True)
+        left = zip(
+            self.members.counts_without(old),
+            needed_counts(self.generation.objective.kind, new.y),
+            strict=True,
+        )
         return any(kept + added == 0 for kept, added in left)
 
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:

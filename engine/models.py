@@ -104,12 +104,17 @@ class _Model:
             intercept=self.fit_intercept,
             penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
         )
-        objective = Objective(self.kind, penalty)
-        precomputation = precompute_blocks(objective, rows)
-        fitted = Fitted.of(objective, names, rows, precomputation, classes, self.seed)
+        fitted = self._fitted_to(penalty, names, rows, classes)
         self._flat = np.ndim(y) == 1 and rows.y.shape[1] == 1
         self._state = fitted
         return self
+
+    def _fitted_to(
+        self, penalty: Array, names: tuple[str, ...], rows: Rows, classes: tuple[str, ...]
+    ) -> Fitted:
+        objective = Objective(self.kind, penalty)
+        precomputation = precompute_blocks(objective, rows)
+        return Fitted.of(objective, names, rows, precomputation, classes, self.seed)
 
     # -- deletion -----------------------------------------------------------------------------
 
@@ -397,7 +402,10 @@ class _Model:
             if self.fit_intercept:
                 margin = margin + published[-1]
         check_finite("prediction", margin, "rescale its features")
-        return self._shaped(margin if self.kind is Kind.LINEAR else probabilities(margin))
+        return self._shaped(self._means(margin))
+
+    def _means(self, margin: Array) -> Array:
+        return margin if self.kind is Kind.LINEAR else probabilities(margin)
 
 
 class LinearModel(_Model):

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.estimate import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import InvalidData, UnknownRows
-from lethe.engine.fit.classes import class_counts, encoded
+from lethe.engine.fit.classes import encoded, needed_counts
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 
 Mask = NDArray[np.bool_]
@@ -38,7 +38,9 @@ class Membership:
     remaining
         Number of live rows. It is kept, like the counts, so that a deletion does not scan n rows.
     counts
-        Live rows of each class (`engine.fit.classes.class_counts`); empty for a linear model.
+        Live rows of each class, or with a count (`engine.fit.classes.needed_counts`).
+    kind
+        The loss, which says what is counted.
     """
 
     ids: tuple[str, ...]
@@ -48,13 +50,14 @@ class Membership:
     live: Mask
     remaining: int
     counts: tuple[int, ...]
+    kind: Kind
 
     @classmethod
     def of(cls, kind: Kind, ids: tuple[str, ...], rows: Rows, W: Array) -> Membership:
         """Return the membership in which every row is live. Cost O(n m)."""
         place = {name: i for i, name in enumerate(ids)}
-        counts = class_counts(rows.y) if kind is Kind.LOGISTIC else ()
-        return cls(ids, place, rows, W, np.ones(len(ids), dtype=np.bool_), len(ids), counts)
+        live = np.ones(len(ids), dtype=np.bool_)
+        return cls(ids, place, rows, W, live, len(ids), needed_counts(kind, rows.y), kind)
 
     def __len__(self) -> int:
         """Return the number of live rows."""
@@ -67,7 +70,7 @@ class Membership:
         """
         if not self.counts:
             return ()
-        deleted = class_counts(self.rows.y[self.places(ids)])
+        deleted = needed_counts(self.kind, self.rows.y[self.places(ids)])
         return tuple(before - removed for before, removed in zip(self.counts, deleted, strict=True))
 
     def live_among(self, ids: Iterable[str]) -> tuple[str, ...]:
@@ -128,7 +131,7 @@ class Membership:
         self.live = np.append(self.live, np.ones(len(ids), dtype=np.bool_))
         self.remaining += len(ids)
         if self.counts:
-            added = class_counts(rows.y)
+            added = needed_counts(self.kind, rows.y)
             self.counts = tuple(n + more for n, more in zip(self.counts, added, strict=True))
 
     def sentinels(self, generation: Generation, seed: int) -> Sentinels:
@@ -187,7 +190,8 @@ def checked_rows(
         Shapes, ids or numbers cannot be used.
     """
     features = numbers(X, "X", (2,))
-    classes, targets = encoded(y) if kind is Kind.LOGISTIC else ((), numbers(y, "y", (1, 2)))
+    labelled = kind in (Kind.LOGISTIC, Kind.SOFTMAX)
+    classes, targets = encoded(y) if labelled else ((), numbers(y, "y", (1, 2)))
     n = len(features)
     if n == 0:
         raise InvalidData("there is no row to fit; give at least one")

@@ -147,13 +147,30 @@ def class_counts(y: Array) -> tuple[int, ...]:
     return (len(y) - ones[0], ones[0]) if len(ones) == 1 else ones
 
 
-def one_sided(kind: Kind, rows: Rows) -> bool:
-    """Return whether some class of a logistic model has no rows, or all of them.
+def needed_counts(kind: Kind, y: Array) -> tuple[int, ...]:
+    """Return the numbers of rows of which none may be 0 while the intercept is free.
 
-    Such a class has no finite intercept against the rest.
+    Those of each class (`class_counts`), or of a Poisson model the rows with a count above 0; a
+    linear model needs none.
+    """
+    match kind:
+        case Kind.LINEAR:
+            return ()
+        case Kind.POISSON:
+            return (int(np.count_nonzero(y)),)
+        case Kind.LOGISTIC | Kind.SOFTMAX:
+            return class_counts(y)
+
+
+def one_sided(kind: Kind, rows: Rows) -> bool:
+    """Return whether no finite intercept minimises the loss.
+
+    Some class has no rows, or all of them; or all counts of a Poisson model are 0.
     """
     if kind is Kind.LINEAR or len(rows) == 0:
         return False
+    if kind is Kind.POISSON:
+        return not rows.y.any()
     return bool((rows.y.min(axis=0) == rows.y.max(axis=0)).any())
 
 

@@ -1,6 +1,7 @@
 """Lethe: a streaming deletion engine for machine-learning models.
 
-`LinearModel` and `LogisticModel` are the library alone: fit, delete rows, keep the error known.
+`LinearModel`, `LogisticModel`, `PoissonModel` and `SoftmaxModel` are the library alone: fit, delete
+rows, keep the error known.
 `ModelSubscriber` reads verified versions of models that workers keep up to date.
 """
 
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lethe.consumers.subscriber.subscriber import ModelSubscriber
+    from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
 
-__all__ = ["LinearModel", "LogisticModel", "ModelSubscriber"]
+__all__ = ["LinearModel", "LogisticModel", "ModelSubscriber", "PoissonModel", "SoftmaxModel"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from lethe.engine import models  # noqa: PLC0415 (see above)
 
         return getattr(models, name)
+    if name in ("PoissonModel", "SoftmaxModel"):
+        from lethe.engine import generalised  # noqa: PLC0415
+
+        return getattr(generalised, name)
     if name == "ModelSubscriber":
         from lethe.consumers.subscriber.subscriber import ModelSubscriber  # noqa: PLC0415
 
