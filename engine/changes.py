@@ -44,7 +44,8 @@ def new_rows(
     features = numbers(X, "X", (2,))
     if features.shape[1] != p:
         raise InvalidData(f"X has {features.shape[1]} columns; the model was fitted on {p}")
-    targets = encoded_as(y, classes) if kind is Kind.LOGISTIC else numbers(y, "y", (1, 2))
+    labelled = kind in (Kind.LOGISTIC, Kind.SOFTMAX)
+    targets = encoded_as(y, classes) if labelled else numbers(y, "y", (1, 2))
     k = len(features)
     weight = np.ones(k) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))
     names = _names(ids)

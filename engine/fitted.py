@@ -21,7 +21,7 @@ from lethe.engine.error.estimate import (
     believed_estimate,
     published_error,
 )
-from lethe.engine.fit.classes import one_sided, weighted_counts
+from lethe.engine.fit.classes import one_sided, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
@@ -139,7 +139,7 @@ class Fitted:
         """Return whether the present objective has no minimiser without ``ids``. O(k m)."""
         left = self.members.counts_without(ids)
         unpenalised = bool(self.generation.objective.penalty[-1] == 0)
-        return sum(left) == 0 or (unpenalised and 0 in left)
+        return sum(left) == 0 or (unpenalised and unbounded(self.members.kind, left))
 
     def needs_refit_for(self, new: Rows, old: tuple[str, ...]) -> bool:
         """Return whether a change cannot be a step: there is no minimiser before it, or after."""
@@ -150,7 +150,7 @@ class Fitted:
             kept + more for kept, more in zip(self.members.counts_without(old), added, strict=True)
         ]
         unpenalised = bool(self.generation.objective.penalty[-1] == 0)
-        return sum(left) == 0 or (unpenalised and 0 in left)
+        return sum(left) == 0 or (unpenalised and unbounded(self.members.kind, left))
 
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows by a step, and return the error.

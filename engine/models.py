@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array, Kind
@@ -139,7 +140,7 @@ class LinearModel(DiagnosableModel):
         return ridge_of(self)
 
 
-class LogisticModel(DiagnosableModel):
+class LogisticModel(ClassifyingModel, DiagnosableModel):
     """Ridge-regularised logistic regression that can forget.
 
     Equivalent to ``sklearn.linear_model.LogisticRegression(C=1/ridge)`` refitted on the remaining
@@ -150,87 +151,11 @@ class LogisticModel(DiagnosableModel):
     """
 
     kind = Kind.LOGISTIC
-    estimator_type = "classifier"
-    _labels: NDArray[Any]
 
-    def _remember_targets(self, y: NDArray[Any]) -> None:
-        super()._remember_targets(y)
-        labels = np.unique(y)
-        self._labels = labels if self.classes else np.array([0, 1]).astype(labels.dtype)
-
-    def decision_function(self, X: TableLike) -> Array:
-        """Return margins x . theta + intercept: (n,) of the second class, or (n, C).
-
-        Raises
-        ------
-        InvalidData
-            As `predict`.
-        """
-        margin = self._margin(X)
-        return margin[:, 0] if margin.shape[1] == 1 else margin
-
-    def predict_proba(self, X: TableLike) -> Array:
-        """Return the probability of each class of `classes_`, (n, 2) or (n, C).
-
-        With more than two classes, each class's own against the rest, divided by their sum, as in
-        scikit-learn's OneVsRestClassifier.
-
-        Raises
-        ------
-        InvalidData
-            As `predict`.
-        """
-        margin = self._margin(X)
+    def _probabilities(self, margin: Array) -> Array:
         if margin.shape[1] == 1:
             return np.hstack([probabilities(-margin), probabilities(margin)])
         return probabilities(margin)
-
-    def predict(self, X: TableLike) -> NDArray[Any]:
-        """Return the most probable label of each row, (n,).
-
-        Parameters
-        ----------
-        X
-            n x p: an array, a sparse matrix (which stays sparse), or a data frame with the columns
-            that the model was fitted on.
-
-        Raises
-        ------
-        InvalidData
-            X does not have the columns that the model was fitted on, a number in it is not
-            finite, or a margin would not be.
-        """
-        margin = self._margin(X)
-        second = margin[:, 0] > 0 if margin.shape[1] == 1 else None
-        chosen = second.astype(np.intp) if second is not None else np.argmax(margin, axis=1)
-        return np.asarray(self.classes_[chosen])
-
-    def score(self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy: the share of rows whose label is predicted."""
-        from sklearn.metrics import accuracy_score  # noqa: PLC0415 (not imported with the library)
-
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of theta's columns; empty for labels 0 and 1."""
-        return self._fitted.classes
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Labels as the model was fitted on them, (2,) or (C,), in the order of `classes`."""
-        _ = self._fitted
-        return self._labels
-
-    @property
-    def coef_(self) -> Array:
-        """Published parameters as scikit-learn has them, (1, p) or (C, p)."""
-        return self.theta.reshape(len(self.theta), -1).T
-
-    @property
-    def intercept_(self) -> Array:
-        """Published intercept, (1,) or (C,); 0.0 without one."""
-        return np.reshape(self.intercept, -1)
 
     @classmethod
     def from_sklearn(

@@ -40,7 +40,7 @@ class Membership:
     remaining
         Number of live rows. It is kept, like the counts, so that a deletion does not scan n rows.
     counts
-        Live rows with a weight, of each class (`engine.fit.classes.weighted_counts`).
+        Live rows with a weight, by what a minimiser needs (`engine.fit.classes.weighted_counts`).
     """
 
     kind: Kind
@@ -200,7 +200,8 @@ def checked_rows(
             f"there is no feature to fit: X has 0 feature(s) (shape=({n}, 0)) while a minimum of 1 "
             "is required."
         )
-    classes, targets = encoded(y) if kind is Kind.LOGISTIC else ((), numbers(y, "y", (1, 2)))
+    labelled = kind in (Kind.LOGISTIC, Kind.SOFTMAX)
+    classes, targets = encoded(y) if labelled else ((), numbers(y, "y", (1, 2)))
     weight = np.ones(n) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))
     if not len(targets) == len(weight) == n:
         raise InvalidData(f"{n} rows of X, {len(targets)} of y and {len(weight)} weights")

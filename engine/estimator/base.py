@@ -19,7 +19,7 @@ from lethe.engine.estimator.columns import (
 )
 from lethe.engine.estimator.protocol import Estimator
 from lethe.engine.fit.classes import one_sided
-from lethe.engine.fit.objective import Array, Kind, Objective, check_finite, ridge_penalty
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.columns import Columns, checked_columns
 from lethe.engine.preprocess.fitted import PreparedFit
@@ -133,8 +133,22 @@ class BaseModel(Estimator):
             intercept=self.fit_intercept,
             penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
         )
+        self._state = self._fitted_to(penalty, names, rows, classes, columns)
+        self.converted_from_ = None
+        self._remember_targets(np.asarray(y))
+        return self
+
+    def _fitted_to(
+        self,
+        penalty: Array,
+        names: tuple[str, ...],
+        rows: Rows,
+        classes: tuple[str, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Fitted:
+        """Return the state of a fit of these rows."""
         objective = Objective(self.kind, penalty)
-        self._state = Fitted.of(
+        return Fitted.of(
             objective,
             names,
             rows,
@@ -145,9 +159,6 @@ class BaseModel(Estimator):
             ridge=float(self.ridge),
             columns=columns,
         )
-        self.converted_from_ = None
-        self._remember_targets(np.asarray(y))
-        return self
 
     def _remember_targets(self, y: NDArray[Any]) -> None:
         """Keep the form of the targets, in which results are returned."""

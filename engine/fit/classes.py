@@ -148,25 +148,40 @@ def class_counts(y: Array) -> tuple[int, ...]:
 
 
 def weighted_counts(kind: Kind, rows: Rows) -> tuple[int, ...]:
-    """Return the rows of each class that have a weight; of a linear model, of all rows. O(n m).
+    """Return the rows with a weight, by what a minimiser needs them for. Cost O(n m).
 
-    A row of weight 0 adds nothing to the loss: a class that has no others has no minimiser.
+    Of a linear model all rows; of a Poisson model those with a count of 0 and those above it; else
+    those of each class (`class_counts`). A row of weight 0 adds nothing to the loss.
     """
     weighted = rows.weight > 0
-    if kind is Kind.LINEAR:
-        return (int(np.count_nonzero(weighted)),)
-    return class_counts(rows.y if weighted.all() else rows.y[weighted])
+    y = rows.y if weighted.all() else rows.y[weighted]
+    match kind:
+        case Kind.LINEAR:
+            return (len(y),)
+        case Kind.POISSON:
+            counted = int(np.count_nonzero(y))
+            return (len(y) - counted, counted)
+        case Kind.LOGISTIC | Kind.SOFTMAX:
+            return class_counts(y)
+
+
+def unbounded(kind: Kind, counts: Sequence[int]) -> bool:
+    """Return whether a free intercept has no finite value, by `weighted_counts`.
+
+    A class without rows has none against the rest, and neither have counts that are all 0.
+    """
+    match kind:
+        case Kind.LINEAR:
+            return False
+        case Kind.POISSON:
+            return counts[1] == 0
+        case Kind.LOGISTIC | Kind.SOFTMAX:
+            return 0 in counts
 
 
 def one_sided(kind: Kind, rows: Rows) -> bool:
-    """Return whether some class of a logistic model has no rows with a weight, or all of them.
-
-    Such a class has no finite intercept against the rest.
-    """
-    if kind is Kind.LINEAR or len(rows) == 0:
-        return False
-    y = rows.y if (rows.weight > 0).all() else rows.y[rows.weight > 0]
-    return len(y) == 0 or bool((y.min(axis=0) == y.max(axis=0)).any())
+    """Return whether no finite intercept minimises the loss of these rows; False without any."""
+    return len(rows) > 0 and unbounded(kind, weighted_counts(kind, rows))
 
 
 def probabilities(margin: Array) -> Array:

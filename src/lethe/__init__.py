@@ -1,6 +1,7 @@
 """Lethe: a streaming deletion engine for machine-learning models.
 
-`LinearModel` and `LogisticModel` are the library alone: fit, delete rows, keep the error known.
+`LinearModel`, `LogisticModel`, `PoissonModel` and `SoftmaxModel` are the library alone: fit, delete
+rows, keep the error known.
 `Numeric`, `Date`, `OneHot`, `Ordinal` and `TargetEncode` say what is done to a table's columns.
 `ModelSubscriber` reads verified versions of models that workers keep up to date.
 """
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lethe.consumers.subscriber.subscriber import ModelSubscriber
+    from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
     from lethe.engine.preprocess.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
 
@@ -22,6 +24,8 @@ __all__ = [
     "Numeric",
     "OneHot",
     "Ordinal",
+    "PoissonModel",
+    "SoftmaxModel",
     "TargetEncode",
 ]
 
@@ -38,6 +42,10 @@ def __getattr__(name: str) -> Any:
         from lethe.engine.preprocess import columns  # noqa: PLC0415 (see above)
 
         return getattr(columns, name)
+    if name in ("PoissonModel", "SoftmaxModel"):
+        from lethe.engine import generalised  # noqa: PLC0415
+
+        return getattr(generalised, name)
     if name == "ModelSubscriber":
         from lethe.consumers.subscriber.subscriber import ModelSubscriber  # noqa: PLC0415
 

@@ -52,8 +52,10 @@ BATTERY = (
     *(
         f"[{method}-{kind}-benign-"
         for method in ("exact", "pru", "influence")
-        for kind in ("linear", "logistic")
+        for kind in ("linear", "logistic", "poisson")
     ),
+    "test_softmax.py::test_exact_is_the_newton_step_whatever_the_batches_and_the_order[benign]",
+    "test_softmax.py::test_inserting_and_deleting_depend_on_what_is_live_alone[benign]",
     "test_every_method_of_the_engine",
 )
 """Of the properties: the battery on one model of each kind and method."""
