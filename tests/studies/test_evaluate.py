@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evaluate import QUICK, main, measure
+import evaluate
+from evaluate import QUICK, measure
 from evaluation.attacks import klom, u_lira
 from evaluation.data import DATA
 from evaluation.figures import draw
@@ -112,12 +114,13 @@ def test_sisa_is_its_own_retraining() -> None:
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    kept = Unfinished(tmp_path / "partial.jsonl", "plan")
-    kept.add("shadows breast cancer", [{"part": "shadows", "data": "kept"}])
-    again = Unfinished(tmp_path / "partial.jsonl", "plan")
-    found = measure(QUICK, SEED, again)["records"]
-    assert where(found, data="kept")
-    assert Unfinished(tmp_path / "partial.jsonl", "plan").get("owner diabetes")
+    file = tmp_path / "unfinished.jsonl"
+    plan = replace(QUICK, attacked=("diabetes",), compared={})
+    kept = Unfinished(file, "plan")
+    kept.add("shadows diabetes", [{"part": "shadows", "data": "kept"}])
+    found = measure(plan, SEED, Unfinished(file, "plan"))["records"]
+    assert where(found, part="shadows") == [{"part": "shadows", "data": "kept"}]
+    assert Unfinished(file, "plan").get("owner diabetes") == where(found, part="owner")
 
 
 def test_a_run_fills_the_tables_and_the_picture(
@@ -140,8 +143,14 @@ def test_the_page_in_the_docs_is_rendered_from_the_results(tmp_path: Path) -> No
     assert page.read_text(encoding="utf-8") == text
 
 
-def test_a_quick_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quick_run_writes_nothing(
+    records: list[dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluate, "measure", lambda *_: {"records": records})
     options = ["--quick", "--results", str(tmp_path / "results.json")]
-    assert main([*options, "--page", str(tmp_path / "page.md")]) == 0
+    assert evaluate.main([*options, "--page", str(tmp_path / "page.md")]) == 0
     assert "met: U-LiRA" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
