@@ -108,6 +108,18 @@ class Layout:
     standardised: NDArray[np.bool_]
 
     @property
+    def numeric_features(self) -> Places:
+        """(a,) the features of the numeric columns."""
+        return np.array([part.feature for part in self.numeric], dtype=np.intp)
+
+    @property
+    def gaps(self) -> tuple[Places, Places]:
+        """Features and entries of the numeric columns that have one."""
+        found = [(part.feature, part.entry) for part in self.numeric if part.entry >= 0]
+        feature, entry = np.array(found, dtype=np.intp).reshape(-1, 2).T
+        return feature, entry
+
+    @property
     def moving(self) -> int:
         """Number of features that have entries."""
         return sum(part.entry >= 0 for part in self.numeric) + len(self.coded)
