@@ -295,7 +295,7 @@ SECTION = Section(
         rows=20,
         runs=2,
         methods=("pru",),
-        loads=(Load("4 models, k=1", 1, BatchLimits().records, LOADS[0].goals),),
+        loads=(Load("4 models, k=1", k=1, records=16, goals=LOADS[0].goals),),  # several polls
         loop_k=2,
         loop_models=3,
         large_n=200,
