@@ -121,6 +121,7 @@ class PreparedFit(Fitted):
             seed=seed,
             intercept=settings.intercept,
             ridge=settings.ridge,
+            columns=settings.names,
             settings=settings,
             table=table,
             entries=made.entries,
