@@ -198,7 +198,10 @@ class PreparedFit(Fitted):
         )
 
     def _sample(self, sentinels: Sentinels, rows_live: int) -> Sample:
-        return Sample(sentinels, self.entries[self.members.places(sentinels.ids)], rows_live)
+        """Return the sample with its entries; a linear model's error needs no sample."""
+        linear = self.settings.kind is Kind.LINEAR
+        places = self.members.places(() if linear else sentinels.ids)
+        return Sample(sentinels, self.entries[places], rows_live)
 
     def _units_of(self, answer: Answer) -> PipelineUnits:
         return PipelineUnits.of(answer.live, intercept=self.settings.intercept)

@@ -77,7 +77,7 @@ def live_statistics(
     shift, unit = np.zeros(layout.entries), np.zeros(layout.entries)
     imputed = np.zeros(layout.features)
     first, second = sums.first.high.copy(), sums.second.high.copy()
-    j, (gap, entry) = layout.numeric_features, layout.gaps
+    j, gap, entry = layout.numeric_features, layout.gap_features, layout.gap_entries
     known, missing = np.full(layout.features, n), sums.counts[entry]
     known[gap] -= missing
     nothing = -base.centre[j] / base.scale[j]  # a column without a value is 0 throughout
