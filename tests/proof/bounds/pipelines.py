@@ -324,8 +324,8 @@ def figures(outcome: Outcome) -> dict[str, Figures]:
             "states": len(outcome.states),
             "below": len(outcome.false),
             "median_bound_over_truth": float(np.median([s.bound / s.distance for s in exact])),
-            "largest_relative_bound": max(state.relative_bound for state in exact),
-            "largest_relative_error": max(state.relative for state in exact),
+            "median_relative_bound": float(np.median([s.relative_bound for s in exact])),
+            "median_relative_error": float(np.median([s.relative for s in exact])),
         }
     }
 
