@@ -262,8 +262,8 @@ class BaseModel(Estimator):
     @property
     def n_features_in_(self) -> int:
         """Number of features p that the model was fitted on."""
-        if isinstance(self.preprocess, Mapping):
-            return len(self.preprocess)
+        if self.prepared is not None:
+            return len(self.prepared.settings.columns)
         return int(self._fitted.published.shape[0]) - int(self._fitted.intercept)
 
     @property

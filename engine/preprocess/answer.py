@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.engine.deletion.stream import Generation, Stream, begin
+from lethe.engine.error.certificate import Measured, gradient_allowance
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import (
@@ -25,6 +26,7 @@ from lethe.engine.preprocess.statistics import Statistics, live_statistics
 from lethe.engine.preprocess.sums import Contribution, Sums
 from lethe.engine.preprocess.table import Table, Vocabulary
 from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.kinds import complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +134,25 @@ def settled_answer(
     settled = settle(generation, stream, factor, gradient, moved, enough)
     answer = Answer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
     return settled.stream, answer
+
+
+def measured_answer(
+    base: BaseTransformation,
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    rows: Rows,
+    entries: Places,
+    vocabularies: tuple[Vocabulary, ...],
+) -> tuple[Stream, Answer]:
+    """Return `settled_answer` with gradient and sums taken afresh from all live rows, published.
+
+    Cost O(n d).
+    """
+    measured = Measured.at(generation.objective, rows, stream.theta_exact)
+    sums = Sums.of(base.layout, contribution(generation, base, rows, entries))
+    fresh = replace(stream, residual=gradient_allowance(measured.scale), carried=0.0)
+    after, answer = settled_answer(
+        base, generation, fresh, factor, sums, vocabularies, measured.gradient
+    )
+    return complete(after), answer

@@ -115,7 +115,8 @@ class Ordinal:
 class TargetEncode:
     """The smoothed mean of the target over the live rows of the same category.
 
-    The values are those of ``TargetEncoder(smooth=smooth).fit(X, y).transform(X)``.
+    The values are those of ``TargetEncoder(smooth=smooth).fit(X, y).transform(X)``, of a linear
+    model with ``target_type="continuous"``: two values of a target are numbers and not classes.
     ``fit_transform`` of scikit-learn, and so a ``Pipeline``'s fit, encodes the training rows
     otherwise: each by the means of the other folds ("cross-fitting"). That is another estimator.
 

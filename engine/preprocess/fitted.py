@@ -20,37 +20,34 @@ from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.span import project
 from lethe.engine.deletion.stream import Stream, at_rest, delete
-from lethe.engine.error.certificate import Measured, gradient_allowance
 from lethe.engine.error.estimate import (
     SENTINELS,
     ErrorKind,
     PublishedError,
     Sentinels,
-    relative_to,
 )
-from lethe.engine.errors import UNSTATED, IllConditioned, InvalidData
-from lethe.engine.fit.objective import Array, Kind, Rows, norm
+from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import (
     Answer,
     Prepared,
     contribution,
+    measured_answer,
     prepare,
     settled_answer,
 )
 from lethe.engine.preprocess.base import ABSENT, BaseTransformation
-from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
+from lethe.engine.preprocess.error import Sample, pipeline_error, sampled_estimate
 from lethe.engine.preprocess.layout import Places
-from lethe.engine.preprocess.movement import conjugate_gradients
 from lethe.engine.preprocess.predicting import pipeline_features
-from lethe.engine.preprocess.published import PipelineUnits, distance_bound
+from lethe.engine.preprocess.published import PipelineUnits
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.statistics import StatisticsMoved
 from lethe.engine.preprocess.sums import Sums
 from lethe.engine.preprocess.table import Table, Vocabulary, numeric_names, read_table
+from lethe.engine.refresh.kinds import complete
 from lethe.engine.rows import Mask, Membership, checked_rows
-
-_ESTIMATED = 1e-3  # relative residual of the estimate's systems
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +121,7 @@ class PreparedFit(Fitted):
             seed=seed,
             intercept=settings.intercept,
             ridge=settings.ridge,
+            columns=settings.names,
             settings=settings,
             table=table,
             entries=made.entries,
@@ -174,47 +172,36 @@ class PreparedFit(Fitted):
         IllConditioned
             It is not a finite number.
         """
-        theta, units = stream.theta_exact, self._units_of(answer)
-        rounded = units.rounding(theta) + distance_bound(
-            self.base, self.generation, stream, answer, units
+        return pipeline_error(
+            self.base,
+            self.generation,
+            self.factor,
+            stream,
+            answer,
+            self._units_of(answer),
+            self._sample(sentinels, rows_live),
+            certified,
         )
-        distance = 0.0
-        if stream.published is not theta:
-            distance = norm(units.parameters(stream.published - theta))
-            distance += units.rounding(stream.published)
-        published = units.parameters(stream.published)
-        scale = relative_to(published, units.parameters(self.generation.theta_b))
-        if self.settings.kind is Kind.LINEAR:
-            return _stated(distance + rounded, scale, ErrorKind.EXACT)
-        if certified is not None:
-            return _stated(distance + rounded + certified, scale, ErrorKind.CERTIFICATE)
-        remains = self._estimate_of(stream, answer, sentinels, rows_live)
-        if remains is None:
-            return PublishedError(None, ErrorKind.UNKNOWN, None, None)
-        carried = units.growth * stream.carried
-        return _stated(distance + rounded + carried + remains, scale, ErrorKind.ESTIMATE)
 
     def estimate(self) -> float | None:
         """Return the sentinels' estimate in the pipeline's units; 0 where there is a bound."""
         if self.settings.kind is Kind.LINEAR or self.certified is not None:
             return 0.0
-        return self._estimate_of(self.stream, self.answer, self.sentinels, len(self.members))
-
-    def _estimate_of(
-        self, stream: Stream, answer: Answer, sentinels: Sentinels, rows_live: int
-    ) -> float | None:
-        places = self.members.places(sentinels.ids)
-        moved = moved_rows(self.base.layout, answer.live, sentinels.rows.X, self.entries[places])
-
-        def inverse(v: Array) -> Array:
-            enough = _ESTIMATED * norm(v)
-            return conjugate_gradients(
-                self.generation, stream, self.factor, answer.moved, v, enough
-            ).step
-
-        return pipeline_estimate(
-            self.generation, stream, sentinels, moved, self._units_of(answer), inverse, rows_live
+        return sampled_estimate(
+            self.base,
+            self.generation,
+            self.factor,
+            self.stream,
+            self.answer,
+            self.units,
+            self._sample(self.sentinels, len(self.members)),
         )
+
+    def _sample(self, sentinels: Sentinels, rows_live: int) -> Sample:
+        """Return the sample with its entries; a linear model's error needs no sample."""
+        linear = self.settings.kind is Kind.LINEAR
+        places = self.members.places(() if linear else sentinels.ids)
+        return Sample(sentinels, self.entries[places], rows_live)
 
     def _units_of(self, answer: Answer) -> PipelineUnits:
         return PipelineUnits.of(answer.live, intercept=self.settings.intercept)
@@ -354,12 +341,7 @@ class PreparedFit(Fitted):
         """Return the stream that a change by ``method`` begins with, completed if it is another."""
         if self.method in (None, method):
             return self.stream
-        exact = self.stream.theta_exact
-        origin = at_rest(exact, 0.0)
-        return replace(
-            self.stream, anchor=exact, published=exact, Q=origin.Q,
-            completions=self.stream.completions + 1,
-        )  # fmt: skip
+        return complete(self.stream)
 
     def _settled(
         self, stream: Stream, sums: Sums, vocabularies: tuple[Vocabulary, ...], method: str
@@ -392,49 +374,47 @@ class PreparedFit(Fitted):
     # -- refreshes ----------------------------------------------------------------------------
 
     def polish(self, target: float) -> float:
-        """Measure the gradient by a pass over the live rows, and settle anew. Cost O(n d)."""
-        if self.settings.kind is Kind.LOGISTIC:
-            return math.inf  # its optimum takes a rebuild
+        """Measure the gradient by a pass over the live rows, and settle anew. Cost O(n d).
+
+        Only a rebuild brings a logistic model to its optimum: infinity is returned, and no bound.
+        """
         if self.certified is not None and self.certified <= target:
             return self.certified
+        if self.settings.kind is not Kind.LINEAR:
+            self.certified = None
+            return math.inf
         live = self.members.live
         rows, entries = self.members.rows.take(live), self.entries[live]
-        stream, answer = self._measured(self.stream, rows, entries)
+        try:
+            stream, answer = measured_answer(
+                self.base,
+                self.generation,
+                self.stream,
+                self.factor,
+                rows,
+                entries,
+                self.table.vocabularies,
+            )
+        except StatisticsMoved:
+            self.certified = None
+            return math.inf
         error = self._error_of(stream, answer, self.sentinels, len(self.members), None)
-        self.stream, self.answer = stream, answer
-        self.certified = error.bound
-        return error.bound or 0.0
-
-    def _measured(self, stream: Stream, rows: Rows, entries: Places) -> tuple[Stream, Answer]:
-        """Return the state with gradient and sums taken afresh from the live rows."""
-        measured = Measured.at(self.generation.objective, rows, stream.theta_exact)
-        contributions = contribution(self.generation, self.base, rows, entries)
-        sums = Sums.of(self.base.layout, contributions)
-        fresh = replace(stream, residual=gradient_allowance(measured.scale), carried=0.0)
-        after, answer = settled_answer(
-            self.base,
-            self.generation,
-            fresh,
-            self.factor,
-            sums,
-            self.table.vocabularies,
-            measured.gradient,
-        )
-        exact = after.theta_exact
-        emptied = at_rest(exact, 0.0).Q
-        return replace(after, anchor=exact, published=exact, Q=emptied), answer
+        self.stream, self.answer, self.certified = stream, answer, error.bound
+        return math.inf if error.bound is None else error.bound
 
     def compact(self) -> None:
-        """Fold V away, and measure the gradient afresh. Cost O(n K d)."""
-        before = (self.generation, self.stream, self.factor, self.sentinels, self.certified)
-        dual = self.members.W.copy()
-        super(PreparedFit, self).compact()
-        try:
-            self.polish(0.0)
-        except IllConditioned:
-            self.generation, self.stream, self.factor, self.sentinels, self.certified = before
-            self.members.W[:] = dual
-            raise
+        """Fold V away, and measure a linear model's gradient afresh. Cost O(n K d).
+
+        Raises
+        ------
+        IllConditioned
+            As of `Fitted`, or the gradient cannot be settled; nothing is changed.
+        """
+        changed = replace(self, members=deepcopy(self.members))
+        super(PreparedFit, changed).compact()
+        if self.settings.kind is Kind.LINEAR and math.isinf(changed.polish(0.0)):
+            raise IllConditioned("the live statistics are too far from those of the fit")
+        self._take_over(changed)
 
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Refit the pipeline on the live rows without ``leave_out``. Cost O(n d^2)."""
@@ -469,10 +449,3 @@ class PreparedFit(Fitted):
         X[live], W[live], entries[live] = made.rows.X, made.dual_rows, made.entries
         members.rows, members.W = Rows(X, members.rows.y, members.rows.weight), W
         self.entries = entries
-
-
-def _stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:
-    relative = value / scale
-    if not math.isfinite(relative):
-        raise IllConditioned(UNSTATED)
-    return PublishedError(value, kind, None if kind is ErrorKind.ESTIMATE else value, relative)

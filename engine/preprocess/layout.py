@@ -96,6 +96,10 @@ class Layout:
         (q,) the feature that each entry belongs to.
     standardised
         (p,) whether a feature is standardised.
+    numeric_features
+        (a,) the features of the numeric columns.
+    gap_features, gap_entries
+        Features and entries of those that have an entry.
     """
 
     names: tuple[str, ...]
@@ -106,11 +110,14 @@ class Layout:
     entries: int
     entry_feature: Places
     standardised: NDArray[np.bool_]
+    numeric_features: Places
+    gap_features: Places
+    gap_entries: Places
 
     @property
     def moving(self) -> int:
         """Number of features that have entries."""
-        return sum(part.entry >= 0 for part in self.numeric) + len(self.coded)
+        return len(self.gap_features) + len(self.coded)
 
 
 def lay_out(columns: Columns, table: Table) -> Layout:
@@ -168,6 +175,9 @@ def lay_out(columns: Columns, table: Table) -> Layout:
         len(entry_feature),
         np.array(entry_feature, dtype=np.intp),
         np.array(flags, dtype=np.bool_),
+        np.array([part.feature for part in numeric], dtype=np.intp),
+        np.array([part.feature for part in numeric if part.entry >= 0], dtype=np.intp),
+        np.array([part.entry for part in numeric if part.entry >= 0], dtype=np.intp),
     )
 
 

@@ -47,6 +47,12 @@ class Settings:
             )
 
     @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns; None if some are found by place."""
+        names = tuple(self.columns)
+        return names if all(isinstance(name, str) for name in names) else None
+
+    @property
     def free_intercept(self) -> bool:
         """Whether there is an intercept that is not penalised: it takes up every centre."""
         return self.intercept and not self.penalise_intercept

@@ -77,33 +77,33 @@ def live_statistics(
     shift, unit = np.zeros(layout.entries), np.zeros(layout.entries)
     imputed = np.zeros(layout.features)
     first, second = sums.first.high.copy(), sums.second.high.copy()
-    for part in layout.numeric:
-        j, e = part.feature, part.entry
-        known = n - (sums.counts[e] if e >= 0 else 0)
-        imputed[j] = first[j] / known if known else -base.centre[j] / base.scale[j]
-        if e >= 0:
-            shift[e] = imputed[j] - base.value[e]
-            unit[e] = np.sqrt(second[j] / known) if known else 0.0
-            first[j] += sums.counts[e] * imputed[j]
-            second[j] += sums.counts[e] * imputed[j] ** 2
+    j, gap, entry = layout.numeric_features, layout.gap_features, layout.gap_entries
+    known, missing = np.full(layout.features, n), sums.counts[entry]
+    known[gap] -= missing
+    nothing = -base.centre[j] / base.scale[j]  # a column without a value is 0 throughout
+    imputed[j] = np.where(known[j] > 0, first[j] / np.maximum(known[j], 1), nothing)
+    shift[entry] = imputed[gap] - base.value[entry]
+    unit[entry] = np.sqrt(second[gap] / np.maximum(known[gap], 1))
+    first[gap] += missing * imputed[gap]
+    second[gap] += missing * imputed[gap] ** 2
     mean, variance = first / n, second / n - (first / n) ** 2
     target_sum, target_squares = sums.all_target.high
     for coded in layout.coded:
-        j, own = coded.feature, coded.entries
+        at, own = coded.feature, coded.entries
         counts = sums.counts[own]
         if isinstance(coded.column, TargetEncode):
             sum_of, squares = sums.target.high[:, own]
             moments = TargetMoments(sum_of, squares, target_sum, target_squares, n)
             live = smoothed_means(coded.column.smooth, counts, moments)
-            offset, size = base.target_mean - base.centre[j], np.sqrt(target_squares / n)
+            offset, size = base.target_mean - base.centre[at], np.sqrt(target_squares / n)
         else:
             live = ordinal_codes(coded, vocabularies[coded.source], counts)
-            offset, size = -base.centre[j], 0.0
-        unit[own] = (size + np.abs(live) + abs(offset)) / base.scale[j]
-        live = (live + offset) / base.scale[j]
+            offset, size = -base.centre[at], 0.0
+        unit[own] = (size + np.abs(live) + abs(offset)) / base.scale[at]
+        live = (live + offset) / base.scale[at]
         shift[own] = np.where(counts > 0, live - base.value[own], 0.0)
-        mean[j] = counts @ live / n
-        variance[j] = counts @ (live - mean[j]) ** 2 / n
+        mean[at] = counts @ live / n
+        variance[at] = counts @ (live - mean[at]) ** 2 / n
     unit += np.abs(base.value) + np.abs(shift)
     return Statistics(
         shift,

@@ -120,7 +120,9 @@ def _compare(directory: Path, seeds: int) -> tuple[dict[str, Figures], list[str]
 def _costs() -> tuple[dict[str, Figures], list[str]]:
     rows = cost.deletions()
     _show("milliseconds of a deletion, n = 100,000, without and with an intercept", rows)
-    return rows, cost.too_dear(rows)
+    corrected = cost.corrections()
+    _show("preprocessing: a correction beside two triangular solves", corrected)
+    return {**rows, **corrected}, cost.too_dear(rows)
 
 
 def _run_pipelines(

@@ -178,6 +178,21 @@ def test_a_logistic_model_is_the_pipelines_at_its_fit_and_estimates_its_distance
     assert streamed.model.error.bound is not None
 
 
+def test_a_logistic_model_estimates_its_distance_after_inserts_and_corrections() -> None:
+    streamed = Streamed(seed=21, n=900, kind="logistic")
+    for number in range(6):
+        fresh = draw_rows(EVERY_KIND, 4, streamed.rng)
+        if number % 3 == 0:
+            streamed.delete(*list(streamed.live)[:5], method="pru" if number else "exact")
+        else:
+            known = list(streamed.live)[10:14]
+            new = [f"n{number}-{i}" for i in range(4)]
+            streamed.change(fresh, known if number % 3 == 1 else new)
+        value = streamed.model.error.value
+        assert value is not None
+        assert 0.7 * streamed.distance() < value < 2.0 * streamed.distance()
+
+
 def test_the_answer_does_not_depend_on_the_order_or_the_batches() -> None:
     one, other = Streamed(seed=8), Streamed(seed=8)
     one.delete(*(str(i) for i in range(20)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -131,6 +132,20 @@ def test_a_pipeline_of_other_rows_or_a_slice_of_columns_is_refused() -> None:
     numbers = X[:, [1, 1]].astype(float)
     with pytest.raises(InvalidData, match="are a slice or a mask"):
         LinearModel.from_sklearn(make_pipeline(sliced, Ridge()).fit(numbers, y), numbers, y)
+
+
+def test_a_model_is_cloned_with_its_columns_and_says_which_it_was_fitted_on() -> None:
+    columns: Columns = {"x": Numeric(), "town": OneHot()}
+    model = clone(LinearModel(preprocess=columns))
+    assert model.get_params()["preprocess"] == columns
+    model.fit({"x": [1.0, 2.0, 4.0], "town": ["a", "b", "a"]}, [1.0, 2.0, 3.0])
+    assert model.n_features_in_ == 2
+    assert model.feature_names_in_.tolist() == ["x", "town"]
+    assert model.coef_.shape == (3,)
+    assert model.prepared is not None
+    assert model.prepared.feature_names == ("x", "town_a", "town_b")
+    with pytest.raises(InvalidData, match="diagnostics are of models without preprocessing"):
+        model.leverage()
 
 
 def test_dates_have_no_plain_pipeline() -> None:

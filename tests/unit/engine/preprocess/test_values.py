@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,8 @@ from lethe.engine.preprocess.values import (
     read_numbers,
     sorted_categories,
 )
+
+pd: Any = import_module("pandas")  # has no types
 
 
 def objects(*values: object) -> np.ndarray:
@@ -150,3 +154,23 @@ def test_codes_of_new_categories_follow_those_that_are_known() -> None:
     more = read_table({"c": OneHot()}, {"c": ["w", "u"]}, first.vocabularies)
     assert more.codes[:, 0].tolist() == [2, 1]
     assert first.below(more).vocabularies == (Vocabulary(("v", "u", "w")),)
+
+
+def test_a_data_frame_of_pandas_is_read_whatever_its_types() -> None:
+    frame = pd.DataFrame(
+        {
+            "c": pd.Categorical(["u", None, "v"]),
+            "x": pd.array([1, None, 3], dtype="Int64"),
+            "d": pd.to_datetime(["1970-01-02", None, "1970-01-04"]).tz_localize("UTC"),
+            "s": pd.array(["p", "q", None], dtype="string"),
+            "b": [True, False, True],
+        }
+    )
+    columns: Columns = {
+        "x": Numeric(), "d": Date(), "c": OneHot(), "s": OneHot(), "b": Numeric()
+    }  # fmt: skip
+    read = read_table(columns, frame)
+    np.testing.assert_array_equal(
+        read.numbers, [[1.0, 1.0, 1.0], [np.nan, np.nan, 0.0], [3.0, 3.0, 1.0]]
+    )
+    assert read.vocabularies == (Vocabulary(("u", None, "v")), Vocabulary(("p", "q", None)))
