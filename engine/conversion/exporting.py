@@ -27,7 +27,8 @@ def ridge_of(model: LinearModel) -> Ridge | Pipeline:
     if model.prepared is not None:
         return _with_transformers(model, model.prepared, Ridge(alpha=model.fitted_ridge))
     ridge = Ridge(alpha=model.fitted_ridge, fit_intercept=model.has_intercept)
-    ridge.coef_, ridge.intercept_ = np.array(model.coef_), model.intercept_
+    ridge.coef_ = np.array(model.coef_)
+    ridge.intercept_ = model.intercept_ if model.has_intercept else 0.0  # whatever the targets
     ridge.n_iter_, ridge.solver_ = None, "cholesky"
     return _named(ridge, model)
 
@@ -48,6 +49,8 @@ def logistic_of(model: LogisticModel) -> LogisticRegression | OneVsRestClassifie
         for c in range(len(labels))
     ]
     whole.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(labels)
+    if not hasattr(type(whole), "classes_"):  # before scikit-learn 1.9 a property
+        whole.classes_ = np.array(labels)
     return _named(whole, model)
 
 
