@@ -143,6 +143,8 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "completions": stream.completions,
         "v_seconds": stream.v_seconds,
         "least_pivot": stream.least_pivot,
+        "added": stream.added,
+        "dual_error": stream.dual_error,
     }
 
 
