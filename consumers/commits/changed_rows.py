@@ -83,9 +83,7 @@ def _request_in(record: Record, change: RowChange) -> RowsChanged | None:
     return RowsChanged.model_validate({"request_id": incoming.id, **incoming.data})
 
 
-def rows_of(
-    request: RowsChanged, config: ModelConfig, old_weights: Mapping[str, float]
-) -> Rows:
+def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str, float]) -> Rows:
     """Return a request's rows as a model has them: features in its order, an intercept last.
 
     ``old_weights``: of rows that are corrected, which keep theirs if none is given.
@@ -97,7 +95,9 @@ def rows_of(
     """
     names = config.feature_names
     X = np.array([_values(row.values, row.id, names) for row in request.rows], dtype=np.float64)
-    targets = [row.target if isinstance(row.target, tuple) else (row.target,) for row in request.rows]
+    targets = [
+        row.target if isinstance(row.target, tuple) else (row.target,) for row in request.rows
+    ]
     if any(len(target) != config.m for target in targets):
         raise InvalidData(f"a row has not the model's {config.m} targets")
     weights = [
@@ -183,7 +183,10 @@ def changed_rows(
     }
     inserts = [request for request in requests if request.op == "insert"]
     subjects = {
-        row.id: row.subject for request in inserts for row in request.rows if row.subject is not None
+        row.id: row.subject
+        for request in inserts
+        for row in request.rows
+        if row.subject is not None
     }
     return ChangedRows(
         rows,
@@ -203,9 +206,7 @@ def _next_incarnation(record: bytes | None) -> int:
     return 0 if record is None else codec.incarnation_of(record) + 1
 
 
-def changed_stream(
-    state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]
-) -> Stream:
+def changed_stream(state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]) -> Stream:
     """Return the stream with rows inserted, and with those that they correct left out.
 
     New rows come first: they only lower leverages. ``records`` has the rows as they were.

@@ -162,9 +162,7 @@ def read_opening(reader: Reader) -> dict[str, int]:
     To be read after a registration's first commit was acknowledged: any request below was for a
     model that was not registered, for everybody and for ever.
     """
-    partitions = [
-        *reader.partitions(topics.DELETIONS), *reader.partitions(topics.ROW_CHANGES)
-    ]
+    partitions = [*reader.partitions(topics.DELETIONS), *reader.partitions(topics.ROW_CHANGES)]
     return {str(partition): end for partition, end in reader.ends(partitions).items()}
 
 

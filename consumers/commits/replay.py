@@ -93,9 +93,9 @@ class Replay:
         return state
 
     def row_records(self, model_id: str, row_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the stored records of rows; none of a model that waits for a rebuild."""
+        """Return the stored records of rows."""
         state = self.state(model_id)
-        if state is None or not row_ids or state.awaiting_rebuild:
+        if state is None or not row_ids:
             return {}
         return self._store.records_if_there(state.generation_keys, row_ids)
 
@@ -160,9 +160,7 @@ class Replay:
         self._states.put(after_requests(state, sealed, stream, arrays_id, meta))
         return change
 
-    def _row_changes(
-        self, sealed: Sealed, state: ModelState, records: dict[str, bytes]
-    ) -> Change:
+    def _row_changes(self, sealed: Sealed, state: ModelState, records: dict[str, bytes]) -> Change:
         """Insert and correct rows, with the values that the log has; without these they are lost.
 
         A lost row stays a member without a record (DATA_LOST).
@@ -170,7 +168,9 @@ class Replay:
         commit = sealed.commit
         factor = None if state.awaiting_rebuild else load_factor(self._store, state)
         found = read_changes(self._reader, commit.changes)
-        known = [request for request in found if request is not None and _has_weights(request, records)]
+        known = [
+            request for request in found if request is not None and _has_weights(request, records)
+        ]
         changed = changed_rows(state, known, records, factor)
         written = replace(changed.written, inserted=commit.inserted)
         stream = None

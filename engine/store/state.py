@@ -183,7 +183,6 @@ class Meta(Stored):
     refreshed_at: datetime
     receipt_log: ReceiptLog | None = None
 
-
     @property
     def rows_changed(self) -> int:
         """How many rows were inserted or corrected since the model was registered."""

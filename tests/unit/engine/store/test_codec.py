@@ -31,10 +31,14 @@ def test_arrays_and_rows_come_back(record: bytes) -> None:
     assert np.array_equal(rows.y[1], rng.normal(size=M))
     assert np.array_equal(rows.W[1], rng.normal(size=D))
     assert rows.weight.tolist() == [2.5, 2.5]
-    signed = [codec.pack_signed_row(row) for row in array]
-    assert np.array_equal(codec.unpack_signed_rows(signed, 4, "V"), array)
+    signed = [
+        codec.pack_signed_row(row, sign) for row, sign in zip(array, (-1, 1, -1), strict=True)
+    ]
+    matrix, signs = codec.unpack_signed_rows(signed, 4, "V")
+    assert np.array_equal(matrix, array)
+    assert signs == [-1, 1, -1]
     assert codec.unpack_rows([], D, M, "rows").X.shape == (0, D)
-    assert codec.unpack_signed_rows([], D, "V").shape == (0, D)
+    assert codec.unpack_signed_rows([], D, "V")[0].shape == (0, D)
 
 
 @pytest.mark.parametrize("data", [None, b"", bytes(23), bytes(25), bytes(32)])
