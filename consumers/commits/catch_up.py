@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
 from lethe.consumers.commits.changed_rows import ChangedRows, changed_stream
 from lethe.consumers.commits.commit import Commit
@@ -37,6 +39,7 @@ def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) ->
     return replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # as when it was computed first
 def changed_again(
     state: ModelState, commit: Commit, changed: ChangedRows, records: Mapping[str, bytes]
 ) -> Stream | None:

@@ -191,6 +191,7 @@ def _of_values(state: ModelState, request: RowsChanged, lookup: Lookup) -> tuple
     return None
 
 
+@np.errstate(over="ignore", invalid="ignore")  # detected in the results: no warning
 def compute_changes(
     state: ModelState,
     decisions: Sequence[ChangeDecision],

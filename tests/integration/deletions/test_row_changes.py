@@ -61,7 +61,9 @@ def test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll(
 
 
 @pytest.mark.parametrize("method", ["pru", "exact", "influence"])
-@pytest.mark.parametrize("family", ["benign", "wide", "weighted", "scaled"])
+@pytest.mark.parametrize(
+    "family", ["benign", "wide", "badly_scaled", "several_outputs", "no_intercept"]
+)
 def test_mixed_requests_in_any_batching_are_as_if_refitted(
     memory: Platform, family: str, method: str
 ) -> None:
@@ -200,7 +202,7 @@ class Dies(Exception):
     """The worker ends here."""
 
 
-@pytest.mark.parametrize("step", [Step.DECIDE, Step.COMPUTE, Step.APPEND, Step.APPLY, Step.PUBLISH])
+@pytest.mark.parametrize("step", [Step.LOAD, Step.APPEND, Step.APPLY, Step.PUBLISH])
 def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_a_change(
     platform: Platform, step: Step
 ) -> None:

@@ -73,9 +73,9 @@ def test_a_weight_that_is_none_is_refused(bad: float) -> None:
         codec.unpack_rows([codec.pack_row(np.ones(D), np.ones(M), bad, np.ones(D))], D, M, "rows")
 
 
-def test_an_insertion_is_of_a_newer_worker() -> None:
+def test_a_row_of_v_that_is_no_deletion_and_no_insertion_is_of_a_newer_worker() -> None:
     with pytest.raises(CorruptState, match="upgrade"):
-        codec.unpack_signed_rows([codec.pack_signed_row(np.ones(D), +1)], D, "V")
+        codec.unpack_signed_rows([codec.pack_signed_row(np.ones(D), 2)], D, "V")
     with pytest.raises(CorruptState, match="upgrade"):
         codec.unpack_signed_rows([b""], D, "V")
 
