@@ -10,6 +10,7 @@ import click
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
 from lethe.consumers.audit.request_report import FoundReceipt, RequestReport, report_of
 from lethe.consumers.audit.request_rows import Opening, RowsReport, rows_report
+from lethe.consumers.cli.delete import what_changed
 from lethe.consumers.cli.options import global_options, trust_option
 from lethe.consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
 from lethe.consumers.contract.events import RowsChanged, rfc3339
@@ -182,7 +183,7 @@ def _answer(entry: FoundReceipt) -> str:
     if receipt.code:
         parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
     if receipt.final and receipt.status != "REJECTED":
-        parts.append(f"{counted(receipt.rows_deleted, 'row')} deleted")
+        parts.append(what_changed(receipt))
         parts.append(f"version {receipt.version}")
     if receipt.rows_unknown:
         parts.append(f"{receipt.rows_unknown} unknown")

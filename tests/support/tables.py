@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lethe.consumers.contract.version_chain import theta_of
 from tests.support.families import Data
 from tests.support.invariants import live_rows
-from tests.support.oracles import relative, retrain_wide
+from tests.support.oracles import distance, retrain_wide
 from tests.support.platform import Platform, row_ids
 
 Row = tuple[NDArray[np.float64], NDArray[np.float64], float]
@@ -32,8 +32,8 @@ class Table:
         """Return a row of new values, as a request has it."""
         x = self.draw.normal(size=self.data.X.shape[1]) * np.std(self.data.X, axis=0)
         y = self.draw.normal(size=self.data.y.shape[1])
-        fields: dict[str, Any] = {"id": row_id, "values": list(map(float, x))}
-        fields["target"] = list(map(float, y))
+        values, target = [float(value) for value in x], [float(value) for value in y]
+        fields: dict[str, Any] = {"id": row_id, "values": values, "target": target}
         return fields if weight is None else {**fields, "weight": weight}
 
     def change(self, op: str, *rows: dict[str, Any], request_id: str = "") -> str:
@@ -61,8 +61,10 @@ class Table:
             X = np.hstack([X, np.ones((len(X), 1))])
         y, weight = np.array([y for _, y, _ in values]), np.array([w for _, _, w in values])
         truth = retrain_wide(self.data.kind, X, y, weight, self.data.penalty)
-        assert relative(state.stream.theta_exact, truth) < within
+        assert distance(state.stream.theta_exact, truth) < within * np.linalg.norm(
+            truth.astype(np.float64)
+        )
         published = theta_of(self.platform.parameters(self.model_id))
         bound = state.meta.error.bound
         assert bound is not None
-        assert np.linalg.norm((published - truth).astype(np.float64)) <= bound
+        assert distance(published, truth) <= bound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_mixed_requests_in_any_batching_are_as_if_refitted(
     table.check()
 
 
-REFUSALS = [
+REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("ROW_EXISTS", "insert", {"id": "row-1"}),
     ("ROW_DELETED", "insert", {"id": "row-0"}),
     ("ROW_DELETED", "correct", {"id": "row-0"}),
@@ -110,7 +111,8 @@ def test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code(
     sent = []
     for _, op, fields in REFUSALS:
         row = {**table.row("new"), **fields}
-        sent.append(memory.send_change("m", op, table.row("good"), row))
+        good = table.row("good" if op == "insert" else "row-2")
+        sent.append(memory.send_change("m", op, good, row))
     neighbour = table.change("insert", table.row("other"))
     memory.drain()
     receipts = memory.finals()
