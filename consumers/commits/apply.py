@@ -152,6 +152,9 @@ def change_of(
         resets_deferred=commit.jumps or commit.kind is CommitKind.UNREGISTRATION,
         arrays=None if arrays is None else _arrays(arrays, clears_Q=commit.clears_Q),
         written=written,
+        tombstones={}
+        if commit.tombstones is None
+        else dict.fromkeys(commit.tombstones.marks, commit.tombstones.until),
         swap=None if live is None else _swap(commit, before, live),
         jump=commit.jumps,
     )

@@ -106,6 +106,22 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Tombstones:
+    """Rows that were to be deleted and were not there: until then, no insert brings them.
+
+    Attributes
+    ----------
+    until
+        Seconds since 1970.
+    marks
+        `consumers.contract.commitment.tombstone_of` of each.
+    """
+
+    until: int
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One commit of a model.
 
@@ -128,6 +144,8 @@ class Commit:
         Row ids that a --replace leaves out.
     changes
         Requests that it applies whose rows are inserted or corrected.
+    tombstones
+        Rows that it should have deleted and that were not there; None if there are none.
     deferred, undeferred
         Requests that start to wait for a rebuild, by id; ids of those that stop waiting.
     thetas
@@ -166,6 +184,7 @@ class Commit:
     erased: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     changes: tuple[RowChange, ...] = ()
+    tombstones: Tombstones | None = None
     deferred: Mapping[str, DeferredRequest] = field(default_factory=dict)
     undeferred: tuple[str, ...] = ()
     thetas: Mapping[str, bytes] = field(default_factory=dict)

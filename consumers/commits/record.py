@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from lethe.consumers.commits.commit import Answer, Commit, CommitKind, RowChange, Staged
+from lethe.consumers.commits.commit import Answer, Commit, CommitKind, RowChange, Staged, Tombstones
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
@@ -51,8 +51,8 @@ from lethe.engine.store.state import (
 
 COMMIT = "lethe.commit.v1"
 FORMAT = 2
-"""Of a commit that inserts or corrects rows, which a program that knows 1 alone must not skip; all
-others are written as format 1."""
+"""Of a commit that inserts or corrects rows, or keeps tombstones: a program that knows format 1 alone
+must not pass over it. All others are written as format 1."""
 
 _FORMATS = (1, FORMAT)
 MAX_RECORD_BYTES = 8 << 20
@@ -121,7 +121,7 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     version = None if commit.version is None else commit.version.version
     associated = json.dumps(
         {
-            "format": FORMAT if commit.changes else _FORMATS[0],
+            "format": FORMAT if commit.changes or commit.tombstones else _FORMATS[0],
             "model_id": commit.model_id,
             "partitions": COMMIT_PARTITIONS,
             "commit": commit.number,
@@ -305,6 +305,7 @@ def _plain(commit: Commit) -> bytes:
         "deleted": commit.deleted,
         "erased": None if commit.erased == commit.deleted else commit.erased,
         "left_out": commit.left_out,
+        **({"tombstones": astuple(commit.tombstones)} if commit.tombstones is not None else {}),
         **({"changes": [astuple(change) for change in commit.changes]} if commit.changes else {}),
         "deferred": {
             request_id: request.model_dump() for request_id, request in commit.deferred.items()
@@ -363,6 +364,7 @@ def _commit(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
         deleted=deleted,
         erased=deleted if erased is None else _texts(erased),
         left_out=_texts(header["left_out"]),
+        tombstones=_tombstones(header.get("tombstones")),
         changes=tuple(_change(*change) for change in header.get("changes", ())),
         deferred={
             request_id: DeferredRequest.model_validate(request)
@@ -382,6 +384,13 @@ def _commit(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
         base=base,
         base_version=base_version,
     )
+
+
+def _tombstones(fields: Any) -> Tombstones | None:
+    if fields is None:
+        return None
+    until, marks = fields
+    return Tombstones(_count(until), _texts(marks))
 
 
 def _change(inserts: Any, rows: Any, partition: Any, offset: Any, digest: Any) -> RowChange:

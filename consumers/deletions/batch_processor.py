@@ -26,6 +26,7 @@ from lethe.consumers.deletions.row_changes import (
     compute_changes,
     decide_changes,
     distinct_rows,
+    tombstones_of,
 )
 from lethe.consumers.deletions.transition import deletion_transition, origin_of, unknown_model
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
@@ -202,7 +203,9 @@ class BatchProcessor:
                 continue
             one.items = self._first_batch(one, one.items)
             ids = [name for item in one.items if (name := _request_id(item)) is not None]
-            requests.append(LookupRequest(one.state, ids, rows_named(one.items, one.subjects)))
+            rows = rows_named(one.items, one.subjects)
+            marks = tombstones_of(one.state, rows) if one.changes_rows else []
+            requests.append(LookupRequest(one.state, ids, rows, marks))
             batches.append(one)
         for one, lookup in zip(batches, self._look_up(requests, out), strict=True):
             one.lookup = lookup
@@ -405,7 +408,9 @@ class BatchProcessor:
         """Decide and compute inserts and corrections."""
         group, state, begin = batch.group, batch.state, time.perf_counter()
         encrypted = self._store.row_keys is not None
-        decisions = decide_changes(state, items, lookup, lost=lost, encrypted=encrypted)
+        decisions = decide_changes(
+            state, items, lookup, now=self._now(), lost=lost, encrypted=encrypted
+        )
         self._at_step(Step.COMPUTE)
         step = compute_changes(state, decisions, lookup, batch.factor)
         origin = origin_of([item.record for item in items])

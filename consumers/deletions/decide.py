@@ -40,7 +40,7 @@ _LOST = "the store has lost rows of this model; `lethe register --replace` bring
 class Rejected:
     """A final refusal: code and detail of its receipt, which is stored with ``body``.
 
-    ``op`` is what was asked for.
+    ``op`` is what was asked for; ``unknown`` are rows to be deleted that are not there.
     """
 
     source: Source
@@ -51,6 +51,7 @@ class Rejected:
     rows_unknown: int = 0
     commitment: str | None = None
     op: Op = "delete"
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Accepted:
     """An accepted request: rows to delete now (perhaps none), and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
+    ``unknown`` are rows that it names and that are not there.
     ``commitment`` is to all rows that it names. ``subject_id`` is whose rows it names, where it is
     not known which rows these are.
     """
@@ -96,6 +98,7 @@ class Accepted:
     shares: frozenset[str] = frozenset()
     commitment: str | None = None
     subject_id: str | None = None
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,7 @@ class Decider:
         if self.lost and request.subject_id not in (None, *self.subjects):
             return self._defer_subject(item, source)
         rows = _rows_of(item, self.subjects)
-        live, retired, deleted_before, unknown = [], [], 0, 0
+        live, retired, unknown, deleted_before = [], [], [], 0
         shares: set[str] = set()
         for row in rows:
             if row in self.claimed:
@@ -241,7 +244,7 @@ class Decider:
             elif self.lost:  # it may be one of the missing rows
                 live.append(row)
             else:
-                unknown += 1
+                unknown.append(row)
         request_id = request.request_id
         commitment = rows_commitment(self.state.secret, request_id, rows)
         if not live and not retired and not deleted_before:
@@ -250,22 +253,31 @@ class Decider:
             which = "the subject has no" if by_subject else "none of the named"
             detail = f"{which} rows in this model, now or before"
             return Rejected(
-                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+                source,
+                request_id,
+                item.body,
+                "UNKNOWN_ROWS",
+                detail,
+                len(unknown),
+                commitment,
+                unknown=() if request.strict else tuple(unknown),
             )
         if unknown and request.strict:
-            detail = f"the model never had {unknown} of the named rows, and the request is strict"
+            missing = len(unknown)
+            detail = f"the model never had {missing} of the named rows, and the request is strict"
             return Rejected(
-                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+                source, request_id, item.body, "UNKNOWN_ROWS", detail, missing, commitment
             )
         accepted = Accepted(
             source,
             request_id,
             item.body,
             tuple(live),
-            unknown,
+            len(unknown),
             tuple(retired),
             frozenset(shares),
             commitment,
+            unknown=tuple(unknown),
         )
         if live and self.lost:
             return Deferred(accepted, DATA_LOST, _LOST)

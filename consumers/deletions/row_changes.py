@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from lethe.consumers.commits.changed_rows import (
     rows_of,
 )
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.contract.commitment import rows_commitment
+from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import RowsChanged, Source
 from lethe.consumers.deletions.decide import Decider, Decision, Rejected
 from lethe.consumers.deletions.validate import Refused, Valid
@@ -89,6 +90,7 @@ def decide_changes(
     items: Sequence[Valid | Refused],
     lookup: Lookup,
     *,
+    now: datetime,
     lost: bool = False,
     encrypted: bool = False,
 ) -> tuple[ChangeDecision, ...]:
@@ -104,6 +106,7 @@ def decide_changes(
             decisions += repeats.decisions[decided:]
         elif isinstance(item, Valid) and isinstance(item.request, RowsChanged):
             refusal = _of_model(state, lost=lost, encrypted=encrypted)
+            refusal = refusal or _of_tombstones(state, item.request, lookup, now)
             decisions.append(_decide(state, item, item.request, lookup, refusal))
     return tuple(decisions)
 
@@ -157,6 +160,24 @@ def _of_model(state: ModelState, *, lost: bool, encrypted: bool) -> tuple[str, s
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:
+    """Return what a deletion that found none of these rows has left of them."""
+    return [] if state.secret is None else [tombstone_of(state.secret, row) for row in rows]
+
+
+def _of_tombstones(
+    state: ModelState, request: RowsChanged, lookup: Lookup, now: datetime
+) -> tuple[str, str] | None:
+    """Return code and detail if the deletion of an inserted row came before the row, or None."""
+    if request.op != "insert":
+        return None
+    ends = (lookup.tombstones.get(mark, 0.0) for mark in tombstones_of(state, request.row_ids))
+    waiting = sum(end > now.timestamp() for end in ends)
+    if not waiting:
+        return None
+    return "ROW_DELETED", f"a deletion of {waiting} of the rows came before them, within a day"
 
 
 def _of_rows(request: RowsChanged, lookup: Lookup) -> tuple[str, str] | None:

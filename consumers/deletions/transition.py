@@ -10,8 +10,9 @@ import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live
 from lethe.consumers.commits.changed_rows import digest_of
-from lethe.consumers.commits.commit import CommitKind
+from lethe.consumers.commits.commit import CommitKind, Tombstones
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
 from lethe.consumers.deletions.decide import (
     Accepted,
@@ -42,6 +43,7 @@ from lethe.consumers.versions.transition import (
     without_rows,
 )
 from lethe.engine.store.records import Certificate
+from lethe.engine.store.rewrite import ERASURE_SECONDS
 from lethe.engine.store.state import DeferredRequest, ModelState, with_meta
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
@@ -150,6 +152,7 @@ def deletion_transition(
         answers=answers,
         repeats=tuple(sent[repeat] if isinstance(repeat, str) else repeat for repeat in repeats),
         deleted=(*batch.deleted, *retired),
+        tombstones=_tombstones(before, batch.decisions, now),
         erased=batch.deleted,
         deferred=waiting,
         job=job,
@@ -163,6 +166,23 @@ def deletion_transition(
         v, q = len(before.stream.V), len(before.stream.Q)
         arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id)
     return Transition(commit, after, arrays.cleared() if arrays and clears_Q else arrays)
+
+
+def _tombstones(
+    before: ModelState, decisions: Sequence[Decision], now: datetime
+) -> Tombstones | None:
+    """Return what keeps inserts from bringing rows that these requests should have deleted."""
+    requests = [d.accepted if isinstance(d, Deferred) else d for d in decisions]
+    unknown = {
+        row
+        for request in requests
+        if isinstance(request, Accepted | Rejected)
+        for row in request.unknown
+    }
+    if not unknown or before.secret is None:
+        return None
+    marks = tuple(sorted(tombstone_of(before.secret, row) for row in unknown))
+    return Tombstones(int(now.timestamp() + ERASURE_SECONDS), marks)
 
 
 def _after(

@@ -25,7 +25,8 @@
 --                the basis of its span.
 -- 13 ids         A list of the row ids of the data set, in the order of the file.
 -- 14 subjects    A hash of subject ids -> their row ids (JSON).
--- 15..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
+-- 15 tombstones  A sorted set of rows to be deleted that were not there -> when it is forgotten.
+-- 16..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
 -- then           Staged keys that become live: they lose their expiry (manifest.persist keys).
 -- the rest       Keys that cease to be.
 --
@@ -38,8 +39,8 @@ local CHUNK = 1000 -- unpack fails near 8,000 elements
 
 local HEAD, OFFSETS, LEDGER, DELETIONS, REQUESTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DEFERRED, RETIRED, MODELS, CURSORS, ERASURES = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local V, Q, IDS, SUBJECTS = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
-local SHARDS = 14 -- the shard number s is KEYS[SHARDS + s], s from 1
+local V, Q, IDS, SUBJECTS, TOMBSTONES = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local SHARDS = 15 -- the shard number s is KEYS[SHARDS + s], s from 1
 
 local manifest = cjson.decode(ARGV[1])
 local PERSIST = SHARDS + manifest.shards
@@ -144,7 +145,7 @@ local types = {
   [HEAD] = 'hash', [OFFSETS] = 'hash', [LEDGER] = 'hash', [DELETIONS] = 'list',
   [REQUESTS] = 'hash', [DEFERRED] = 'hash', [RETIRED] = 'set', [MODELS] = 'set',
   [CURSORS] = 'hash', [ERASURES] = 'hash', [V] = 'list', [Q] = 'list',
-  [IDS] = 'list', [SUBJECTS] = 'hash',
+  [IDS] = 'list', [SUBJECTS] = 'hash', [TOMBSTONES] = 'zset',
 }
 for s = 1, manifest.shards do types[KEYS[SHARDS + s]] = 'hash' end
 for key, wanted in pairs(types) do
@@ -208,6 +209,13 @@ in_chunks('HDEL', DEFERRED, manifest.undeferred)
 
 for s, rows in pairs(manifest.erase) do in_chunks('HDEL', KEYS[SHARDS + tonumber(s) + 1], rows) end
 for i = UNLINK + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
+if #manifest.tombstones > 0 then
+  in_chunks('ZADD', TOMBSTONES, manifest.tombstones)
+  redis.call('ZREMRANGEBYSCORE', TOMBSTONES, '-inf', redis.call('TIME')[1])
+  local newest = redis.call('ZRANGE', TOMBSTONES, -1, -1, 'WITHSCORES')
+  if newest[2] then redis.call('EXPIREAT', TOMBSTONES, newest[2]) end
+end
+
 -- A record that is overwritten is erased as well: of a corrected row.
 if next(manifest.erase) ~= nil or manifest.records > #manifest.inserted or #KEYS > UNLINK then
   local time = redis.call('TIME')

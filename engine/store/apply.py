@@ -177,6 +177,8 @@ class Change:
         None if V and Q do not change.
     written
         Rows inserted and corrected; None if there are none.
+    tombstones
+        What stands for rows that were to be deleted and were not there, to the time of its end (s).
     swap
         None if the generation does not change.
     jump
@@ -205,6 +207,7 @@ class Change:
     resets_deferred: bool = False
     arrays: ArraysChange | None = None
     written: RowsWritten | None = None
+    tombstones: Mapping[str, int] = field(default_factory=dict)
     swap: Swap | None = None
     jump: bool = False
     repeats: bool = False
@@ -216,7 +219,7 @@ class Change:
         keys = [k.head, k.offsets, k.ledger, k.deletions, k.requests, k.deferred, k.retired]
         written = self.written or RowsWritten(k.dataset(""))
         keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q]
-        keys += [written.dataset.ids, written.dataset.subjects, *shards]
+        keys += [written.dataset.ids, written.dataset.subjects, k.tombstones, *shards]
         head = dict(self.head)
         head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
         head["offset"] = b"%d" % self.place.offset
@@ -246,6 +249,7 @@ class Change:
             "inserted": list(written.inserted),
             "subjects": [part for pair in written.subjects.items() for part in pair],
             "written": [],
+            "tombstones": [part for mark, end in self.tombstones.items() for part in (end, mark)],
             "records": len(written.records),
             "requests": len(self.requests),
             "deferred": [part for pair in self.deferred.items() for part in pair],

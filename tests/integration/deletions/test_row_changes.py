@@ -20,6 +20,7 @@ from tests.support.invariants import ledger_of
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
 from tests.support.tables import Table
+from tests.support.waiting import Clock
 
 
 def test_rows_that_are_inserted_corrected_and_deleted_are_as_if_refitted(
@@ -195,6 +196,37 @@ def test_no_value_of_a_row_is_in_a_commit_and_a_corrected_one_is_gone_from_the_s
     erasures = ModelKeys("m").partition.erasures
     assert float(text(memory.raw().hget(erasures, "last"))) > 0
     assert ledger_of(memory) == {}
+
+
+def test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day(
+    platform: Platform,
+) -> None:
+    clock = Clock()
+    platform.register("m", "benign", "linear")
+    table = Table(platform)
+    worker = platform.deletion_worker(now=clock)
+    early = platform.send("m", "new-1", "row-1")
+    none = platform.send("m", "new-2")
+    platform.drain(worker)
+    assert platform.final(early).rows_unknown == 1
+    assert platform.final(none).code == "UNKNOWN_ROWS"
+    del table.rows["row-1"]
+    before = backup(platform)
+    late = [platform.send_change("m", "insert", table.row(name)) for name in ("new-1", "new-2")]
+    table.change("insert", table.row("new-3"))
+    platform.drain(worker)
+    assert [platform.final(r).code for r in late] == ["ROW_DELETED", "ROW_DELETED"]
+    restore(platform, before)
+    worker.recover()
+    platform.drain(worker)
+    table.check()
+    stored = platform.raw().zrange(ModelKeys("m").tombstones, 0, -1)
+    assert len(stored) == 2
+    assert not any(b"new" in mark for mark in stored)
+    clock.ahead += 24 * 3600 + 1
+    table.change("insert", table.row("new-1"))
+    platform.drain(worker)
+    table.check()
 
 
 # -- crashes, rollbacks, refreshes ----------------------------------------------------------------
