@@ -51,7 +51,7 @@ from lethe.engine.store.state import (
 
 COMMIT = "lethe.commit.v1"
 FORMAT = 2
-"""Of a commit that inserts or corrects rows, or keeps tombstones: a program that knows format 1 alone
+"""Of a commit that changes rows or keeps tombstones: a program that knows format 1 alone
 must not pass over it. All others are written as format 1."""
 
 _FORMATS = (1, FORMAT)
