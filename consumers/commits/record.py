@@ -54,7 +54,7 @@ FORMAT = 2
 """Of a commit that changes rows or keeps tombstones: a program that knows format 1 alone
 must not pass over it. All others are written as format 1."""
 
-_FORMATS = (1, FORMAT)
+FORMATS = (1, FORMAT)
 MAX_RECORD_BYTES = 8 << 20
 """Of a record, including its key: what the topic accepts."""
 
@@ -121,7 +121,7 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     version = None if commit.version is None else commit.version.version
     associated = json.dumps(
         {
-            "format": FORMAT if commit.changes or commit.tombstones else _FORMATS[0],
+            "format": FORMAT if commit.changes or commit.tombstones else FORMATS[0],
             "model_id": commit.model_id,
             "partitions": COMMIT_PARTITIONS,
             "commit": commit.number,
@@ -180,7 +180,7 @@ def open_commit(
     """
     part = framed.open
     what = f"model {part.model_id!r}, commit {part.number}"
-    if part.format not in _FORMATS:
+    if part.format not in FORMATS:
         raise FormatTooNew(f"{what} is of format {part.format}, this program knows {FORMAT}")
     if trusted is not None:
         try:
