@@ -153,9 +153,9 @@ def _read(
     """
     if config.kind is not Kind.LINEAR or config.certify is not None:
         raise InvalidRequest(
-            f"model {config.model_id!r} is {'certified' if config.certify else 'logistic'}: rows "
-            "can be inserted and corrected in linear models without a certificate only. Nothing "
-            "was sent"
+            f"model {config.model_id!r} is {'certified' if config.certify else config.kind.value}: "
+            "rows can be inserted and corrected in linear models without a certificate only. "
+            "Nothing was sent"
         )
     columns = Columns(
         id=options["id_column"],

@@ -141,7 +141,7 @@ def _of_model(state: ModelState, *, lost: bool, encrypted: bool) -> tuple[str, s
     """Return code and detail of why no row of the model can change now, or None."""
     config = state.meta.config
     reasons = {
-        ("UNSUPPORTED", "rows of a logistic model cannot be inserted or corrected yet"): (
+        ("UNSUPPORTED", "rows can be inserted and corrected in linear models only, so far"): (
             config.kind is not Kind.LINEAR
         ),
         ("UNSUPPORTED", "rows of a certified model cannot be inserted or corrected"): (
