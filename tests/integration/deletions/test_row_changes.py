@@ -15,6 +15,7 @@ from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import text
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.snapshot import take_snapshot
 from lethe.engine.store.state import LimitsRecord
 from tests.support.invariants import ledger_of
 from tests.support.platform import Platform
@@ -337,6 +338,21 @@ def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshKind
     table.delete("row-3")
     memory.drain()
     table.check()
+
+
+def test_a_row_that_is_corrected_while_rows_are_read_is_read_again(memory: Platform) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+
+    def corrects_once(_: int) -> None:
+        if not memory.load().meta.rows_corrected:
+            table.change("correct", table.row("row-1"))
+            memory.drain()
+
+    snapshot = take_snapshot(memory.store, "m", corrects_once)
+    place = snapshot.ids.index("row-1")
+    assert snapshot.state.meta.rows_corrected == 1
+    assert np.array_equal(snapshot.rows.X[place, :-1], table.rows["row-1"][0])
 
 
 def test_a_full_generation_rejects_changes_until_it_is_rebuilt(memory: Platform) -> None:
