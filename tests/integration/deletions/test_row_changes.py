@@ -17,6 +17,7 @@ from lethe.engine.store.connection import text
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.snapshot import take_snapshot
 from lethe.engine.store.state import LimitsRecord
+from tests.support.families import Data
 from tests.support.invariants import ledger_of
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
@@ -83,6 +84,32 @@ def test_mixed_requests_in_any_batching_are_as_if_refitted(
         table.delete(*chosen[1:])
         memory.drain()
     table.check()
+
+
+def test_thousands_of_mixed_operations_stay_at_refitting(memory: Platform) -> None:
+    """5,000 rows inserted, corrected and deleted, in batches of any size and over refreshes."""
+    draw = np.random.default_rng(11)
+    d = 20
+    X, y = draw.normal(size=(800, d)), draw.normal(size=(800, 1))
+    data = Data("mixed", "linear", X, y, np.ones(800), 1.0, True, np.arange(0))
+    memory.register("m", data, budget=1e-3)
+    table = Table(memory, seed=12)
+    done, turn = 0, 0
+    while done < 5000:
+        turn += 1
+        k = int(draw.integers(1, 12))
+        names = list(table.rows)
+        chosen = [names[i] for i in draw.choice(len(names), 2 * k, replace=False)]
+        table.change("insert", *(table.row(f"new-{turn}-{i}") for i in range(k)))
+        table.change("correct", *(table.row(name) for name in chosen[:k]))
+        table.delete(*chosen[k:])
+        memory.drain()
+        done += 3 * k
+        if turn % 40 == 0:
+            table.check()
+    table.check()
+    assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
+    assert memory.load().meta.generation > 0
 
 
 REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
