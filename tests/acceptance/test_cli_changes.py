@@ -43,9 +43,14 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
             pacsv.write_csv(new.slice(0, 5), twice)
             exists = lethe("insert", *change, str(twice), code=1).document
             lethe("delete", "m", "--row", "n0", "u11", "u100", "--wait", "120")
+            status = lethe("status", "m", "--json").document
             worker.terminate()
             worker.communicate(timeout=60)
         shown = lethe("receipt", inserted[0]["request_id"], "--model", "m")
+        last = named(table(logistic=False, rows=3, seed=10), "last")
+        pacsv.write_csv(last, tmp_path / "last.csv")
+        lethe("insert", "m", "--id", "id", "--data", str(tmp_path / "last.csv"))
+        lethe("work", "--until-idle")
         lethe("verify", "m")
         lethe("audit", "m")
         lethe("check")
@@ -54,7 +59,8 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
     assert again == inserted
     assert sum(receipt["rows_corrected"] for receipt in corrected) == 20
     assert {receipt["code"] for receipt in exists} == {"ROW_EXISTS"}
-    assert version["rows_live"] == 240 + 90 - 3
+    assert version["rows_live"] == 240 + 90 - 3 + 3
+    assert (status["rows_inserted"], status["rows_corrected"]) == (90, 20)
     assert "inserted" in shown.out
 
 
