@@ -85,6 +85,10 @@ stream-study: setup ## Thousands of deletions in a row: true error, published bo
 last-layer: setup ## Delete from the last layer of a network, and what stays in the others, docs/last-layer.md
 	$(BIN)/python scripts/last_layer.py
 
+.PHONY: evaluate
+evaluate: setup ## Attack what deletions leave, and run published methods beside ours, docs/evaluation.md (resumable)
+	$(BIN)/python scripts/evaluate.py
+
 .PHONY: kernels
 kernels: setup ## Measure the kernels: leave out, one row, cost against d and n, rebuild, bound, results/kernels.md
 	$(BIN)/python scripts/kernels.py

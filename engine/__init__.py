@@ -1,9 +1,10 @@
 """Lethe's engine: the mathematics and the state of deletion. No Kafka, no command line.
 
-`engine.models` has the classes to use alone, without servers. `engine.fit` goes from rows to a
-fitted model and its precomputation, `engine.deletion` leaves rows out, `engine.error` states how
-far the result may be from retraining, `engine.refresh` makes it exact again, and `engine.store`
-keeps the state in Redis.
+`engine.models` and `engine.generalised` have the classes to use alone, without servers.
+`engine.fit` goes from rows to a fitted model and its precomputation, `engine.deletion` leaves rows
+out, `engine.error` states how far the result may be from retraining, `engine.refresh` makes it
+exact again, `engine.preprocess` keeps the preprocessing of a table inside a library model, and
+`engine.store` keeps the state in Redis.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lethe.engine.error.estimate import ErrorKind, PublishedError
     from lethe.engine.errors import LetheError
+    from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
     from lethe.engine.refresh.kind import RefreshKind
     from lethe.engine.refresh.policy import Limits
@@ -27,8 +29,10 @@ __all__ = [
     "Limits",
     "LinearModel",
     "LogisticModel",
+    "PoissonModel",
     "PublishedError",
     "RefreshKind",
+    "SoftmaxModel",
 ]
 
 _MODULES = {
@@ -39,8 +43,10 @@ _MODULES = {
     "Limits": "refresh.policy",
     "LinearModel": "models",
     "LogisticModel": "models",
+    "PoissonModel": "generalised",
     "PublishedError": "error.estimate",
     "RefreshKind": "refresh.kind",
+    "SoftmaxModel": "generalised",
 }
 
 

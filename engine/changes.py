@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.classes import encoded_as
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
-from lethe.engine.rows import Membership, numbers
+from lethe.engine.rows import Membership, check_weights, numbers
 
 
 def new_rows(
@@ -31,7 +31,7 @@ def new_rows(
     kind, intercept, classes
         The model's; labels are those that it was fitted on.
     X, y, ids, sample_weight
-        k x p, (k,) or (k, m), k, and (k,) above 0 or None for 1.
+        k x p, (k,) or (k, m), k, and (k,) at least 0 or None for 1.
     shape
         (p, m) of the model.
 
@@ -44,7 +44,8 @@ def new_rows(
     features = numbers(X, "X", (2,))
     if features.shape[1] != p:
         raise InvalidData(f"X has {features.shape[1]} columns; the model was fitted on {p}")
-    targets = encoded_as(y, classes) if kind is Kind.LOGISTIC else numbers(y, "y", (1, 2))
+    labelled = kind in (Kind.LOGISTIC, Kind.SOFTMAX)
+    targets = encoded_as(y, classes) if labelled else numbers(y, "y", (1, 2))
     k = len(features)
     weight = np.ones(k) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))
     names = _names(ids)
@@ -57,8 +58,7 @@ def new_rows(
         raise InvalidData(f"y has {targets.shape[1]} columns; the model was fitted on {m}")
     rows = Rows(with_intercept(features) if intercept else features, targets, weight)
     rows.check_finite()
-    if not (weight > 0).all():
-        raise InvalidData("every sample weight must be above 0")
+    check_weights(weight)
     return names, rows
 
 

@@ -17,8 +17,11 @@ class LetheError(Exception):
     exit_code: ClassVar[int] = 2
 
 
-class InvalidData(LetheError):
-    """The rows, targets or settings cannot be used; nothing was changed."""
+class InvalidData(LetheError, ValueError):
+    """The rows, targets or settings cannot be used; nothing was changed.
+
+    It is a ValueError, too, as scikit-learn's tools expect.
+    """
 
     code = "INVALID_DATA"
 

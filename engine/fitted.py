@@ -21,9 +21,9 @@ from lethe.engine.error.estimate import (
     believed_estimate,
     published_error,
 )
-from lethe.engine.fit.classes import class_counts, one_sided
+from lethe.engine.fit.classes import one_sided, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Objective, Rows
+from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kinds import (
     NewGeneration,
@@ -50,6 +50,10 @@ class Fitted:
         Names of the classes; empty if the labels were 0 and 1.
     seed
         Draws the sentinels.
+    intercept, ridge
+        Whether the last coordinate is an intercept, and the ridge strength.
+    columns
+        Names of the features, or None.
     method
         The deletion method used since the last refresh, if any.
     """
@@ -62,6 +66,9 @@ class Fitted:
     certified: float | None
     classes: tuple[str, ...]
     seed: int
+    intercept: bool
+    ridge: float
+    columns: tuple[str, ...] | None = None
     method: str | None = None
 
     @classmethod
@@ -73,6 +80,10 @@ class Fitted:
         precomputation: Precomputation,
         classes: tuple[str, ...],
         seed: int,
+        *,
+        intercept: bool,
+        ridge: float,
+        columns: tuple[str, ...] | None,
     ) -> Fitted:
         """Return a fresh fit of ``rows``.
 
@@ -85,16 +96,36 @@ class Fitted:
         members = Membership.of(objective.kind, names, rows, precomputation.dual_rows)
         sentinels, bound = members.sentinels(generation, seed), precomputation.certificate.bound
         fitted = cls(
-            members, generation, stream, precomputation.factor, sentinels, bound, classes, seed
+            members,
+            generation,
+            stream,
+            precomputation.factor,
+            sentinels,
+            bound,
+            classes,
+            seed,
+            intercept,
+            ridge,
+            columns,
         )
         _ = fitted.error
         return fitted
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features; empty if they are columns of X, which do not change."""
+        return ()
+
+    @property
+    def published(self) -> Array:
+        """What is published, d x m, the intercept last."""
+        return self.stream.published
+
+    @property
     def error(self) -> PublishedError:
         """Error of what is published against retraining on the live rows."""
         live = len(self.members)
-        if live == 0:
+        if self.members.weighted == 0:
             return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
         return published_error(self.generation, self.stream, self.sentinels, live, self.certified)
 
@@ -106,19 +137,20 @@ class Fitted:
 
     def needs_refit(self, ids: tuple[str, ...]) -> bool:
         """Return whether the present objective has no minimiser without ``ids``. O(k m)."""
-        if len(ids) == len(self.members):
-            return True
+        left = self.members.counts_without(ids)
         unpenalised = bool(self.generation.objective.penalty[-1] == 0)
-        return unpenalised and 0 in self.members.counts_without(ids)
+        return sum(left) == 0 or (unpenalised and unbounded(self.members.kind, left))
 
     def needs_refit_for(self, new: Rows, old: tuple[str, ...]) -> bool:
         """Return whether a change cannot be a step: there is no minimiser before it, or after."""
-        if len(self.members) == 0:
+        if self.members.weighted == 0:
             return True
-        if self.generation.objective.penalty[-1] > 0 or not self.members.counts:
-            return False
-        left = zip(self.members.counts_without(old), class_counts(new.y), strict=True)
-        return any(kept + added == 0 for kept, added in left)
+        added = weighted_counts(self.members.kind, new)
+        left = [
+            kept + more for kept, more in zip(self.members.counts_without(old), added, strict=True)
+        ]
+        unpenalised = bool(self.generation.objective.penalty[-1] == 0)
+        return sum(left) == 0 or (unpenalised and unbounded(self.members.kind, left))
 
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows by a step, and return the error.
@@ -169,15 +201,7 @@ class Fitted:
         self.members, self.stream, self.sentinels = changed.members, stream, changed.sentinels
         self.certified, self.method = None, method
 
-    def refit_with(
-        self,
-        new_ids: tuple[str, ...],
-        new: Rows,
-        old: tuple[str, ...],
-        ridge: float,
-        *,
-        intercept: bool,
-    ) -> None:
+    def refit_with(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
         """Do `change` by a rebuild: where no row, or none of a class, is left before or after it.
 
         Cost O(n d^2).
@@ -185,7 +209,7 @@ class Fitted:
         changed = replace(self, members=deepcopy(self.members))
         changed.members.forget(old)
         changed.members.add(new_ids, new, np.zeros((len(new), self.members.W.shape[1])))
-        changed.rebuild((), ridge, intercept=intercept)
+        changed.rebuild(())
         self.members = changed.members
         self._take_over(changed)
 
@@ -218,13 +242,14 @@ class Fitted:
         rows, W = self.members.rows.take(live), self.members.W[live]
         self._take(compact(self.generation, self.stream, self.factor, rows, W))
 
-    def rebuild(self, leave_out: tuple[str, ...], ridge: float, *, intercept: bool) -> None:
+    def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Refit on the live rows without ``leave_out``. Cost O(n d^2).
 
-        If a class has no row left, an ``intercept`` is penalised by ``ridge`` like the rest.
+        If a class has no row left, the intercept is penalised by ``ridge`` like the rest; if there
+        is none at all, theta is 0.
         """
         remain = self.members.live_without(leave_out)
-        if not remain.any():
+        if not self.members.rows.weight[remain].any():
             self.members.forget(leave_out)
             self.sentinels = self.sentinels.without(frozenset(leave_out))
             origin = np.zeros_like(self.stream.theta_exact)
@@ -232,8 +257,8 @@ class Fitted:
             return
         rows = self.members.rows.take(remain)
         generation, kind = self.generation, self.generation.objective.kind
-        if intercept and one_sided(kind, rows):
-            penalised = Objective(kind, np.full(generation.objective.d, ridge))
+        if self.intercept and one_sided(kind, rows):
+            penalised = Objective(kind, np.full(generation.objective.d, self.ridge))
             generation = replace(generation, objective=penalised)
         rebuilt = rebuild(generation, rows, self.stream.theta_exact)
         published_error(
@@ -247,3 +272,24 @@ class Fitted:
         self.members.W[self.members.live] = new.dual_rows
         self.certified = new.certified
         self.sentinels = self.members.sentinels(new.generation, self.seed + new.generation.number)
+
+
+def moved_by(state: Fitted, before: Array, names: tuple[str, ...]) -> Array:
+    """Return by how much a change has moved what is published, d x m.
+
+    Parameters
+    ----------
+    state
+        After the change.
+    before, names
+        What was published before, and the names of its features. A feature that one of the two
+        lacks (a category that is new, or that a rebuild has left out) counts as 0 there.
+    """
+    if state.feature_names == names:
+        return state.published - before
+    place = {name: i for i, name in enumerate(names)}
+    moved = state.published.copy()
+    for i, name in enumerate(state.feature_names):
+        moved[i] -= before[place[name]] if name in place else 0.0
+    moved[len(state.feature_names) :] -= before[len(names) :]
+    return moved

@@ -1,4 +1,4 @@
-"""The results of deletions, insertions and corrections by the library."""
+"""The results of what is asked of a library model: changes, conversions, diagnostics."""
 
 from __future__ import annotations
 
@@ -50,3 +50,70 @@ class ChangeResult:
     step: Array
     error: PublishedError
     bound: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOneOut:
+    """What `leave_one_out` returns: k rows, each left out alone.
+
+    Attributes
+    ----------
+    ids
+        The rows.
+    predictions
+        (k,) or (k, m), what the model without the row predicts for it: a value, or probabilities
+        of label 1 or of each class against the rest.
+    residuals
+        Target less prediction, of the same shape.
+    steps
+        (k, d) or (k, d, m), theta without the row less theta, the intercept's change last.
+    """
+
+    ids: tuple[str, ...]
+    predictions: Array
+    residuals: Array
+    steps: Array
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfluence:
+    """What `influence` returns: a group of rows left out together.
+
+    Attributes
+    ----------
+    ids
+        The rows.
+    step
+        (d,) or (d, m), theta without the rows less theta, the intercept's change last.
+    cooks_distance
+        Of the group, or (m,) of each output.
+    """
+
+    ids: tuple[str, ...]
+    step: Array
+    cooks_distance: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The estimator that a model was made from, and how far it was from its own optimum.
+
+    Attributes
+    ----------
+    estimator
+        Name of its class.
+    distance
+        |theta_given - theta*| over coefficients and intercepts; theta* is the model's.
+    relative
+        The distance over |theta*|.
+    """
+
+    estimator: str
+    distance: float
+    relative: float
+
+    def __str__(self) -> str:
+        return (
+            f"this {self.estimator} was {self.distance:.3g} from its own optimum "
+            f"({self.relative:.3g} relative)"
+        )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.estimate import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import InvalidData, UnknownRows
-from lethe.engine.fit.classes import class_counts, encoded
+from lethe.engine.fit.classes import encoded, weighted_counts
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 
 Mask = NDArray[np.bool_]
@@ -27,6 +27,8 @@ class Membership:
 
     Attributes
     ----------
+    kind
+        The model's.
     ids, place
         Row ids in order of place, and back.
     rows
@@ -38,9 +40,10 @@ class Membership:
     remaining
         Number of live rows. It is kept, like the counts, so that a deletion does not scan n rows.
     counts
-        Live rows of each class (`engine.fit.classes.class_counts`); empty for a linear model.
+        Live rows with a weight, by what a minimiser needs (`engine.fit.classes.weighted_counts`).
     """
 
+    kind: Kind
     ids: tuple[str, ...]
     place: dict[str, int]
     rows: Rows
@@ -53,21 +56,21 @@ class Membership:
     def of(cls, kind: Kind, ids: tuple[str, ...], rows: Rows, W: Array) -> Membership:
         """Return the membership in which every row is live. Cost O(n m)."""
         place = {name: i for i, name in enumerate(ids)}
-        counts = class_counts(rows.y) if kind is Kind.LOGISTIC else ()
-        return cls(ids, place, rows, W, np.ones(len(ids), dtype=np.bool_), len(ids), counts)
+        live, counts = np.ones(len(ids), dtype=np.bool_), weighted_counts(kind, rows)
+        return cls(kind, ids, place, rows, W, live, len(ids), counts)
 
     def __len__(self) -> int:
         """Return the number of live rows."""
         return self.remaining
 
-    def counts_without(self, ids: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the rows of each class that remain once ``ids`` (k live ones) are gone.
+    @property
+    def weighted(self) -> int:
+        """Number of live rows with a weight: without one, theta is 0."""
+        return sum(self.counts)
 
-        Cost O(k m).
-        """
-        if not self.counts:
-            return ()
-        deleted = class_counts(self.rows.y[self.places(ids)])
+    def counts_without(self, ids: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the `counts` that remain once ``ids`` (k live ones) are gone. Cost O(k m)."""
+        deleted = weighted_counts(self.kind, self.rows.take(self.places(ids)))
         return tuple(before - removed for before, removed in zip(self.counts, deleted, strict=True))
 
     def live_among(self, ids: Iterable[str]) -> tuple[str, ...]:
@@ -129,9 +132,8 @@ class Membership:
         self.W = np.vstack([self.W, W])
         self.live = np.append(self.live, np.ones(len(ids), dtype=np.bool_))
         self.remaining += len(ids)
-        if self.counts:
-            added = class_counts(rows.y)
-            self.counts = tuple(n + more for n, more in zip(self.counts, added, strict=True))
+        added = weighted_counts(self.kind, rows)
+        self.counts = tuple(n + more for n, more in zip(self.counts, added, strict=True))
 
     def sentinels(self, generation: Generation, seed: int) -> Sentinels:
         """Return a random sample of the live rows. Cost O(n d), no copy of the rows."""
@@ -157,7 +159,7 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
         Not numbers, or not of one of these ``dimensions``.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind == "c":
-        raise InvalidData(f"{name} is not an array of numbers: it holds complex ones")
+        raise InvalidData(f"{name} is not an array of numbers: Complex data not supported")
     try:
         with np.errstate(over="ignore"):  # from a wider type; detected as not finite
             array = np.array(values, dtype=np.float64, order="C")
@@ -165,7 +167,10 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
         raise InvalidData(f"{name} is not an array of numbers: {error}") from error
     if array.ndim not in dimensions:
         allowed = " or ".join(str(n) for n in dimensions)
-        raise InvalidData(f"{name} must have {allowed} dimensions, not {array.ndim}")
+        raise InvalidData(
+            f"{name} must have {allowed} dimensions, not {array.ndim}. Reshape your data: a row of "
+            "the array for each row"
+        )
     return array
 
 
@@ -189,10 +194,16 @@ def checked_rows(
         Shapes, ids or numbers cannot be used.
     """
     features = numbers(X, "X", (2,))
-    classes, targets = encoded(y) if kind is Kind.LOGISTIC else ((), numbers(y, "y", (1, 2)))
     n = len(features)
     if n == 0:
         raise InvalidData("there is no row to fit; give at least one")
+    if features.shape[1] == 0:
+        raise InvalidData(
+            f"there is no feature to fit: X has 0 feature(s) (shape=({n}, 0)) while a minimum of 1 "
+            "is required."
+        )
+    labelled = kind in (Kind.LOGISTIC, Kind.SOFTMAX)
+    classes, targets = encoded(y) if labelled else ((), numbers(y, "y", (1, 2)))
     weight = np.ones(n) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))
     if len(targets) != n:
         raise InvalidData(f"X has {n} rows, but y has {len(targets)}")
@@ -204,9 +215,23 @@ def checked_rows(
     if len(set(names)) != n:
         raise InvalidData("ids are not distinct; give each row its own id")
     rows = Rows(with_intercept(features) if intercept else features, targets.reshape(n, -1), weight)
-    if 0 in (rows.X.shape[1], rows.y.shape[1]):
-        raise InvalidData("there is no feature or no target to fit")
+    if rows.y.shape[1] == 0:
+        raise InvalidData("there is no target to fit")
     rows.check_finite()
-    if not (rows.weight > 0).all():
-        raise InvalidData("every sample weight must be above 0")
+    check_weights(rows.weight)
+    if not rows.weight.any():
+        raise InvalidData("every sample weight is zero; give at least one row a weight")
     return names, rows, classes
+
+
+def check_weights(weight: Array) -> None:
+    """Refuse weights below 0; a row of weight 0 counts as a row, and changes nothing.
+
+    Raises
+    ------
+    InvalidData
+        The first such row.
+    """
+    below = np.flatnonzero(weight < 0)
+    if len(below):
+        raise InvalidData(f"the sample weight of row {below[0]} is below 0: {weight[below[0]]:g}")

@@ -61,6 +61,10 @@ EVENTS = (
         "Delete rows of a model, named one by one or by their subject.",
     ),
     Described(
+        events.ROWS_CHANGED, events.RowsChanged, topics.ROW_CHANGES, "receive",
+        "Insert rows into a model, or correct live rows: all of them or none.",
+    ),
+    Described(
         events.DELETION_RECEIPT, events.Receipt, topics.RECEIPTS, "send",
         "The outcome of one request; final unless it is DEFERRED.",
     ),

@@ -16,7 +16,7 @@ from lethe.consumers.audit.history import History
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.commits.counted import OpenRecord, head_before, read_open
 from lethe.consumers.commits.journal import Verdict, judge
-from lethe.consumers.commits.record import FORMAT, Framed, decode_frame, open_commit
+from lethe.consumers.commits.record import FORMATS, Framed, decode_frame, open_commit
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
@@ -106,7 +106,7 @@ def read_chain(reader: Reader, history: History, progress: Progress = no_progres
             case Verdict.VALID:
                 chain.valid[record.number] = record
                 head = Head(record.number, record.digest)
-                if record.open.format != FORMAT:
+                if record.open.format not in FORMATS:
                     chain.faults.add(
                         f"commit {record.number} has format {record.open.format}: upgrade Lethe"
                     )

@@ -113,6 +113,7 @@ class ReceiptFact:
     version: int | None
     generation: int | None
     rows_deleted: int
+    rows_inserted: int
     source: tuple[str, int, int]
     completed_at: datetime
     leaf: bytes
@@ -288,6 +289,7 @@ class History:
             receipt.version,
             receipt.generation,
             receipt.rows_deleted,
+            receipt.rows_inserted,
             (source.topic, source.partition, source.offset),
             receipt.completed_at,
             leaf,

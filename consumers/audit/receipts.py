@@ -91,9 +91,11 @@ def rows_finding(history: History) -> Finding:
     """Compare what versions say they deleted with what their receipts say."""
     faults, passed, checked = Faults(), 0, 0
     sums: defaultdict[int, int] = defaultdict(int)
+    added: defaultdict[int, int] = defaultdict(int)
     for receipt in history.finals.values():
         if receipt.status == "APPLIED" and receipt.version is not None:
             sums[receipt.version] += receipt.rows_deleted
+            added[receipt.version] += receipt.rows_inserted
     for number, fact in sorted(history.versions.items()):
         before = history.versions.get(number - 1)
         complete = all(request in history.finals for request in fact.event.request_ids)
@@ -106,8 +108,11 @@ def rows_finding(history: History) -> Finding:
             faults.add(f"version {number} deleted {gone} rows, but its receipts say {sums[number]}")
         elif before is not None and event.source is not None:
             left = before.event.rows_live - event.rows_live
-            if left != gone:
-                faults.add(f"version {number} deleted {gone} rows but has {left} fewer")
+            if left != gone - added[number]:
+                faults.add(
+                    f"version {number} deleted {gone} rows and inserted {added[number]}, but has "
+                    f"{left} fewer"
+                )
         checked += 1
     if not faults and passed:
         detail = f"{passed} of {passed + checked} versions lack receipts here; the others agree"

@@ -12,6 +12,7 @@ Models:
 Deletions:
 
 - `delete`: send a request
+- `change`: insert or correct the rows of a file
 - `receipt`: what became of one
 - `work`: the workers
 

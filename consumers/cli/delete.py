@@ -98,7 +98,7 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
         try:
             if request.model_id in models:
                 _check_rows(runtime, request, options)
-            partition = _receipts(reader, request.model_id)
+            partition = receipts_partition(reader, request.model_id, topics.DELETIONS)
             begin = reader.bounds(partition).end
             _send(runtime, request, signer)
             if options["wait"] is None:
@@ -223,11 +223,17 @@ def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> 
 # -- the receipt --------------------------------------------------------------------------------
 
 
-def _receipts(reader: Reader, model_id: str) -> Partition:
-    """Return the partition that the receipt will be published on."""
-    if not (reader.partitions(topics.DELETIONS) and reader.partitions(topics.RECEIPTS)):
+def receipts_partition(reader: Reader, model_id: str, requests: str) -> Partition:
+    """Return the partition that the receipt of a request in topic ``requests`` is published on.
+
+    Raises
+    ------
+    InvalidRequest
+        A topic does not exist.
+    """
+    if not (reader.partitions(requests) and reader.partitions(topics.RECEIPTS)):
         raise InvalidRequest(
-            f"the topics {topics.DELETIONS} and {topics.RECEIPTS} do not exist; `lethe register` "
+            f"the topics {requests} and {topics.RECEIPTS} do not exist; `lethe register` "
             "and `lethe work` create them. Nothing was sent"
         )
     return reader.partition_for(topics.RECEIPTS, model_id.encode())
@@ -255,7 +261,7 @@ def _wait(
                     break
                 if receipt is not None and not deferred:
                     deferred = True
-                    click.echo(f"lethe: {_sentence(receipt)}", err=True)
+                    click.echo(f"lethe: {sentence(receipt)}", err=True)
             else:
                 continue
             break
@@ -268,7 +274,7 @@ def _wait(
                 f"authentication gets none: it goes to {topics.DEAD_LETTERS}"
             )
     out.document(receipt.model_dump(mode="json"))
-    out.line(_sentence(receipt))
+    out.line(sentence(receipt))
     return 1 if receipt.status == "REJECTED" else 0
 
 
@@ -282,15 +288,23 @@ def _receipt(value: bytes | None, request: DeletionRequest) -> Receipt | None:
     return receipt if (receipt.model_id, receipt.request_id) == expected else None
 
 
-def _sentence(receipt: Receipt) -> str:
+def what_changed(receipt: Receipt) -> str:
+    """Return in words what a request did to rows."""
+    if receipt.op == "insert":
+        return f"{counted(receipt.rows_inserted, 'row')} inserted"
+    if receipt.op == "correct":
+        return f"{counted(receipt.rows_corrected, 'row')} corrected"
+    return f"{counted(receipt.rows_deleted, 'row')} deleted"
+
+
+def sentence(receipt: Receipt) -> str:
     """Return a receipt as a line."""
     parts = [f"request {receipt.request_id}: {receipt.status}"]
     if receipt.code:
         parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
     if receipt.final and receipt.status != "REJECTED":
         unknown = f", {receipt.rows_unknown} unknown" if receipt.rows_unknown else ""
-        deleted = f"{counted(receipt.rows_deleted, 'row')} deleted{unknown}"
-        parts.append(f"{deleted}, version {receipt.version}")
+        parts.append(f"{what_changed(receipt)}{unknown}, version {receipt.version}")
     if receipt.final and receipt.error is not None:
         error = receipt.error
         parts.append(f"error {error_number(error.relative)} of a budget of {number(error.budget)}")

@@ -35,6 +35,8 @@ COMMANDS = MappingProxyType(
         ),
         "work": ("cli.work", "Run the workers until SIGTERM."),
         "delete": ("cli.delete", "Send one deletion request."),
+        "insert": ("cli.change", "Add rows to a model."),
+        "correct": ("cli.change", "Replace rows of a model by corrected ones."),
         "status": ("cli.status", "Show models, errors against budgets, and lag."),
         "versions": ("cli.versions", "Show a model's versions, each link checked."),
         "export": ("cli.export", "Write the newest parameters to a file."),
@@ -150,6 +152,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return answer if isinstance(answer, int) else 0
 
 
+_SAME_FILE = (
+    "a request that was sent will be processed; the same file sent again is the same requests"
+)
 _AFTER_INTERRUPT = MappingProxyType(
     {
         "register": "a version is published completely or not at all: `lethe status` shows which",
@@ -157,6 +162,8 @@ _AFTER_INTERRUPT = MappingProxyType(
         "recover": "each model is recovered completely or not at all; run it again for the others",
         "delete": "a request that was sent will be processed; sent again with its --request-id, it "
         "is answered again, but not executed again",
+        "insert": _SAME_FILE,
+        "correct": _SAME_FILE,
         "work": "committed requests stand, and the next worker reads the others again",
         "refresh": "a refresh that was scheduled will be done",
     }

@@ -10,9 +10,10 @@ import click
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
 from lethe.consumers.audit.request_report import FoundReceipt, RequestReport, report_of
 from lethe.consumers.audit.request_rows import Opening, RowsReport, rows_report
+from lethe.consumers.cli.delete import what_changed
 from lethe.consumers.cli.options import global_options, trust_option
 from lethe.consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
-from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.contract.events import RowsChanged, rfc3339
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.signing_keys import keys_of_auditor
@@ -115,6 +116,8 @@ def _asked(report: RequestReport) -> dict[str, Any] | None:
     if not isinstance(item, Valid):
         return place
     request = item.request
+    if isinstance(request, RowsChanged):
+        return place | {"rows": len(request.rows), "op": request.op}
     return place | {
         "rows": None if request.row_ids is None else len(request.row_ids),
         "subject": request.subject_id is not None,
@@ -164,6 +167,8 @@ def _sent(report: RequestReport) -> str:
     if not isinstance(sent.item, Valid):
         return f"{when}{place}"
     request = sent.item.request
+    if isinstance(request, RowsChanged):
+        return f"{when}{place}: {counted(len(request.rows), 'row')} to {request.op}"
     if request.subject_id is None:
         what = f"{counted(len(request.row_ids or ()), 'row')} by id"
     else:
@@ -178,7 +183,7 @@ def _answer(entry: FoundReceipt) -> str:
     if receipt.code:
         parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
     if receipt.final and receipt.status != "REJECTED":
-        parts.append(f"{counted(receipt.rows_deleted, 'row')} deleted")
+        parts.append(what_changed(receipt))
         parts.append(f"version {receipt.version}")
     if receipt.rows_unknown:
         parts.append(f"{receipt.rows_unknown} unknown")

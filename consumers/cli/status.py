@@ -59,7 +59,8 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         try:
             names = registered_models(store.client) if model is None else [model]
             states = [store.load_model(name) for name in names]
-            waiting = list(lags(reader, store, topics.DELETIONS))
+            requests = (topics.DELETIONS, topics.ROW_CHANGES)
+            waiting = [lag for topic in requests for lag in lags(reader, store, topic)]
             jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
         finally:
             reader.close()
@@ -92,6 +93,8 @@ def _document(state: ModelState) -> dict[str, Any]:
         "digest": state.digest,
         "rows_live": meta.rows_live,
         "rows_deleted": meta.rows_deleted,
+        "rows_inserted": meta.rows_inserted,
+        "rows_corrected": meta.rows_corrected,
         "rows_deleted_in_generation": meta.K,
         "features": len(config.feature_names),
         "targets": list(config.target_names),

@@ -29,5 +29,6 @@ The way back, after a crash or a loss:
 - `opener`: opens them
 - `replay`: what each changes in the store
 - `catch_up`: V and Q, recomputed from the store's own rows
+- `changed_rows`: rows that requests insert or correct, whose values the log has
 - `unapplied`: what the log has of one model beyond the store, for its replacement
 """

@@ -14,8 +14,8 @@ from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.store import codec, staging
-from lethe.engine.store.apply import ArraysChange, Change, Swap
-from lethe.engine.store.generation import THETAS, theta_of
+from lethe.engine.store.apply import ArraysChange, Change, RowsWritten, Swap
+from lethe.engine.store.generation import THETAS, packed_correction, theta_of
 from lethe.engine.store.keys import FORMAT, GenerationKeys, ModelKeys
 from lethe.engine.store.state import Meta, ModelState, meta_json
 from lethe.engine.store.store import ModelStore
@@ -26,7 +26,8 @@ class Arrays:
     """What a commit does to V and Q: rows to append, of shapes r x (h d) and r x d.
 
     ``V_before`` and ``Q_before`` count the rows before it; ``expected`` is the id of the arrays
-    that the new rows were computed from, or None for a generation that becomes live.
+    that the new rows were computed from, or None for a generation that becomes live. ``signs`` are
+    those of the new rows of V; None: all are deletions.
     """
 
     V_rows: Array
@@ -34,6 +35,7 @@ class Arrays:
     V_before: int
     Q_before: int
     expected: str | None
+    signs: Array | None = None
 
     def cleared(self) -> Arrays:
         """Return the arrays of a commit that clears Q: nothing is appended to it."""
@@ -55,7 +57,8 @@ class Live:
 def arrays_of(before: ModelState, after: Stream) -> Arrays:
     """Return what a step within a generation appended, from the streams before and after it."""
     v, q = len(before.stream.V), len(before.stream.Q)
-    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, before.arrays_id)
+    signs = None if after.V.signs is None else after.V.signs[v:]
+    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, before.arrays_id, signs)
 
 
 def no_rows(before: ModelState) -> Arrays:
@@ -91,6 +94,7 @@ def change_of(
     live: Live | None = None,
     lost: bool = False,
     meta: Meta | None = None,
+    written: RowsWritten | None = None,
 ) -> Change:
     """Return what a commit changes in the store.
 
@@ -108,6 +112,9 @@ def change_of(
         Whether V and Q become unusable, because rows or a refresh's result are gone.
     meta
         The head's meta afterwards, if a fold has computed a worse scalar than the commit's.
+    written
+        The rows that it inserts and corrects; None if there are none. A corrected row whose values
+        are lost has no record afterwards.
     """
     commit, keys = sealed.commit, ModelKeys(sealed.commit.model_id)
     rows = "" if before is None else before.rows_generation
@@ -116,7 +123,11 @@ def change_of(
     if lost:
         head["arrays"] = b""
         head["rows"] = target.name.encode()
-    erases = bool(commit.erased) and live is None and before is not None
+    gone = commit.erased
+    if written is not None:
+        gone = (*gone, *(row for row in commit.corrected if row not in written.records))
+    touches = bool(gone) or written is not None
+    erases = touches and live is None and before is not None
     caught_up = () if live is None or commit.staged is None else commit.staged.caught_up
     return Change(
         keys=keys,
@@ -132,7 +143,7 @@ def change_of(
         deleted=commit.deleted,
         deleted_version=commit.newest,
         retired=commit.left_out,
-        erase=commit.erased if erases else caught_up,
+        erase=gone if erases else caught_up,
         requests={answer.receipt.request_id: pack(answer) for answer in commit.answers},
         deferred={
             request_id: request.model_dump_json() for request_id, request in commit.deferred.items()
@@ -140,6 +151,10 @@ def change_of(
         undeferred=commit.undeferred,
         resets_deferred=commit.jumps or commit.kind is CommitKind.UNREGISTRATION,
         arrays=None if arrays is None else _arrays(arrays, clears_Q=commit.clears_Q),
+        written=written,
+        tombstones={}
+        if commit.tombstones is None
+        else dict.fromkeys(commit.tombstones.marks, commit.tombstones.until),
         swap=None if live is None else _swap(commit, before, live),
         jump=commit.jumps,
     )
@@ -189,6 +204,8 @@ def after_requests(
             v_seconds=meta.v_seconds,
             least_pivot=meta.least_pivot,
             v_trace=meta.v_trace,
+            added=meta.added,
+            dual_error=meta.dual_error,
         ),
         sentinels=before.sentinels.without(erased),
         offsets={**before.offsets, **commit.offsets},
@@ -226,7 +243,7 @@ def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
     return ArraysChange(
         arrays.expected,
         new_arrays_id(),
-        [codec.pack_signed_row(row) for row in arrays.V_rows],
+        packed_correction(arrays.V_rows, arrays.signs),
         [codec.pack(row) for row in arrays.Q_rows],
         arrays.V_before,
         arrays.Q_before,

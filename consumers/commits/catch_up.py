@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
+from lethe.consumers.commits.changed_rows import ChangedRows, changed_stream
 from lethe.consumers.commits.commit import Commit
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
@@ -32,6 +35,26 @@ def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) ->
         return None
     stream = _delete(state.generation, state.stream, state.meta, commit.erased, records)
     if stream is None or not commit.clears_Q:
+        return stream
+    return replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # as when it was computed first
+def changed_again(
+    state: ModelState, commit: Commit, changed: ChangedRows, records: Mapping[str, bytes]
+) -> Stream | None:
+    """Return the stream with the rows that a commit inserted or corrected.
+
+    ``records`` has the corrected rows as they were. None if one is gone, or if a guard refuses this
+    time; the model then waits for a rebuild.
+    """
+    if not records.keys() >= set(commit.corrected):
+        return None
+    try:
+        stream = changed_stream(state, changed, records)
+    except IllConditioned:
+        return None
+    if not commit.clears_Q:
         return stream
     return replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
 
@@ -87,13 +110,14 @@ def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
 
 def larger_of_both(meta: Meta, stream: Stream) -> Meta:
     """Return a commit's meta with scalars that also bound V as it is stored here."""
-    if stream.v_trace <= meta.v_trace and stream.least_pivot >= meta.least_pivot:
-        return meta
-    return with_meta(
-        meta,
-        v_trace=max(meta.v_trace, stream.v_trace),
-        least_pivot=min(meta.least_pivot, stream.least_pivot),
-    )
+    fields = {
+        "v_trace": max(meta.v_trace, stream.v_trace),
+        "least_pivot": min(meta.least_pivot, stream.least_pivot),
+        "added": max(meta.added, stream.added),
+        "dual_error": max(meta.dual_error, stream.dual_error),
+    }
+    same = all(getattr(meta, name) == value for name, value in fields.items())
+    return meta if same else with_meta(meta, **fields)
 
 
 def unchanged(state: ModelState) -> Arrays | None:

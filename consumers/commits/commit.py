@@ -83,6 +83,45 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class RowChange:
+    """A change request that a commit applies: which rows, and where the log has their values.
+
+    Attributes
+    ----------
+    inserts
+        Whether its rows are inserted; else they are corrected.
+    row_ids
+        Its rows.
+    partition, offset
+        Where it lies in ``lethe.row-changes``.
+    digest
+        SHA-256 of its record's value: the values themselves are in no commit.
+    """
+
+    inserts: bool
+    row_ids: tuple[str, ...]
+    partition: str
+    offset: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """Rows that were to be deleted and were not there: until then, no insert brings them.
+
+    Attributes
+    ----------
+    until
+        Seconds since 1970.
+    marks
+        `consumers.contract.commitment.tombstone_of` of each.
+    """
+
+    until: int
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One commit of a model.
 
@@ -103,6 +142,10 @@ class Commit:
         Row ids that enter the ledger; those of them whose records are erased.
     left_out
         Row ids that a --replace leaves out.
+    changes
+        Requests that it applies whose rows are inserted or corrected.
+    tombstones
+        Rows that it should have deleted and that were not there; None if there are none.
     deferred, undeferred
         Requests that start to wait for a rebuild, by id; ids of those that stop waiting.
     thetas
@@ -140,6 +183,8 @@ class Commit:
     deleted: tuple[str, ...] = ()
     erased: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    changes: tuple[RowChange, ...] = ()
+    tombstones: Tombstones | None = None
     deferred: Mapping[str, DeferredRequest] = field(default_factory=dict)
     undeferred: tuple[str, ...] = ()
     thetas: Mapping[str, bytes] = field(default_factory=dict)
@@ -160,6 +205,16 @@ class Commit:
         """When it schedules its refresh."""
         pending = self.meta.pending_job
         return self.meta.refreshed_at if pending is None else pending.ordered_at
+
+    @property
+    def inserted(self) -> tuple[str, ...]:
+        """Ids of the rows that it inserts."""
+        return tuple(row for change in self.changes if change.inserts for row in change.row_ids)
+
+    @property
+    def corrected(self) -> tuple[str, ...]:
+        """Ids of the rows that it corrects."""
+        return tuple(row for change in self.changes if not change.inserts for row in change.row_ids)
 
     @property
     def leaves_no_row(self) -> bool:

@@ -157,12 +157,12 @@ def commit_partitions(reader: Reader) -> Sequence[Partition]:
 
 
 def read_opening(reader: Reader) -> dict[str, int]:
-    """Return where each partition of ``lethe.deletions`` ends now.
+    """Return where each partition of requests ends now: deletions, and changes of rows.
 
     To be read after a registration's first commit was acknowledged: any request below was for a
     model that was not registered, for everybody and for ever.
     """
-    partitions = reader.partitions(topics.DELETIONS)
+    partitions = [*reader.partitions(topics.DELETIONS), *reader.partitions(topics.ROW_CHANGES)]
     return {str(partition): end for partition, end in reader.ends(partitions).items()}
 
 

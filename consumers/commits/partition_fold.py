@@ -110,7 +110,7 @@ class PartitionFold:
         self._producer = parts.producer
         self._progress = parts.progress
         self._at_step = parts.at_step
-        self._replay = Replay(parts.store, parts.states)
+        self._replay = Replay(parts.store, parts.states, parts.reader)
         self._opener = Opener(parts.reader, partition, parts.seals, parts.trusted, self._replay)
         self._keys = keys
         self._partition = partition
@@ -292,14 +292,16 @@ class PartitionFold:
             changes.append((sealed, change))
         self._send(changes)
 
-    def _row_records(self, run: Sequence[Sealed]) -> dict[str, Mapping[str, bytes]]:
+    def _row_records(self, run: Sequence[Sealed]) -> dict[str, dict[str, bytes]]:
         """Return the row records that a run of commits needs, by model."""
-        erased: dict[str, list[str]] = {}
+        needed: dict[str, list[str]] = {}
         for sealed in run:
-            if sealed.commit.kind is CommitKind.REQUESTS:
-                erased.setdefault(sealed.commit.model_id, []).extend(sealed.commit.erased)
-        row_records: dict[str, Mapping[str, bytes]] = {}
-        for model, row_ids in erased.items():
+            commit = sealed.commit
+            if commit.kind is CommitKind.REQUESTS:
+                rows = (*commit.erased, *commit.corrected)
+                needed.setdefault(commit.model_id, []).extend(rows)
+        row_records: dict[str, dict[str, bytes]] = {}
+        for model, row_ids in needed.items():
             if model in self._halted:
                 continue
             try:

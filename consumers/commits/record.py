@@ -30,10 +30,10 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
-from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
+from lethe.consumers.commits.commit import Answer, Commit, CommitKind, RowChange, Staged, Tombstones
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
@@ -50,7 +50,11 @@ from lethe.engine.store.state import (
 )
 
 COMMIT = "lethe.commit.v1"
-FORMAT = 1
+FORMAT = 2
+"""Of a commit that changes rows or keeps tombstones: a program that knows format 1 alone
+must not pass over it. All others are written as format 1."""
+
+FORMATS = (1, FORMAT)
 MAX_RECORD_BYTES = 8 << 20
 """Of a record, including its key: what the topic accepts."""
 
@@ -117,7 +121,7 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     version = None if commit.version is None else commit.version.version
     associated = json.dumps(
         {
-            "format": FORMAT,
+            "format": FORMAT if commit.changes or commit.tombstones else FORMATS[0],
             "model_id": commit.model_id,
             "partitions": COMMIT_PARTITIONS,
             "commit": commit.number,
@@ -176,7 +180,7 @@ def open_commit(
     """
     part = framed.open
     what = f"model {part.model_id!r}, commit {part.number}"
-    if part.format != FORMAT:
+    if part.format not in FORMATS:
         raise FormatTooNew(f"{what} is of format {part.format}, this program knows {FORMAT}")
     if trusted is not None:
         try:
@@ -301,6 +305,8 @@ def _plain(commit: Commit) -> bytes:
         "deleted": commit.deleted,
         "erased": None if commit.erased == commit.deleted else commit.erased,
         "left_out": commit.left_out,
+        **({"tombstones": astuple(commit.tombstones)} if commit.tombstones is not None else {}),
+        **({"changes": [astuple(change) for change in commit.changes]} if commit.changes else {}),
         "deferred": {
             request_id: request.model_dump() for request_id, request in commit.deferred.items()
         },
@@ -358,6 +364,8 @@ def _commit(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
         deleted=deleted,
         erased=deleted if erased is None else _texts(erased),
         left_out=_texts(header["left_out"]),
+        tombstones=_tombstones(header.get("tombstones")),
+        changes=tuple(_change(*change) for change in header.get("changes", ())),
         deferred={
             request_id: DeferredRequest.model_validate(request)
             for request_id, request in dict(header["deferred"]).items()
@@ -375,6 +383,21 @@ def _commit(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
         secret=None if secret is None else bytes.fromhex(secret),
         base=base,
         base_version=base_version,
+    )
+
+
+def _tombstones(fields: Any) -> Tombstones | None:
+    if fields is None:
+        return None
+    until, marks = fields
+    return Tombstones(_count(until), _texts(marks))
+
+
+def _change(inserts: Any, rows: Any, partition: Any, offset: Any, digest: Any) -> RowChange:
+    if not isinstance(inserts, bool):
+        raise ValueError("a change is neither an insertion nor a correction")  # noqa: TRY004
+    return RowChange(
+        inserts, _texts(rows), _text(partition, 300), _count(offset), _text(digest, 64)
     )
 
 

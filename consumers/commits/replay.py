@@ -14,14 +14,23 @@ from lethe.consumers.commits.apply import (
     checkpoint_change,
     staged_keys,
 )
-from lethe.consumers.commits.catch_up import larger_of_both, left_out, swapped, unchanged
+from lethe.consumers.commits.catch_up import (
+    changed_again,
+    larger_of_both,
+    left_out,
+    swapped,
+    unchanged,
+)
+from lethe.consumers.commits.changed_rows import changed_rows, read_changes
 from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
-from lethe.consumers.log.base import Partition
+from lethe.consumers.contract.events import RowsChanged
+from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.errors import CorruptState, LogReset
 from lethe.engine.store.apply import Change
 from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.snapshot import load_factor
 from lethe.engine.store.state import Head, ModelState
 from lethe.engine.store.store import ModelStore
 
@@ -65,9 +74,10 @@ class Replay:
     ``states`` has the states after the changes so far; none predates the fold.
     """
 
-    def __init__(self, store: ModelStore, states: StateCache) -> None:
+    def __init__(self, store: ModelStore, states: StateCache, reader: Reader) -> None:
         self._store = store
         self._states = states
+        self._reader = reader
 
     def forget(self, model_id: str) -> None:
         """Forget a model's state, so that it is read again."""
@@ -82,17 +92,17 @@ class Replay:
                 self._states.put(state)
         return state
 
-    def row_records(self, model_id: str, row_ids: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the stored records of rows; none of a model that waits for a rebuild."""
+    def row_records(self, model_id: str, row_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the stored records of rows."""
         state = self.state(model_id)
-        if state is None or not row_ids or state.awaiting_rebuild:
+        if state is None or not row_ids:
             return {}
         return self._store.records_if_there(state.generation_keys, row_ids)
 
-    def change(self, sealed: Sealed, records: Mapping[str, Mapping[str, bytes]]) -> Change:
+    def change(self, sealed: Sealed, records: Mapping[str, dict[str, bytes]]) -> Change:
         """Return what a commit changes in the store, from what is stored now.
 
-        ``records`` are the row records that it may need, by model.
+        ``records`` are the row records that it may need, by model; those that it writes are added.
 
         Raises
         ------
@@ -111,7 +121,10 @@ class Replay:
             )
         match commit.kind:
             case CommitKind.REQUESTS if state is not None and not commit.empties:
-                return self._requests(sealed, state, records.get(commit.model_id, {}))
+                own = records.get(commit.model_id, {})
+                if commit.changes:
+                    return self._row_changes(sealed, state, own)
+                return self._requests(sealed, state, own)
             case CommitKind.REFRESH if commit.staged is None and not commit.empties:
                 self._states.drop(commit.model_id)
                 arrays = None
@@ -147,6 +160,33 @@ class Replay:
         self._states.put(after_requests(state, sealed, stream, arrays_id, meta))
         return change
 
+    def _row_changes(self, sealed: Sealed, state: ModelState, records: dict[str, bytes]) -> Change:
+        """Insert and correct rows, with the values that the log has; without these they are lost.
+
+        A lost row stays a member without a record (DATA_LOST).
+        """
+        commit = sealed.commit
+        factor = None if state.awaiting_rebuild else load_factor(self._store, state)
+        found = read_changes(self._reader, commit.changes)
+        known = [
+            request for request in found if request is not None and _has_weights(request, records)
+        ]
+        changed = changed_rows(state, known, records, factor)
+        written = replace(changed.written, inserted=commit.inserted)
+        stream = None
+        if factor is not None and len(known) == len(commit.changes):
+            stream = changed_again(state, commit, changed, records)
+        records.update(written.records)
+        if stream is None:
+            self._states.put(after_requests(state, sealed, state.stream, "", commit.meta))
+            return change_of(sealed, state, lost=True, written=written)
+        meta = larger_of_both(commit.meta, stream)
+        arrays = arrays_of(state, stream)
+        change = change_of(sealed, state, arrays=arrays, meta=meta, written=written)
+        arrays_id = "" if change.arrays is None else change.arrays.renewed
+        self._states.put(after_requests(state, sealed, stream, arrays_id, meta))
+        return change
+
     def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:
         commit = sealed.commit
         live = staged_keys(self._store, commit)
@@ -166,6 +206,13 @@ class Replay:
         if live is None or arrays is None:
             return change_of(sealed, state, lost=True)
         return change_of(sealed, state, live=live, arrays=arrays)
+
+
+def _has_weights(request: RowsChanged, records: Mapping[str, bytes]) -> bool:
+    """Return whether the weight of each row is known: a corrected row may keep that of before."""
+    return request.op == "insert" or all(
+        row.weight is not None or row.id in records for row in request.rows
+    )
 
 
 def parts_of(run: Sequence[Sealed]) -> Iterable[Sequence[Sealed]]:

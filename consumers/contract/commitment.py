@@ -17,6 +17,8 @@ from lethe.engine.merkle import leaf_hash, root_of
 from lethe.engine.store.records import SECRET_BYTES
 
 _LABEL = b"lethe.rows.v1\n"
+_TOMBSTONE = b"lethe.tombstone.v1\n"
+_TOMBSTONE_BYTES = 16
 
 
 def new_secret() -> bytes:
@@ -40,3 +42,9 @@ def rows_commitment(secret: bytes | None, request_id: str, row_ids: Collection[s
     if secret is None or not row_ids:
         return None
     return commitment_of(salt_of(secret, request_id), row_ids)
+
+
+def tombstone_of(secret: bytes, row_id: str) -> str:
+    """Return what stands for a row that was to be deleted and was not there: no id can be read."""
+    mark = hmac.digest(secret, _TOMBSTONE + row_id.encode(), "sha256")
+    return mark[:_TOMBSTONE_BYTES].hex()

@@ -33,6 +33,7 @@ from lethe.engine.store.records import (
 )
 
 DELETION_REQUESTED = "lethe.deletion.requested.v1"
+ROWS_CHANGED = "lethe.rows.changed.v1"
 REFRESH_COMPLETED = "lethe.refresh.completed.v1"
 DELETION_RECEIPT = "lethe.deletion.receipt.v1"
 MODEL_VERSION = "lethe.model.version.v1"
@@ -87,6 +88,8 @@ _Rows = Annotated[
     Field(min_length=1, fail_fast=True, json_schema_extra={"maxItems": MAX_ROWS}),
 ]
 Numbers = Annotated[tuple[Finite, ...], Field(fail_fast=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A finite JSON number: text that looks like one, and booleans, are refused."""
 Time = Annotated[
     datetime,
     AfterValidator(_in_utc),
@@ -169,6 +172,51 @@ class DeletionRequest(Event):
         return self
 
 
+class ChangedRow(Event):
+    """A row to insert, or a live row as it is from now on.
+
+    ``values``: a number for each feature, in the model's order or by the features' names.
+    ``target``: a number, or one for each target. A row without ``weight`` has the weight 1 if it
+    is inserted, and keeps its own if it is corrected; the same holds of its ``subject``.
+    """
+
+    id: RowId
+    values: Annotated[tuple[Number, ...], Field(fail_fast=True)] | dict[str, Number]
+    target: Number | Annotated[tuple[Number, ...], Field(fail_fast=True, min_length=1)]
+    weight: Annotated[Number, Field(gt=0)] | None = None
+    subject: RowId | None = None
+
+
+class RowsChanged(Event):
+    """A request to insert rows, or to correct live rows: all of them, or none."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["model_id", "op", "rows"]})
+
+    request_id: Id
+    model_id: Id
+    op: Literal["insert", "correct"]
+    rows: Annotated[
+        tuple[ChangedRow, ...],
+        Field(min_length=1, fail_fast=True, json_schema_extra={"maxItems": MAX_ROWS}),
+    ]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len(set(self.row_ids)) != len(self.rows):
+            raise ValueError("an id is given twice")
+        return self
+
+    @property
+    def row_ids(self) -> tuple[str, ...]:
+        """The ids of its rows."""
+        return tuple(row.id for row in self.rows)
+
+    @property
+    def subject_id(self) -> None:
+        """None: it names its rows, never a subject's."""
+        return
+
+
 class RefreshCompleted(Event):
     """A refresh job has stored its result, which the deletion worker swaps in."""
 
@@ -207,19 +255,30 @@ class SourceRange(Event):
 ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
 
 
+Op = Literal["delete", "insert", "correct"]
+
+
+def _is_deletion(op: object) -> bool:
+    return op == "delete"
+
+
 class Receipt(SparseEvent):
     """The outcome of one request; final unless ``DEFERRED``.
 
+    ``op`` and the counts of what a change request did are omitted from receipts of deletions.
     ``rows_commitment`` binds it to the ids of the rows that the request names
     (`consumers.contract.commitment`); a receipt does not contain the ids.
     """
 
     request_id: str
     model_id: str
+    op: Op = Field(default="delete", exclude_if=_is_deletion)
     status: ReceiptStatus
     code: str | None = None
     detail: str | None = None
     rows_deleted: int = 0
+    rows_inserted: int = Field(default=0, exclude_if=operator.not_)
+    rows_corrected: int = Field(default=0, exclude_if=operator.not_)
     rows_unknown: int = 0
     version: int | None = None
     generation: int | None = None
@@ -242,7 +301,8 @@ class Receipt(SparseEvent):
             return (self.status,)
         # Otherwise `version` is only the newest at that time.
         version = self.version if self.status == "APPLIED" else None
-        return (self.status, self.code, self.rows_deleted, self.rows_unknown, version)
+        changed = (self.rows_deleted, self.rows_inserted, self.rows_corrected)
+        return (self.status, self.code, changed, self.rows_unknown, version)
 
 
 class RefreshInfo(Event):

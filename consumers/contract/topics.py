@@ -6,6 +6,7 @@ from lethe.consumers.log.base import TopicSpec
 from lethe.engine.store.keys import COMMIT_PARTITIONS
 
 DELETIONS = "lethe.deletions"
+ROW_CHANGES = "lethe.row-changes"
 COMMITS = "lethe.commits"
 RECEIPTS = "lethe.receipts"
 VERSIONS = "lethe.versions"
@@ -16,6 +17,7 @@ ERASURES = "lethe.erasures"
 
 FOR_EVER = -1
 _DAY_MS = 86_400_000
+_HOUR_MS = 3_600_000
 _REQUEST_BYTES = 1_114_112  # 1 MiB of request, and 64 KiB for key and headers
 _DEAD_LETTER_BYTES = _REQUEST_BYTES + 8192  # plus what the worker adds
 
@@ -36,6 +38,17 @@ def specs(partitions: int = COMMIT_PARTITIONS) -> list[TopicSpec]:
             max_message_bytes=_REQUEST_BYTES,
             # The broker's clock: a producer must not determine how long its request has waited.
             extra={"message.timestamp.type": "LogAppendTime"},
+        ),
+        TopicSpec(
+            ROW_CHANGES,
+            partitions,
+            # Values of rows. Kafka removes whole segments, by the time of their newest record: the
+            # oldest is gone after both together, within T (docs/erasure.md). Redis Streams, which
+            # no backup of the store can be without, remove them once they are processed.
+            retention_ms=18 * _HOUR_MS,
+            until_released=True,
+            max_message_bytes=_REQUEST_BYTES,
+            extra={"message.timestamp.type": "LogAppendTime", "segment.ms": str(5 * _HOUR_MS)},
         ),
         TopicSpec(
             COMMITS,

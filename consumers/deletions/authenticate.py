@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lethe.consumers.contract.events import DELETION_REQUESTED
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DELETION_REQUESTED, ROWS_CHANGED
 from lethe.consumers.contract.signatures import (
     TrustedKeys,
     key_id_of,
@@ -58,7 +59,9 @@ class RequestKeys:
 
     def _check(self, item: Valid | Refused) -> None:
         record = item.record
-        key_id = self.trusted.check(DELETION_REQUESTED, record.value or b"", record.headers)
+        changes = record.partition.topic == topics.ROW_CHANGES
+        kind = ROWS_CHANGED if changes else DELETION_REQUESTED
+        key_id = self.trusted.check(kind, record.value or b"", record.headers)
         # Key and headers are not signed, so they must neither add nor change anything.
         if _content(validate(replace(record, key=None, headers=()))) != _content(item):
             raise Unauthenticated(

@@ -15,11 +15,19 @@ from datetime import datetime
 from lethe.consumers.commits.follower import Follower
 from lethe.consumers.commits.journal import Followed, read_opening
 from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batching import Batching, Remainder
+from lethe.consumers.deletions.change_transition import change_transition
 from lethe.consumers.deletions.decide import compute, decide, rows_named
 from lethe.consumers.deletions.grouping import Group
+from lethe.consumers.deletions.row_changes import (
+    compute_changes,
+    decide_changes,
+    distinct_rows,
+    tombstones_of,
+)
 from lethe.consumers.deletions.transition import deletion_transition, origin_of, unknown_model
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
 from lethe.consumers.log.base import Reader
@@ -30,9 +38,10 @@ from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import AtStep, Step
 from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.errors import CorruptState
+from lethe.engine.fit.factor import Factor
 from lethe.engine.store.lookup import Lookup, LookupRequest
 from lethe.engine.store.row_keys import no_key
-from lethe.engine.store.snapshot import with_enough_sentinels
+from lethe.engine.store.snapshot import load_factor, with_enough_sentinels
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
@@ -54,6 +63,12 @@ class Loaded:
     items: Sequence[Valid | Refused] | Refreshed
     lookup: Lookup | None = None
     subjects: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    factor: Factor | None = None
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether its requests insert or correct rows."""
+        return self.group.partition.topic == topics.ROW_CHANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +203,9 @@ class BatchProcessor:
                 continue
             one.items = self._first_batch(one, one.items)
             ids = [name for item in one.items if (name := _request_id(item)) is not None]
-            requests.append(LookupRequest(one.state, ids, rows_named(one.items, one.subjects)))
+            rows = rows_named(one.items, one.subjects)
+            marks = tombstones_of(one.state, rows) if one.changes_rows else []
+            requests.append(LookupRequest(one.state, ids, rows, marks))
             batches.append(one)
         for one, lookup in zip(batches, self._look_up(requests, out), strict=True):
             one.lookup = lookup
@@ -198,6 +215,8 @@ class BatchProcessor:
                 out.stale.add(one.group.model_id)
             elif lookup.shredded:
                 out.failed[one.group.model_id] = no_key(one.group.model_id, lookup.shredded)
+        for one in batches:
+            self._load_factor(one, out)
         for one in loaded:
             if self._follower.followed(one.group.model_id) is not one.followed:
                 out.stale.add(one.group.model_id)  # folded meanwhile, for another model
@@ -206,6 +225,21 @@ class BatchProcessor:
             for one in loaded
             if one.group.model_id not in out.stale and one.group.model_id not in out.failed
         ]
+
+    def _load_factor(self, batch: Loaded, out: Round) -> None:
+        """Load L, which inserted and corrected rows need, unless it is in memory."""
+        state = batch.state
+        if not batch.changes_rows or state.awaiting_rebuild or state.meta.rows_live == 0:
+            return
+        batch.factor = self._states.factor(state)
+        if batch.factor is not None:
+            return
+        try:
+            batch.factor = load_factor(self._store, state)
+        except CorruptState as error:
+            out.failed.setdefault(state.model_id, error)
+            return
+        self._states.put_factor(state, batch.factor)
 
     def _look_up(self, requests: Sequence[LookupRequest], out: Round) -> list[Lookup | None]:
         """Look everything up in one round trip; None for a model whose stored data is damaged."""
@@ -297,6 +331,8 @@ class BatchProcessor:
 
         Only here is it known how many rows a request by subject names.
         """
+        if loaded.changes_rows:
+            items = items[: distinct_rows(items)]
         config = loaded.state.meta.config
         row_limit = min(self._rows, config.limits.limits().hard_rows(config.d))
         rows = size = 0
@@ -352,6 +388,8 @@ class BatchProcessor:
         group, state = batch.group, batch.state
         begin = time.perf_counter()
         lost = group.model_id in self._follower.lost
+        if batch.changes_rows:
+            return self._changes(batch, items, batch.lookup, lost=lost)
         decisions = decide(state, items, batch.lookup, batch.subjects, lost=lost)
         self._at_step(Step.COMPUTE)
         step = compute(state, decisions, batch.lookup)
@@ -362,6 +400,21 @@ class BatchProcessor:
             return None
         origin = origin_of([item.record for item in items])
         transition = deletion_transition(state, step, origin, now=now)
+        return Prepared(group, state, transition, len(items), time.perf_counter() - begin)
+
+    def _changes(
+        self, batch: Loaded, items: Sequence[Valid | Refused], lookup: Lookup, *, lost: bool
+    ) -> Prepared:
+        """Decide and compute inserts and corrections."""
+        group, state, begin = batch.group, batch.state, time.perf_counter()
+        encrypted = self._store.row_keys is not None
+        decisions = decide_changes(
+            state, items, lookup, now=self._now(), lost=lost, encrypted=encrypted
+        )
+        self._at_step(Step.COMPUTE)
+        step = compute_changes(state, decisions, lookup, batch.factor)
+        origin = origin_of([item.record for item in items])
+        transition = change_transition(state, step, origin, now=self._now())
         return Prepared(group, state, transition, len(items), time.perf_counter() - begin)
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lethe.consumers.commits.packed import body_of, unpack
+from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import rows_commitment
-from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.events import DeletionRequest, Op, Receipt, RowsChanged, Source
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.lost_rows import DATA_LOST
@@ -37,7 +38,10 @@ _LOST = "the store has lost rows of this model; `lethe register --replace` bring
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A final refusal: code and detail of its receipt, which is stored with ``body``."""
+    """A final refusal: code and detail of its receipt, which is stored with ``body``.
+
+    ``op`` is what was asked for; ``unknown`` are rows to be deleted that are not there.
+    """
 
     source: Source
     request_id: str
@@ -46,6 +50,8 @@ class Rejected:
     detail: str
     rows_unknown: int = 0
     commitment: str | None = None
+    op: Op = "delete"
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ class Conflicting:
     source: Source
     request_id: str
     first: Source
+    op: Op = "delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ class Accepted:
     """An accepted request: rows to delete now (perhaps none), and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
+    ``unknown`` are rows that it names and that are not there.
     ``commitment`` is to all rows that it names. ``subject_id`` is whose rows it names, where it is
     not known which rows these are.
     """
@@ -90,6 +98,7 @@ class Accepted:
     shares: frozenset[str] = frozenset()
     commitment: str | None = None
     subject_id: str | None = None
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,15 @@ def source_of(record: Record) -> Source:
     )
 
 
+def op_of(item: Valid | Refused) -> Op:
+    """Return what a record asks for; of one that cannot be read, what its topic is for."""
+    if isinstance(item, Valid) and isinstance(item.request, RowsChanged):
+        return item.request.op
+    if isinstance(item, Refused) and item.record.partition.topic == topics.ROW_CHANGES:
+        return "insert"
+    return "delete"
+
+
 def rows_named(
     requests: Sequence[Valid | Refused], subjects: Mapping[str, Sequence[str]]
 ) -> list[str]:
@@ -148,7 +166,7 @@ def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, .
 
 
 @dataclass
-class _Decider:
+class Decider:
     """Decides the requests of one batch in order; knows the rows that earlier ones claimed."""
 
     state: ModelState
@@ -161,45 +179,57 @@ class _Decider:
     bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
 
     def decide(self, item: Valid | Refused) -> None:
+        """Decide the next request for a deletion."""
+        if self.decide_known(item) or not isinstance(item, Valid):
+            return
+        if isinstance(item.request, DeletionRequest):
+            source = source_of(item.record)
+            self.decisions.append(self._decide_valid(item, item.request, source))
+
+    def decide_known(self, item: Valid | Refused) -> bool:
+        """Decide what does not depend on the rows of the request; False for all others.
+
+        These are repeats, records that were refused already, and models that were unregistered.
+        """
         request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
         if request_id is None:
-            return
-        source = source_of(item.record)
-        if self._is_repeat(source, request_id, item.body):
-            return
+            return True
+        source, op = source_of(item.record), op_of(item)
+        if self._is_repeat(source, request_id, item.body, op):
+            return True
         self.bodies[request_id] = (item.body, source)
         if isinstance(item, Refused):
-            refusal = Rejected(source, request_id, item.body, item.code, item.detail)
-            self.decisions.append(refusal)
+            code, detail = item.code, item.detail
         elif not self.state.registered:
+            code = "MODEL_UNREGISTERED"
             detail = f"model {item.request.model_id!r} was unregistered"
-            refusal = Rejected(source, request_id, item.body, "MODEL_UNREGISTERED", detail)
-            self.decisions.append(refusal)
         else:
-            self.decisions.append(self._decide_valid(item, source))
+            return False
+        self.decisions.append(Rejected(source, request_id, item.body, code, detail, op=op))
+        return True
 
-    def _is_repeat(self, source: Source, request_id: str, body: bytes) -> bool:
+    def _is_repeat(self, source: Source, request_id: str, body: bytes, op: Op) -> bool:
         stored = self.lookup.receipts.get(request_id)
         if stored is not None:
             receipt = unpack(stored, self.state.model_id, request_id).receipt
             if body_of(stored) == body:
                 self.decisions.append(Duplicate(request_id, receipt))
             else:
-                self.decisions.append(Conflicting(source, request_id, receipt.source))
+                self.decisions.append(Conflicting(source, request_id, receipt.source, op))
             return True
         if request_id in self.bodies:
             first_body, first = self.bodies[request_id]
             same = first_body == body
-            conflict = Conflicting(source, request_id, first)
+            conflict = Conflicting(source, request_id, first, op)
             self.decisions.append(DuplicateInBatch(request_id) if same else conflict)
             return True
         return False
 
-    def _decide_valid(self, item: Valid, source: Source) -> Decision:
-        if self.lost and item.request.subject_id not in (None, *self.subjects):
+    def _decide_valid(self, item: Valid, request: DeletionRequest, source: Source) -> Decision:
+        if self.lost and request.subject_id not in (None, *self.subjects):
             return self._defer_subject(item, source)
         rows = _rows_of(item, self.subjects)
-        live, retired, deleted_before, unknown = [], [], 0, 0
+        live, retired, unknown, deleted_before = [], [], [], 0
         shares: set[str] = set()
         for row in rows:
             if row in self.claimed:
@@ -214,32 +244,41 @@ class _Decider:
             elif self.lost:  # it may be one of the missing rows
                 live.append(row)
             else:
-                unknown += 1
-        request_id = item.request.request_id
+                unknown.append(row)
+        request_id = request.request_id
         commitment = rows_commitment(self.state.secret, request_id, rows)
         if not live and not retired and not deleted_before:
             # Many can read a receipt, so it names neither rows nor subjects.
-            by_subject = item.request.subject_id is not None
+            by_subject = request.subject_id is not None
             detail = "none of these rows is or ever was in this model"
             if by_subject:
                 detail = "the subject has no rows in this model, now or before"
             return Rejected(
-                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+                source,
+                request_id,
+                item.body,
+                "UNKNOWN_ROWS",
+                detail,
+                len(unknown),
+                commitment,
+                unknown=() if request.strict else tuple(unknown),
             )
-        if unknown and item.request.strict:
-            detail = f"the model never had {unknown} of the named rows, and the request is strict"
+        if unknown and request.strict:
+            missing = len(unknown)
+            detail = f"the model never had {missing} of the named rows, and the request is strict"
             return Rejected(
-                source, request_id, item.body, "UNKNOWN_ROWS", detail, unknown, commitment
+                source, request_id, item.body, "UNKNOWN_ROWS", detail, missing, commitment
             )
         accepted = Accepted(
             source,
             request_id,
             item.body,
             tuple(live),
-            unknown,
+            len(unknown),
             tuple(retired),
             frozenset(shares),
             commitment,
+            unknown=tuple(unknown),
         )
         if live and self.lost:
             return Deferred(accepted, DATA_LOST, _LOST)
@@ -271,7 +310,7 @@ def decide(
     ``lost``: rows of the model are missing from the store, and it is not known which; every request
     that may name one of them is deferred.
     """
-    decider = _Decider(state, lookup, subjects, lost, state.deferred_rows)
+    decider = Decider(state, lookup, subjects, lost, state.deferred_rows)
     for item in items:
         decider.decide(item)
     return tuple(decider.decisions)

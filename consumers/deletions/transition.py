@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live
-from lethe.consumers.commits.commit import CommitKind
+from lethe.consumers.commits.changed_rows import digest_of
+from lethe.consumers.commits.commit import CommitKind, Tombstones
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
 from lethe.consumers.deletions.decide import (
     Accepted,
@@ -22,6 +24,7 @@ from lethe.consumers.deletions.decide import (
     Rejected,
     StepResult,
     deferred_record,
+    op_of,
     source_of,
 )
 from lethe.consumers.deletions.validate import Refused, Valid
@@ -40,6 +43,7 @@ from lethe.consumers.versions.transition import (
     without_rows,
 )
 from lethe.engine.store.records import Certificate
+from lethe.engine.store.rewrite import ERASURE_SECONDS
 from lethe.engine.store.state import DeferredRequest, ModelState, with_meta
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
@@ -51,6 +55,9 @@ _DEAD_LETTER_HEADERS = 60 * 1024
 def dead_letter(refused: Refused) -> Message:
     """Return the message that keeps an unreadable record, byte for byte.
 
+    Of a record of ``lethe.row-changes`` it keeps the digest alone: values of rows lie in no log for
+    longer than T.
+
     The message fits, whatever record the log accepted: a key, headers or a value beyond the limits
     of dead letters would stop the worker. If the value is cut, ``lethe-truncated`` has its length.
     """
@@ -58,15 +65,18 @@ def dead_letter(refused: Refused) -> Message:
     source = f"{record.partition.topic}/{record.partition.index}/{record.offset}"
     key, value = record.key or b"", record.value or b""
     cut: Headers = ()
+    headers = record.headers
+    if record.partition.topic == topics.ROW_CHANGES:
+        value, headers = digest_of(record).encode(), ()
     if len(value) > MAX_REQUEST_BYTES:
         cut = (("lethe-truncated", str(len(value)).encode()),)
-    size = sum(len(name.encode()) + len(content) for name, content in record.headers)
+    size = sum(len(name.encode()) + len(content) for name, content in headers)
     return Message(
         topics.DEAD_LETTERS,
         key if len(key) <= _DEAD_LETTER_KEY else b"",
         value[:MAX_REQUEST_BYTES],
         (
-            *(record.headers if size <= _DEAD_LETTER_HEADERS else ()),
+            *(headers if size <= _DEAD_LETTER_HEADERS else ()),
             *cut,
             ("lethe-error-code", refused.code.encode()),
             ("lethe-error", refused.detail.encode("utf-8", errors="replace")),
@@ -98,6 +108,7 @@ def unknown_model(item: Valid | Refused) -> Receipt | None:
     return Receipt(
         request_id=request_id,
         model_id=model_id,
+        op=op_of(item),
         status="REJECTED",
         code=code,
         detail=detail,
@@ -122,7 +133,8 @@ def deletion_transition(
     elif deferrals:
         after, job = order_refresh(after, after.version, now)
     certificate = certificate_of(after)
-    receipts, repeats = _receipts(after, batch.decisions, certificate, now)
+    receipts = _receipts(after, batch.decisions, certificate, now)
+    repeats = repeats_of(before.model_id, batch.decisions, now)
     after, answers = with_receipts(after, receipts)
     sent = {answer.receipt.request_id: answer.value for answer in answers}
     version = None
@@ -140,6 +152,7 @@ def deletion_transition(
         answers=answers,
         repeats=tuple(sent[repeat] if isinstance(repeat, str) else repeat for repeat in repeats),
         deleted=(*batch.deleted, *retired),
+        tombstones=_tombstones(before, batch.decisions, now),
         erased=batch.deleted,
         deferred=waiting,
         job=job,
@@ -153,6 +166,23 @@ def deletion_transition(
         v, q = len(before.stream.V), len(before.stream.Q)
         arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id)
     return Transition(commit, after, arrays.cleared() if arrays and clears_Q else arrays)
+
+
+def _tombstones(
+    before: ModelState, decisions: Sequence[Decision], now: datetime
+) -> Tombstones | None:
+    """Return what keeps inserts from bringing rows that these requests should have deleted."""
+    requests = [d.accepted if isinstance(d, Deferred) else d for d in decisions]
+    unknown = {
+        row
+        for request in requests
+        if isinstance(request, Accepted | Rejected)
+        for row in request.unknown
+    }
+    if not unknown or before.secret is None:
+        return None
+    marks = tuple(sorted(tombstone_of(before.secret, row) for row in unknown))
+    return Tombstones(int(now.timestamp() + ERASURE_SECONDS), marks)
 
 
 def _after(
@@ -202,14 +232,9 @@ def _receipts(
     decisions: Sequence[Decision],
     certificate: Certificate | None,
     now: datetime,
-) -> tuple[list[tuple[Receipt, bytes]], list[bytes | str]]:
-    """Return the receipts to store, with the digests of their requests' content; and repeats.
-
-    Repeats are only sent: the bytes of receipts of earlier requests and of conflicts, and the ids
-    of requests that this batch contains twice.
-    """
+) -> list[tuple[Receipt, bytes]]:
+    """Return the receipts to store, with the digests of their requests' content."""
     stored: list[tuple[Receipt, bytes]] = []
-    repeats: list[bytes | str] = []
     for decision in decisions:
         match decision:
             case Accepted():
@@ -227,15 +252,35 @@ def _receipts(
             case Deferred():
                 receipt = _deferred_receipt(after, decision, now)
                 stored.append((receipt, decision.accepted.body))
-            case Rejected():
-                stored.append((_rejected(after.model_id, decision, now), decision.body))
+            case _:
+                answer = answer_of(after.model_id, decision, now)
+                stored += [] if answer is None else [answer]
+    return stored
+
+
+def answer_of(model_id: str, decision: Decision, now: datetime) -> tuple[Receipt, bytes] | None:
+    """Return the receipt to store of a request that is rejected, and its body; None of others."""
+    if isinstance(decision, Rejected):
+        return _rejected(model_id, decision, now), decision.body
+    return None
+
+
+def repeats_of(model_id: str, decisions: Sequence[object], now: datetime) -> list[bytes | str]:
+    """Return receipts that are only sent.
+
+    These are the bytes of receipts of earlier requests and of conflicts, and the ids of requests
+    that this batch contains twice.
+    """
+    repeats: list[bytes | str] = []
+    for decision in decisions:
+        match decision:
             case Conflicting():
-                repeats.append(_conflict(after.model_id, decision, now).value())
+                repeats.append(_conflict(model_id, decision, now).value())
             case Duplicate():
                 repeats.append(decision.receipt.value())
             case DuplicateInBatch():
                 repeats.append(decision.request_id)
-    return stored, repeats
+    return repeats
 
 
 def _deferred_receipt(after: ModelState, deferral: Deferred, now: datetime) -> Receipt:
@@ -265,6 +310,7 @@ def _rejected(model_id: str, decision: Rejected, now: datetime) -> Receipt:
     return Receipt(
         request_id=decision.request_id,
         model_id=model_id,
+        op=decision.op,
         status="REJECTED",
         code=decision.code,
         detail=decision.detail,
@@ -279,6 +325,7 @@ def _conflict(model_id: str, decision: Conflicting, now: datetime) -> Receipt:
     return Receipt(
         request_id=decision.request_id,
         model_id=model_id,
+        op=decision.op,
         status="REJECTED",
         code="REQUEST_ID_CONFLICT",
         detail="this request id was used before for another body; the first receipt stands",

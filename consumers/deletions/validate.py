@@ -14,14 +14,16 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from lethe.consumers.commits.commit import BODY_BYTES
-from lethe.consumers.contract import cloudevents
+from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
     MAX_ROWS,
     REFRESH_COMPLETED,
+    ROWS_CHANGED,
     DeletionRequest,
     RefreshCompleted,
+    RowsChanged,
 )
 from lethe.consumers.log.base import Record
 
@@ -33,7 +35,7 @@ class Valid:
     """A well-formed request. ``body`` identifies its content: same id and body, same request."""
 
     record: Record
-    request: DeletionRequest
+    request: DeletionRequest | RowsChanged
     body: bytes
 
 
@@ -66,7 +68,7 @@ Validated = Valid | Refused | Refreshed
 
 
 def validate(record: Record) -> Validated:
-    """Validate one record of ``lethe.deletions``. Pure."""
+    """Validate one record of ``lethe.deletions`` or ``lethe.row-changes``. Pure."""
     if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
         return _unreadable(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
     try:
@@ -75,13 +77,14 @@ def validate(record: Record) -> Validated:
         return _unreadable(record, f"the value is not JSON: {error}")
     if not isinstance(incoming.data, dict):
         return _unreadable(record, "the value is not a JSON object")
-    if incoming.type == REFRESH_COMPLETED:
+    changes = record.partition.topic == topics.ROW_CHANGES
+    if incoming.type == REFRESH_COMPLETED and not changes:
         return _refresh(record, incoming.data)
     data = dict(incoming.data)
     data.setdefault("request_id", incoming.id)
-    if incoming.type not in (None, DELETION_REQUESTED):
+    if incoming.type not in (None, ROWS_CHANGED if changes else DELETION_REQUESTED):
         return _refused(record, data, f"ce_type {incoming.type[:128]!r} is not known here")
-    return _request(record, data)
+    return _change(record, data) if changes else _request(record, data)
 
 
 def _request(record: Record, data: dict[str, Any]) -> Validated:
@@ -93,14 +96,38 @@ def _request(record: Record, data: dict[str, Any]) -> Validated:
         request = DeletionRequest.model_validate(data)
     except ValidationError as error:
         return _refused(record, data, _explain(error))
-    key = record.key.decode("utf-8", errors="replace") if record.key else None
-    if key is not None and key != request.model_id:
-        detail = f"the record's key {key[:128]!r} contradicts model_id {request.model_id!r}"
-        return _refused(record, data, detail)
+    contradiction = _key_contradicts(record, request.model_id)
+    if contradiction is not None:
+        return _refused(record, data, contradiction)
     distinct = request.row_ids and tuple(dict.fromkeys(request.row_ids))
     if distinct != request.row_ids:
         request = request.model_copy(update={"row_ids": distinct})
     return Valid(record, request, _body(request))
+
+
+def _change(record: Record, data: dict[str, Any]) -> Validated:
+    rows = data.get("rows")
+    if isinstance(rows, list) and len(rows) > MAX_ROWS:
+        detail = f"{len(rows)} rows; a request changes at most {MAX_ROWS}: send several"
+        return _refused(record, data, detail, code="TOO_MANY_ROWS")
+    try:
+        request = RowsChanged.model_validate(data)
+    except ValidationError as error:
+        return _refused(record, data, _explain(error))
+    contradiction = _key_contradicts(record, request.model_id)
+    if contradiction is not None:
+        return _refused(record, data, contradiction)
+    parts = request.model_dump(exclude={"request_id"})
+    parts["rows"] = sorted(parts["rows"], key=lambda row: str(row["id"]))
+    return Valid(record, request, hashlib.sha256(to_json(parts)).digest()[:BODY_BYTES])
+
+
+def _key_contradicts(record: Record, model_id: str) -> str | None:
+    """Return what is wrong with a record's key, or None."""
+    key = record.key.decode("utf-8", errors="replace") if record.key else None
+    if key is None or key == model_id:
+        return None
+    return f"the record's key {key[:128]!r} contradicts model_id {model_id!r}"
 
 
 def _body(request: DeletionRequest) -> bytes:

@@ -155,6 +155,7 @@ def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> Job
             "generation_key": state.meta.generation_key,
             "reference_epoch": state.meta.reference_epoch,
             "sealed": state.meta.deletions_logged,
+            "changed": state.meta.rows_changed,
             "completions": state.stream.completions,
             "status": state.meta.status,
             **more,

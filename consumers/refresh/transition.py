@@ -43,6 +43,8 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
         return "the model has another generation by now"
     if result.size is RefreshKind.COMPLETE and result.completions != state.stream.completions:
         return "the model was completed by now"
+    if result.size is not RefreshKind.COMPLETE and result.changed != state.meta.rows_changed:
+        return "rows were inserted or corrected since"
     if result.size is RefreshKind.POLISH and state.meta.rows_live == 0:
         return "no row is left"
     if result.size is RefreshKind.POLISH and result.reference_epoch != state.meta.reference_epoch:

@@ -27,6 +27,7 @@ from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, pu
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.refresh.kinds import complete
+from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.generation import empty_generation, thetas_of
 from lethe.engine.store.records import Certificate, ErrorRecord, ReceiptLog
 from lethe.engine.store.state import STAGED, ModelState, with_meta
@@ -34,7 +35,7 @@ from lethe.engine.store.state import STAGED, ModelState, with_meta
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A commit, the state after it, and what it does to V, Q and generations.
+    """A commit, the state after it, and what it does to V, Q, generations and rows.
 
     ``after`` lacks what follows from the commit's record: its head, and the id of the arrays.
     """
@@ -43,6 +44,7 @@ class Transition:
     after: ModelState
     arrays: Arrays | None = None
     live: Live | None = None
+    written: RowsWritten | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ def scalars_of(stream: Stream) -> dict[str, float | int]:
         "completions": stream.completions,
         "v_seconds": stream.v_seconds,
         "least_pivot": stream.least_pivot,
+        "added": stream.added,
+        "dual_error": stream.dual_error,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Bounds, Consumer, Partition, Position, Record
 from lethe.consumers.service.logs import Logger
 from lethe.engine.errors import LogReset
@@ -84,6 +85,8 @@ def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) ->
             f"{name} ends at offset {bounds.end}, but everything below {watermark} was processed: "
             "the log was reset or has lost its end. Restore it, or recreate the topic"
         )
+    if watermark < bounds.begin and partition.topic == topics.ROW_CHANGES:
+        return bounds.begin  # values expire within T, processed or not (docs/erasure.md)
     if watermark < bounds.begin:
         raise LogReset(
             f"{name} begins at offset {bounds.begin}, but {watermark} is the next to process: "

@@ -130,7 +130,7 @@ class DeletionWorker:
         self._now = now
         self._at_step = at_step
         self._logger = logger("deletions")
-        self._consumer = log.consumer(GROUP, [topics.DELETIONS])
+        self._consumer = log.consumer(GROUP, [topics.DELETIONS, topics.ROW_CHANGES])
         self._producer = log.producer()
         self._reader = log.reader()
         self._window = BatchWindow(batching or Batching())
@@ -312,7 +312,13 @@ class DeletionWorker:
         for prepared, sealed in won:
             transition = prepared.transition
             changes.append(
-                change_of(sealed, prepared.before, arrays=transition.arrays, live=transition.live)
+                change_of(
+                    sealed,
+                    prepared.before,
+                    arrays=transition.arrays,
+                    live=transition.live,
+                    written=transition.written,
+                )
             )
         for (prepared, sealed), change in zip(won, changes, strict=True):
             if sealed.commit.leaves_no_row:

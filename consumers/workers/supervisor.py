@@ -88,15 +88,19 @@ class Supervisor:
         Exception
             Whatever has ended a worker.
         """
-        topic_of = {"deletions": topics.DELETIONS, "refresh": topics.REFRESH_JOBS}
+        read_by = {
+            "refresh": (topics.REFRESH_JOBS,),
+            "deletions": (topics.ROW_CHANGES, topics.DELETIONS),
+        }
         # Jobs first: the result of one is in the deletions topic before it counts as done.
-        names = [topic_of[name] for name in ("refresh", "deletions") if name in self.health]
+        workers = [name for name in read_by if name in self.health]
+        names = [topic for name in workers for topic in read_by[name]]
         waited, undone = 0.0, 0.0
         while not self.stop.wait(poll_seconds):
             needed = ""
             try:
                 if drained.topics(names):
-                    needed = "" if len(names) == 1 else drained.refreshes()
+                    needed = "" if len(workers) == 1 else drained.refreshes()
                     if not needed:
                         return True
             except Unavailable as error:

@@ -6,6 +6,7 @@ state is kept here.
 - `generation`: a generation, and the running state of its stream of deletions
 - `stream`: deleting rows from a stream, and what is published after it
 - `insertion`: inserting rows into a stream
+- `coupled`: deleting and inserting rows of a softmax model, whose classes share a Hessian
 - `downdate`: leaving k rows out, or bringing them in: the step that every method builds on
 - `correction`: V with its signs, what has changed in the inverse Hessian
 - `one_row`: leaving one row out of a model of one output, in scalars

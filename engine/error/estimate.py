@@ -36,7 +36,9 @@ _UNIFORM = 0.25  # share of the sample drawn uniformly: no row is ruled out
 _SYMMETRIC = (
     0.1  # added to |s' / s|: logistic rows at mean 1/2, whose second order vanishes, are drawn
 )
-_STIFFNESS = (0.5, 2.0)  # limits within which a sampled change of the Hessian is believed
+STIFFNESS = (0.5, 2.0)
+"""Limits within which a sampled change of the Hessian is believed."""
+
 _DIGITS = 6  # significant digits of a stored chance
 _LEVERAGES = (0.1, 0.5)
 """Leverage of a deleted row, with a part of the live rows in the sample and with all. Measured on
@@ -301,7 +303,7 @@ def _estimated(
     stale = float(np.sum(along * pulled))  # along . A_t along, times the length
     if stale > 0.0:
         stiffness += length * float(np.sum(changed / pi * margins**2)) / stale
-    least, most = _STIFFNESS
+    least, most = STIFFNESS
     estimate = (length + _STANDARD_ERRORS * spread) / min(max(stiffness, least), most)
     believed = judged and covered and stiffness > least and math.isfinite(estimate)
     if believed and np.any(base + changed < least * base):  # else H >= A_t / 2 at once
@@ -372,4 +374,9 @@ def scale(generation: Generation, stream: Stream) -> float:
 
     Where retraining gives theta = 0 there is nothing to be relative to: the error is absolute.
     """
-    return max(norm(stream.published), _FLOOR * norm(generation.theta_b)) or 1.0
+    return relative_to(stream.published, generation.theta_b)
+
+
+def relative_to(published: Array, fitted: Array) -> float:
+    """Return `scale` for what is published, and what the last fit gave."""
+    return max(norm(published), _FLOOR * norm(fitted)) or 1.0

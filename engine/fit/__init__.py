@@ -3,6 +3,7 @@
 The lowest package of the engine: only `precompute` imports another (`engine.error.certificate`).
 
 - `losses`: square, logistic and Poisson loss, with their derivatives in the margin
+- `multinomial`: the softmax objective, of coupled classes
 - `objective`: the regularised loss and its derivatives
 - `classes`: from labels to targets, and from margins to probabilities
 - `blocks`: outputs that share one Hessian, and how their arrays lie

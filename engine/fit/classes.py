@@ -111,8 +111,8 @@ def _numeric(labels: Array) -> tuple[tuple[str, ...], Array]:
     if not whole.all():
         invalid = labels[~whole][0]
         raise InvalidData(
-            f"logistic targets must be 0 or 1, or classes: whole numbers or text; {invalid:g} is "
-            "none of these: is it a regression target?"
+            "Unknown label type: logistic targets must be 0 or 1, or classes: whole numbers or "
+            f"text; {invalid:g} is none of these: is it a regression target?"
         )
     values, index = np.unique(labels, return_inverse=True)
     return _one_hot([str(int(value)) for value in values], index)
@@ -147,14 +147,41 @@ def class_counts(y: Array) -> tuple[int, ...]:
     return (len(y) - ones[0], ones[0]) if len(ones) == 1 else ones
 
 
-def one_sided(kind: Kind, rows: Rows) -> bool:
-    """Return whether some class of a logistic model has no rows, or all of them.
+def weighted_counts(kind: Kind, rows: Rows) -> tuple[int, ...]:
+    """Return the rows with a weight, by what a minimiser needs them for. Cost O(n m).
 
-    Such a class has no finite intercept against the rest.
+    Of a linear model all rows; of a Poisson model those with a count of 0 and those above it; else
+    those of each class (`class_counts`). A row of weight 0 adds nothing to the loss.
     """
-    if kind is Kind.LINEAR or len(rows) == 0:
-        return False
-    return bool((rows.y.min(axis=0) == rows.y.max(axis=0)).any())
+    weighted = rows.weight > 0
+    y = rows.y if weighted.all() else rows.y[weighted]
+    match kind:
+        case Kind.LINEAR:
+            return (len(y),)
+        case Kind.POISSON:
+            counted = int(np.count_nonzero(y))
+            return (len(y) - counted, counted)
+        case Kind.LOGISTIC | Kind.SOFTMAX:
+            return class_counts(y)
+
+
+def unbounded(kind: Kind, counts: Sequence[int]) -> bool:
+    """Return whether a free intercept has no finite value, by `weighted_counts`.
+
+    A class without rows has none against the rest, and neither have counts that are all 0.
+    """
+    match kind:
+        case Kind.LINEAR:
+            return False
+        case Kind.POISSON:
+            return counts[1] == 0
+        case Kind.LOGISTIC | Kind.SOFTMAX:
+            return 0 in counts
+
+
+def one_sided(kind: Kind, rows: Rows) -> bool:
+    """Return whether no finite intercept minimises the loss of these rows; False without any."""
+    return len(rows) > 0 and unbounded(kind, weighted_counts(kind, rows))
 
 
 def probabilities(margin: Array) -> Array:

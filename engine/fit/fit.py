@@ -9,6 +9,7 @@ import numpy as np
 from lethe.engine.errors import InvalidData, NotConverged
 from lethe.engine.fit.factor import EPS, Factor, factorise, lower_triangle, solve_with
 from lethe.engine.fit.magnitude import check_data, check_fitted
+from lethe.engine.fit.multinomial import unvec, vec
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 
 _REFINEMENTS = 2  # of the linear solution; the third changes nothing at condition 1e10
@@ -73,7 +74,7 @@ def _fit_linear(objective: Objective, rows: Rows) -> Fit:
 
 
 def _fit_by_newton(objective: Objective, rows: Rows, start: Array | None) -> Fit:
-    theta = np.zeros((objective.d, 1))
+    theta = np.zeros((objective.d, rows.y.shape[1]))
     value = objective.value(rows, theta)
     if start is not None and (warm := objective.value(rows, start)) < value:
         theta, value = start.copy(), warm
@@ -98,9 +99,10 @@ def _fit_by_newton(objective: Objective, rows: Rows, start: Array | None) -> Fit
 
 
 def _newton_step(objective: Objective, rows: Rows, theta: Array) -> tuple[Array, Array]:
-    """Return the gradient and A^-1 times it."""
+    """Return the gradient and A^-1 times it, d x m: one output, or all classes of a softmax."""
     gradient = objective.gradient(rows, theta)
-    return gradient, solve_with(lower_triangle(objective.hessian(rows, theta)), gradient)
+    step = solve_with(lower_triangle(objective.hessian(rows, theta)), vec(gradient))
+    return gradient, unvec(step, objective.d)
 
 
 def _last_steps(objective: Objective, rows: Rows, theta: Array, step: Array) -> Fit:

@@ -101,7 +101,7 @@ def _errors_at_zero(kind: Kind, rows: Rows) -> Array:
     match kind:
         case Kind.LINEAR:
             return lengths(rows.y)
-        case Kind.LOGISTIC:
+        case Kind.LOGISTIC | Kind.SOFTMAX:
             return np.ones(len(rows))
         case Kind.POISSON:
             return 1.0 + lengths(rows.y)

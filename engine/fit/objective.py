@@ -38,15 +38,17 @@ _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and the
 
 
 class Kind(StrEnum):
-    """The loss: ``linear`` (square loss), ``logistic`` (targets 0 and 1) or ``poisson`` (counts).
+    """The loss: ``linear`` (square loss), ``logistic``, ``poisson`` (counts) or ``softmax``.
 
     A linear model has any m. A logistic model has m = 1, or of C > 2 classes m = C: each against
-    the rest, y one-hot. A Poisson model has m = 1.
+    the rest, y one-hot. A Poisson model has m = 1. A softmax model has m = C > 2 and y one-hot; its
+    objective is `engine.fit.multinomial.SoftmaxObjective`.
     """
 
     LINEAR = "linear"
     LOGISTIC = "logistic"
     POISSON = "poisson"
+    SOFTMAX = "softmax"
 
 
 LOSSES: Mapping[Kind, Loss] = MappingProxyType(
@@ -91,7 +93,8 @@ def check_finite(name: str, values: Array, advice: str = "correct the row") -> N
     finite = np.isfinite(values)
     if not finite.all():
         row = int(np.argwhere(~finite)[0][0])
-        raise InvalidData(f"a {name} of row {row} is not a finite number; {advice}")
+        what = "NaN" if np.isnan(values[row]).any() else "infinite"
+        raise InvalidData(f"a {name} of row {row} is not a finite number ({what}); {advice}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ need not wait for NumPy.
 - `policy`: which one is due, the smallest that suffices
 - `kinds`: what each of them does
 - `blockwise`: precomputation, polish and compacting of every block, one after another
+- `coupled`: fit, polish, compact and rebuild of a softmax model
 - `compact`: folding V into factor and dual rows
 - `polish`: back to the optimum of the live rows without a new factor
 - `live`: the live rows as a polish sees them

@@ -199,7 +199,7 @@ def facts_of(
     left = rounding(generation, stream) + stream.carried
     return Facts(
         kind=generation.objective.kind,
-        d=generation.objective.d,
+        d=stream.V.array.shape[1] // generation.blocks,  # coordinates that share a Hessian
         rows_live=rows_live,
         deleted_in_generation=len(stream.V),
         completions=stream.completions,

@@ -25,7 +25,10 @@
 -- 10 erasures    A hash: when a row was last erased, for the rewriting of the server's files.
 -- 11 V  12 Q     Lists of vectors: what was left out of the generation that is live afterwards, and
 --                the basis of its span.
--- 13..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
+-- 13 ids         A list of the row ids of the data set, in the order of the file.
+-- 14 subjects    A hash of subject ids -> their row ids (JSON).
+-- 15 tombstones  A sorted set of rows to be deleted that were not there -> when it is forgotten.
+-- 16..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
 -- then           Staged keys that become live: they lose their expiry (manifest.persist keys).
 -- the rest       Keys that cease to be.
 --
@@ -38,8 +41,8 @@ local CHUNK = 1000 -- unpack fails near 8,000 elements
 
 local HEAD, OFFSETS, LEDGER, DELETIONS, REQUESTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DEFERRED, RETIRED, MODELS, CURSORS, ERASURES = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local V, Q = KEYS[11], KEYS[12]
-local SHARDS = 12 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
+local V, Q, IDS, SUBJECTS, TOMBSTONES = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local SHARDS = 15 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
 
 local manifest = cjson.decode(ARGV[1])
 local PERSIST = SHARDS + manifest.shards
@@ -145,6 +148,7 @@ local types = {
   [HEAD] = 'hash', [OFFSETS] = 'hash', [LEDGER] = 'hash', [DELETIONS] = 'list',
   [REQUESTS] = 'hash', [DEFERRED] = 'hash', [RETIRED] = 'set', [MODELS] = 'set',
   [CURSORS] = 'hash', [ERASURES] = 'hash', [V] = 'list', [Q] = 'list',
+  [IDS] = 'list', [SUBJECTS] = 'hash', [TOMBSTONES] = 'zset',
 }
 for s = 1, manifest.shards do types[KEYS[SHARDS + s]] = 'hash' end
 for key, wanted in pairs(types) do
@@ -154,11 +158,15 @@ end
 for _, row in ipairs(manifest.jump and {} or manifest.deleted) do
   if redis.call('HEXISTS', LEDGER, row) == 1 then return {'CORRUPT', 'a row in the ledger'} end
 end
+for _, row in ipairs(manifest.inserted) do
+  if redis.call('HEXISTS', LEDGER, row) == 1 then return {'CORRUPT', 'an inserted row, deleted'} end
+end
 if manifest.v_before then
   if redis.call('LLEN', V) ~= manifest.v_before then return {'CORRUPT', 'rows of V'} end
   if redis.call('LLEN', Q) ~= manifest.q_before then return {'CORRUPT', 'rows of Q'} end
 end
 local needed = 1 + 2 * manifest.requests + 2 * manifest.head + manifest.v + manifest.q
+  + 2 * manifest.records
 if #ARGV ~= needed then return {'CORRUPT', 'arguments: ' .. #ARGV} end
 
 -- 7c. writes: nothing below may fail ------------------------------------------------------------
@@ -182,6 +190,18 @@ in_chunks('RPUSH', V, take(manifest.v))
 if manifest.clear_q then redis.call('DEL', Q) end
 in_chunks('RPUSH', Q, take(manifest.q))
 
+for _, part in ipairs(manifest.written) do
+  in_chunks('HSET', KEYS[SHARDS + part[1] + 1], take(2 * part[2]))
+end
+in_chunks('RPUSH', IDS, manifest.inserted)
+in_chunks('SREM', RETIRED, manifest.inserted)
+for i = 1, #manifest.subjects, 2 do
+  local row, subject = manifest.subjects[i], manifest.subjects[i + 1]
+  local rows = cjson.decode(redis.call('HGET', SUBJECTS, subject) or '[]')
+  rows[#rows + 1] = row
+  redis.call('HSET', SUBJECTS, subject, cjson.encode(rows))
+end
+
 note_deleted()
 in_chunks('RPUSH', DELETIONS, manifest.deleted)
 in_chunks('SREM', RETIRED, manifest.deleted)
@@ -192,7 +212,15 @@ in_chunks('HDEL', DEFERRED, manifest.undeferred)
 
 for s, rows in pairs(manifest.erase) do in_chunks('HDEL', KEYS[SHARDS + tonumber(s) + 1], rows) end
 for i = UNLINK + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
-if next(manifest.erase) ~= nil or #KEYS > UNLINK then
+if #manifest.tombstones > 0 then
+  in_chunks('ZADD', TOMBSTONES, manifest.tombstones)
+  redis.call('ZREMRANGEBYSCORE', TOMBSTONES, '-inf', redis.call('TIME')[1])
+  local newest = redis.call('ZRANGE', TOMBSTONES, -1, -1, 'WITHSCORES')
+  if newest[2] then redis.call('EXPIREAT', TOMBSTONES, newest[2]) end
+end
+
+-- A record that is overwritten is erased as well: of a corrected row.
+if next(manifest.erase) ~= nil or manifest.records > #manifest.inserted or #KEYS > UNLINK then
   local time = redis.call('TIME')
   redis.call('HSET', ERASURES, 'last', time[1] .. '.' .. string.format('%06d', time[2]))
 end

@@ -16,7 +16,7 @@ from typing import Any
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.connection import text
-from lethe.engine.store.keys import GenerationKeys, ModelKeys, by_shard
+from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, by_shard
 from lethe.engine.store.pipeline import Script
 
 
@@ -126,6 +126,28 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsWritten:
+    """Rows that a commit inserts or corrects.
+
+    Attributes
+    ----------
+    dataset
+        The data set that inserted rows join.
+    inserted
+        Their ids.
+    records
+        By id, the records of inserted and corrected rows; without those whose values are lost.
+    subjects
+        By id, whose the inserted rows are, where that is known.
+    """
+
+    dataset: DatasetKeys
+    inserted: Sequence[str] = ()
+    records: Mapping[str, bytes] = field(default_factory=dict)
+    subjects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What one commit changes.
 
@@ -153,6 +175,10 @@ class Change:
         Requests that begin or stop waiting for a rebuild; whether all others stop.
     arrays
         None if V and Q do not change.
+    written
+        Rows inserted and corrected; None if there are none.
+    tombstones
+        What stands for rows that were to be deleted and were not there, to the time of its end (s).
     swap
         None if the generation does not change.
     jump
@@ -180,6 +206,8 @@ class Change:
     undeferred: Sequence[str] = ()
     resets_deferred: bool = False
     arrays: ArraysChange | None = None
+    written: RowsWritten | None = None
+    tombstones: Mapping[str, int] = field(default_factory=dict)
     swap: Swap | None = None
     jump: bool = False
     repeats: bool = False
@@ -189,7 +217,9 @@ class Change:
         k, live, shards = self.keys, self.live, self.live.every_rows()
         partition = k.partition
         keys = [k.head, k.offsets, k.ledger, k.deletions, k.requests, k.deferred, k.retired]
-        keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q, *shards]
+        written = self.written or RowsWritten(k.dataset(""))
+        keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q]
+        keys += [written.dataset.ids, written.dataset.subjects, k.tombstones, *shards]
         head = dict(self.head)
         head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
         head["offset"] = b"%d" % self.place.offset
@@ -216,6 +246,11 @@ class Change:
             "version": str(self.deleted_version),
             "retired": list(self.retired),
             "erase": by_shard(self.erase),
+            "inserted": list(written.inserted),
+            "subjects": [part for pair in written.subjects.items() for part in pair],
+            "written": [],
+            "tombstones": [part for mark, end in self.tombstones.items() for part in (end, mark)],
+            "records": len(written.records),
             "requests": len(self.requests),
             "deferred": [part for pair in self.deferred.items() for part in pair],
             "undeferred": list(self.undeferred),
@@ -238,6 +273,9 @@ class Change:
             manifest |= {"deletions_from": self.swap.deletions_from}
             keys += [*self.swap.persist, *self.swap.unlink]
             head["rows"] = live.name.encode()
+        for shard, names in by_shard(written.records).items():
+            manifest["written"].append([shard, len(names)])
+            rows += (part for row in names for part in (row.encode(), written.records[row]))
         manifest["head"] = len(head)
         arguments: list[Any] = [json.dumps(manifest, ensure_ascii=False).encode()]
         for request_id, receipt in self.requests.items():

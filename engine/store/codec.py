@@ -58,11 +58,18 @@ def pack_signed_row(row: Array, sign: int = -1) -> bytes:
     return _SIGN.pack(sign) + pack(row)
 
 
-def unpack_signed_rows(rows: list[bytes], d: int, what: str) -> Array:
-    """Return stored rows of V as a matrix of d columns; only deletions (-1) are supported."""
-    if any(not row or _SIGN.unpack_from(row)[0] != -1 for row in rows):
-        raise CorruptState(f"{what}: a row is not a deletion; upgrade this worker")
-    return unpack_matrix([row[1:] for row in rows], d, what)
+def unpack_signed_rows(rows: list[bytes], d: int, what: str) -> tuple[Array, list[int]]:
+    """Return stored rows of V as a matrix of d columns, and their signs.
+
+    Raises
+    ------
+    CorruptState
+        A row is not d finite numbers after a sign.
+    """
+    signs = [_SIGN.unpack_from(row)[0] if row else 0 for row in rows]
+    if not {-1, 1}.issuperset(signs):
+        raise CorruptState(f"{what}: a row is no deletion and no insertion; upgrade this worker")
+    return unpack_matrix([row[1:] for row in rows], d, what), signs
 
 
 def unpack_matrix(rows: list[bytes], d: int, what: str) -> Array:
@@ -105,6 +112,16 @@ def row_size(d: int, m: int, h: int = 1) -> int:
 def pack_row(x: Array, y: Array, weight: float, w: Array, incarnation: int = 0) -> bytes:
     """Return one row record."""
     return _ROW_HEADER.pack(DENSE, incarnation, weight) + pack(x) + pack(y) + pack(w)
+
+
+def incarnation_of(record: bytes) -> int:
+    """Return how often a row was corrected, from its record."""
+    return int(_ROW_HEADER.unpack_from(record)[1])
+
+
+def weight_of(record: bytes) -> float:
+    """Return a row's weight, from its record."""
+    return float(_ROW_HEADER.unpack_from(record)[2])
 
 
 def unpack_rows(records: list[bytes], d: int, m: int, what: str, h: int = 1) -> RowRecords:

@@ -71,6 +71,8 @@ def connect(url: str, access: Access | None = None) -> redis.Redis:
         )
         secure(client, url, access)
         client.connection_pool.make_connection()  # does not connect yet; refuses bad options
+    except InvalidData:  # a ValueError, too, and more exact
+        raise
     except (TypeError, ValueError):
         # The address is not repeated: if it does not parse, its password cannot be removed.
         raise InvalidData(

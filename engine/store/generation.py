@@ -160,7 +160,7 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         theta_r=theta("theta_r"),
         anchor=theta("anchor"),
         published=theta("published"),
-        V=Correction.of(codec.unpack_signed_rows(V, config.blocks * config.d, f"{what}, V")),
+        V=stored_correction(V, config.blocks * config.d, f"{what}, V"),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
         v_trace=meta.v_trace,
         residual=meta.residual,
@@ -168,7 +168,22 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         completions=meta.completions,
         v_seconds=meta.v_seconds,
         least_pivot=meta.least_pivot,
+        added=meta.added,
+        dual_error=meta.dual_error,
     )
+
+
+def stored_correction(rows: list[bytes], width: int, what: str) -> Correction:
+    """Return V with its signs from its stored rows: a downdate is stored as -1, J has 1 there."""
+    V, signs = codec.unpack_signed_rows(rows, width, what)
+    return Correction.of(V, None if 1 not in signs else -np.array(signs, dtype=np.float64))
+
+
+def packed_correction(rows: Array, signs: Array | None) -> list[bytes]:
+    """Return rows of V as they are stored; ``signs`` are those of J, None for deletions alone."""
+    if signs is None:
+        return [codec.pack_signed_row(row) for row in rows]
+    return [codec.pack_signed_row(row, -int(sign)) for row, sign in zip(rows, signs, strict=True)]
 
 
 def thetas_of(stream: Stream, before: Stream | None = None) -> dict[str, bytes]:

@@ -15,7 +15,6 @@ from typing import Any
 import redis
 from pydantic import Field
 
-from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import Ledger, Reference
@@ -24,7 +23,7 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
-from lethe.engine.store.generation import THETAS, read_fixed
+from lethe.engine.store.generation import THETAS, read_fixed, stored_correction
 from lethe.engine.store.keys import GenerationKeys, ModelKeys
 from lethe.engine.store.reading import Count, Counts, Texts, parse_model
 from lethe.engine.store.records import Status, Stored
@@ -49,6 +48,8 @@ class JobResult(Stored):
         The state it was made from: another generation or reference makes it stale.
     sealed
         How many deletions the result includes; later ones are applied to it again.
+    changed
+        How many rows were inserted or corrected before it; one more makes it stale.
     completions
         Completions of the generation when the job began: a completion is swapped in once.
     certified, left
@@ -77,6 +78,7 @@ class JobResult(Stored):
     generation_key: str
     reference_epoch: Count
     sealed: Count
+    changed: Count = 0
     completions: Count = 0
     certified: float | None = None
     left: float = 0.0
@@ -103,6 +105,8 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
         "completions": float(stream.completions),
         "v_seconds": stream.v_seconds,
         "least_pivot": stream.least_pivot,
+        "added": stream.added,
+        "dual_error": stream.dual_error,
     }
     return scalars, {name: getattr(stream, name) for name in THETAS}
 
@@ -223,7 +227,7 @@ def read_staged(
     thetas = {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in THETAS}
     stream = Stream(
         **thetas,
-        V=Correction.of(codec.unpack_signed_rows(V, config.blocks * config.d, what)),
+        V=stored_correction(V, config.blocks * config.d, what),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
         v_trace=scalars["v_trace"],
         residual=scalars["residual"],
@@ -231,8 +235,8 @@ def read_staged(
         completions=int(scalars["completions"]),
         v_seconds=scalars.get("v_seconds", 0.0),
         least_pivot=scalars["least_pivot"],
-        added=0.0,
-        dual_error=0.0,
+        added=scalars.get("added", 0.0),
+        dual_error=scalars.get("dual_error", 0.0),
     )
     sentinels = store.sentinels(where, meta, sampled)
     return Staged(where, generation, stream, sentinels, result.ledger)

@@ -162,6 +162,11 @@ class ModelKeys:
         return self._key("retired")
 
     @cached_property
+    def tombstones(self) -> str:
+        """Sorted set: rows to be deleted that were not there, by when they are forgotten."""
+        return self._key("tombstones")
+
+    @cached_property
     def stagings(self) -> str:
         """Hash: names of what registrations staged to the numbers of their commits."""
         return self._key("stagings")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ class LookupRequest:
     state: ModelState
     request_ids: Sequence[str]
     row_ids: Sequence[str]
+    marks: Sequence[str] = ()
 
     @property
     def too_many(self) -> bool:
@@ -60,6 +61,8 @@ class Lookup:
         Row ids that were members once.
     unread
         Live rows whose records were not read, because they are more than any update takes.
+    tombstones
+        Of the marks that were asked for, when each is forgotten (s), if it is there.
     shredded
         Rows that are not in the ledger and whose encrypted records no longer have a key.
     """
@@ -72,6 +75,7 @@ class Lookup:
     retired: frozenset[str]
     unread: frozenset[str] = frozenset()
     shredded: frozenset[str] = frozenset()
+    tombstones: Mapping[str, float] = field(default_factory=dict)
 
     def is_of(self, state: ModelState) -> bool:
         """Return whether it was read of a state as it is in memory."""
@@ -120,6 +124,8 @@ def _queue(pipeline: Any, request: LookupRequest) -> None:
     for chunk in chunks(request.row_ids):
         pipeline.hmget(model.ledger, chunk)
         pipeline.smismember(model.retired, chunk)
+    for chunk in chunks(request.marks):
+        pipeline.zmscore(model.tombstones, chunk)
     if not request.too_many:
         for shard, rows in by_shard(request.row_ids).items():
             for chunk in chunks(rows):
@@ -139,6 +145,10 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
         deleted = present(chunk, next(answers))
         ledger |= {row: integer(version, f"{what}, the ledger") for row, version in deleted.items()}
         retired |= {row for row, member in zip(chunk, next(answers), strict=True) if member}
+    tombstones: dict[str, float] = {}
+    for chunk in chunks(request.marks):
+        scores = zip(chunk, next(answers), strict=True)
+        tombstones |= {mark: float(score) for mark, score in scores if score is not None}
     records: dict[str, bytes] = {}
     if not request.too_many:
         for rows in by_shard(request.row_ids).values():
@@ -149,7 +159,9 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
         "" if digest is None else text(digest),
     )
     arrays_id = "" if arrays is None else text(arrays)
-    return Lookup(head, arrays_id, receipts, ledger, records, frozenset(retired))
+    return Lookup(
+        head, arrays_id, receipts, ledger, records, frozenset(retired), tombstones=tombstones
+    )
 
 
 # -- heads ----------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ def take_snapshot(
         if (
             after.rows_generation != before.rows_generation
             or after.meta.dataset_key != before.meta.dataset_key
+            or after.meta.rows_changed != before.meta.rows_changed
         ):
             continue
         first, last = before.meta.deletions_logged, after.meta.deletions_logged

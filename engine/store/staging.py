@@ -30,6 +30,7 @@ from lethe.engine.store.connection import Fields, reachable, text
 from lethe.engine.store.generation import (
     Sampled,
     generation_info,
+    packed_correction,
     queue_generation,
     read_fixed,
     read_stream,
@@ -111,8 +112,8 @@ def stage_stream(
     """Write V and Q of a staged generation, replacing what was staged before."""
     pipeline = client.pipeline(transaction=True)
     pipeline.delete(where.V, where.Q)
-    for row in stream.V.array:
-        pipeline.rpush(where.V, codec.pack_signed_row(row))
+    for row in packed_correction(stream.V.array, stream.V.signs):
+        pipeline.rpush(where.V, row)
     for row in stream.Q.array:
         pipeline.rpush(where.Q, codec.pack(row))
     _expire(pipeline, where.V, seconds)

@@ -163,6 +163,10 @@ class Meta(Stored):
     completions: Count
     v_seconds: float = 0.0
     least_pivot: float
+    added: float = 0.0
+    dual_error: float = 0.0
+    rows_inserted: Count = 0
+    rows_corrected: Count = 0
     first_deletion_at: datetime | None = None
     error: ErrorRecord
     # The stored name is ``certified``.
@@ -178,6 +182,11 @@ class Meta(Stored):
     failures: Failures | None = None
     refreshed_at: datetime
     receipt_log: ReceiptLog | None = None
+
+    @property
+    def rows_changed(self) -> int:
+        """How many rows were inserted or corrected since the model was registered."""
+        return self.rows_inserted + self.rows_corrected
 
 
 def with_meta(meta: Meta, **changes: object) -> Meta:

@@ -75,7 +75,7 @@ def rename_topics(prefix: str) -> None:
     """Put the prefix before the names of this process's topics and group."""
     for name in (
         *("DELETIONS", "COMMITS", "RECEIPTS", "VERSIONS", "MODELS", "REFRESH_JOBS"),
-        *("DEAD_LETTERS", "ERASURES"),
+        *("ROW_CHANGES", "DEAD_LETTERS", "ERASURES"),
     ):
         setattr(topics, name, prefix + getattr(topics, name))
     deletion_worker.GROUP = prefix + deletion_worker.GROUP

@@ -90,16 +90,20 @@ def pru_published(X: Array, y: Array, theta: Array, k: int, inverse_rows: Array)
     return projective_residual_update(X, Z, theta, np.arange(k), hat_rows)
 
 
-def draw(seed: int, trial: int, n: int, d: int, k: int, p: float) -> Data:
+def draw(seed: int, trial: int, n: int, d: int, k: int, p: float, *, genuine: bool = False) -> Data:
     """Return a trial's data. Trials share no randomness; the k and p of one trial share it all.
 
     The recipe is the appendix's: sparse features, well-specified labels, then the k rows become
-    positive with the injected feature 1.
+    positive with the injected feature 1. ``genuine`` rows are positives of the true model: one that
+    is labelled 0 becomes -x, whose label is then 1. As x and -x are equally likely, that is a
+    draw of the rows with label 1. Otherwise the label is overwritten, and x stays.
     """
     gaussian = _gaussian(seed, trial, n, d)
     shared, own = sparse_masks(generator(seed, "logistic", "masks", trial), n, d, p)
     X = inject(gaussian, k, shared, own)
     y = logistic_labels(generator(seed, "logistic", "labels", trial), X)
+    if genuine:
+        X[:k][y[:k] == 0] *= -1
     return logistic_injected(X, y, k)
 
 
@@ -133,7 +137,8 @@ def run_trial(plan: Mapping[str, Any], seed: int, number: int) -> list[Sample]:
     for p in plan["p"]:
         retraining = LogisticRetraining(plan["ridge"])
         for k in plan["k"]:
-            data = draw(seed, number, plan["n"], plan["d"], k, p)
+            genuine = plan.get("genuine", False)
+            data = draw(seed, number, plan["n"], plan["d"], k, p, genuine=genuine)
             made += [Sample(k, p, None, *figure) for figure in _figures(data, retraining)]
     return made
 

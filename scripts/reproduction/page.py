@@ -101,11 +101,16 @@ def _section(text: str, experiment: Experiment, results: Results) -> list[str]:
 
 def _made_on(experiment: Experiment, results: Results) -> str:
     """Return a line of what the records were made with."""
-    runs = [run for run in results.document.cells.values() if run.table == experiment.name]
+    cells = {k: run for k, run in results.document.cells.items() if run.table == experiment.name}
+    runs = list(cells.values())
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
     seconds = sum(run.seconds for run in runs)
     machine = results.document.machines.get(experiment.name, {})
     facts = "; ".join(f"{name} {value}" for name, value in machine.items())
+    for key in cells:
+        own = results.document.machines.get(key, {})
+        differs = [f"{name} {value}" for name, value in own.items() if machine.get(name) != value]
+        facts += f". {key}: {'; '.join(differs)}" if differs else ""
     return (
         f"<sub>`.venv/bin/python scripts/paper.py --only {experiment.name}`; seed {seeds}; "
         f"{seconds:.0f} s. {facts}.</sub>"

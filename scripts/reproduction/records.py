@@ -122,9 +122,13 @@ class Results:
     def put(
         self, key: str, run: CellRun, records: Sequence[Record], machine: Mapping[str, str]
     ) -> None:
-        """Replace the cell's records and write the file."""
+        """Replace the cell's records and write the file.
+
+        A table's machine is that of its first cell; a cell that was run elsewhere has its own.
+        """
         self._replace(key, run, [record.model_copy(update={"cell": key}) for record in records])
-        self.document.machines[run.table] = dict(machine)
+        if self.document.machines.setdefault(run.table, dict(machine)) != dict(machine):
+            self.document.machines[key] = dict(machine)
         self._write()
 
     def merge(self, other: Results) -> None:
@@ -141,6 +145,7 @@ class Results:
 
     def _drop(self, key: str) -> None:
         self.document.cells.pop(key, None)
+        self.document.machines.pop(key, None)
         self.document.records = [r for r in self.document.records if r.cell != key]
 
     def _write(self) -> None:
@@ -150,6 +155,7 @@ class Results:
         """Forget all cells of a table."""
         for key in [key for key, run in self.document.cells.items() if run.table == table]:
             self._drop(key)
+        self.document.machines.pop(table, None)
 
     def of(self, table: str) -> list[Record]:
         """Return the records of a table."""

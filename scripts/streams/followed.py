@@ -110,7 +110,7 @@ class Followed:
             estimate=0.0,
             budget_relative=BUDGET,
         )
-        return None if used_up(facts, self.model.limits) is None else "generation"
+        return None if used_up(facts, self.model.limits or Limits()) is None else "generation"
 
     def _refresh(self, cause: str) -> PublishedError:
         begin = time.perf_counter()

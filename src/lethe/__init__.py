@@ -1,6 +1,8 @@
 """Lethe: a streaming deletion engine for machine-learning models.
 
-`LinearModel` and `LogisticModel` are the library alone: fit, delete rows, keep the error known.
+`LinearModel`, `LogisticModel`, `PoissonModel` and `SoftmaxModel` are the library alone: fit, delete
+rows, keep the error known.
+`Numeric`, `Date`, `OneHot`, `Ordinal` and `TargetEncode` say what is done to a table's columns.
 `ModelSubscriber` reads verified versions of models that workers keep up to date.
 """
 
@@ -10,9 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lethe.consumers.subscriber.subscriber import ModelSubscriber
+    from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
+    from lethe.engine.preprocess.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
 
-__all__ = ["LinearModel", "LogisticModel", "ModelSubscriber"]
+__all__ = [
+    "Date",
+    "LinearModel",
+    "LogisticModel",
+    "ModelSubscriber",
+    "Numeric",
+    "OneHot",
+    "Ordinal",
+    "PoissonModel",
+    "SoftmaxModel",
+    "TargetEncode",
+]
+
+_COLUMNS = ("Date", "Numeric", "OneHot", "Ordinal", "TargetEncode")
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +38,14 @@ def __getattr__(name: str) -> Any:
         from lethe.engine import models  # noqa: PLC0415 (see above)
 
         return getattr(models, name)
+    if name in _COLUMNS:
+        from lethe.engine.preprocess import columns  # noqa: PLC0415 (see above)
+
+        return getattr(columns, name)
+    if name in ("PoissonModel", "SoftmaxModel"):
+        from lethe.engine import generalised  # noqa: PLC0415
+
+        return getattr(generalised, name)
     if name == "ModelSubscriber":
         from lethe.consumers.subscriber.subscriber import ModelSubscriber  # noqa: PLC0415
 

@@ -61,8 +61,10 @@ class ModelFold:
         Row id to the version that was the newest once it was deleted.
     retired
         Rows that a --replace left out and that were not deleted.
+    inserted
+        Rows that were inserted since the newest registration.
     offsets
-        By partition of ``lethe.deletions``, the next offset to decide.
+        By partition of requests, the next offset to decide.
     opening
         By partition, from where on requests are the model's; None until it is said.
     finals, waiting
@@ -92,6 +94,7 @@ class ModelFold:
     gap: bool = False
     ledger: dict[str, int] = field(default_factory=dict)
     retired: set[str] = field(default_factory=set)
+    inserted: set[str] = field(default_factory=set)
     offsets: dict[str, int] = field(default_factory=dict)
     opening: dict[str, int] | None = None
     finals: dict[str, bytes] = field(default_factory=dict)
@@ -188,6 +191,7 @@ def _take(model: ModelFold, record: Record, contents: Contents) -> None:
     begins = not model.commits
     model.head = (record.number, record.digest)
     model.commits.append((record.offset, record.digest, header))
+    _live(model, header, contents.meta, begins=begins)
     model.meta = contents.meta
     model.config = contents.config or model.config
     _rows(model, header)
@@ -203,7 +207,28 @@ def _take(model: ModelFold, record: Record, contents: Contents) -> None:
         _version(model, record, contents.version)
 
 
+def _live(
+    model: ModelFold, header: Mapping[str, Any], meta: Mapping[str, Any], *, begins: bool
+) -> None:
+    """Check how many rows a batch of requests leaves, from what it says it did."""
+    if begins or header["kind"] != "requests":
+        return
+    erased = header["deleted"] if header["erased"] is None else header["erased"]
+    inserted = sum(len(rows) for inserts, rows, *_ in header.get("changes", ()) if inserts)
+    if meta["rows_live"] != model.meta["rows_live"] + inserted - len(erased):
+        raise Disagreement(f"commit {model.head[0]} leaves {meta['rows_live']} rows")
+
+
 def _rows(model: ModelFold, header: Mapping[str, Any]) -> None:
+    if header["kind"] == "registration":
+        model.inserted.clear()
+    for inserts, rows, *_ in header.get("changes", ()):
+        if not model.ledger.keys().isdisjoint(rows):
+            raise Disagreement(f"commit {model.head[0]} changes a row that was deleted")
+        if inserts and not model.inserted.isdisjoint(rows):
+            raise Disagreement(f"commit {model.head[0]} inserts a row twice")
+        model.inserted |= set(rows) if inserts else set()
+        model.retired -= set(rows) if inserts else set()
     for row in header["deleted"]:
         model.ledger.setdefault(row, int(header["newest"]))
         model.retired.discard(row)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lethe.engine import LinearModel, LogisticModel, RefreshKind
+from lethe.engine import LinearModel, LogisticModel, PoissonModel, RefreshKind
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, delete
 from lethe.engine.error.estimate import PublishedError, Sentinels, published_error
@@ -143,11 +143,12 @@ class RawStream:
 
 
 class Library:
-    """`engine.LinearModel` and `engine.LogisticModel`."""
+    """`engine.LinearModel`, `engine.LogisticModel` and `engine.PoissonModel`."""
 
     def __init__(self, started: Started) -> None:
         data = started.data
-        kind = LinearModel if data.kind == "linear" else LogisticModel
+        models = {"linear": LinearModel, "logistic": LogisticModel, "poisson": PoissonModel}
+        kind = models[data.kind]
         self._model = kind(
             ridge=data.ridge,
             fit_intercept=data.intercept,

@@ -71,6 +71,9 @@ class Data:
         return mask
 
 
+_WIDEST = 4.0  # of a log mean that counts are drawn from
+
+
 def _targets(rng: np.random.Generator, X: Array, kind: str, m: int, strength: float) -> Array:
     scale = np.maximum(np.linalg.norm(X, axis=0), 1e-12) / np.sqrt(len(X))
     beta = rng.standard_normal((X.shape[1], m)) / scale[:, None] / np.sqrt(X.shape[1])
@@ -78,6 +81,9 @@ def _targets(rng: np.random.Generator, X: Array, kind: str, m: int, strength: fl
     if kind == "linear":
         targets: Array = 1.0 + signal + 0.3 * rng.standard_normal((len(X), m))
         return targets
+    if kind == "poisson":
+        counts: Array = rng.poisson(np.exp(np.clip(signal, -_WIDEST, _WIDEST))).astype(np.float64)
+        return counts
     labels: Array = (rng.random((len(X), 1)) < 1 / (1 + np.exp(-signal))).astype(np.float64)
     return labels
 
@@ -135,7 +141,7 @@ def _high_leverage(rng: np.random.Generator, kind: str) -> Data:
     X[:P] *= 100.0
     data = _base(rng, "high_leverage", kind, X, ridge=0.1, strength=0.5)
     y = data.y.copy()
-    y[:3] = 50.0 if kind == "linear" else 1 - y[:3]
+    y[:3] = 1 - y[:3] if kind == "logistic" else 50.0
     return replace(data, y=y, deleted=np.arange(DELETED))
 
 

@@ -7,6 +7,7 @@ from lethe.consumers.workers import deletion_worker, refresh_worker
 
 _TOPICS = (
     "DELETIONS",
+    "ROW_CHANGES",
     "COMMITS",
     "RECEIPTS",
     "VERSIONS",

@@ -81,6 +81,18 @@ class _Logistic:
         return 1 / (1 + np.exp(-u)) / (1 + np.exp(u))
 
 
+class _LogisticByExpit(_Logistic):
+    """The same by SciPy's sigmoid."""
+
+    @staticmethod
+    def error(u: Any, y: Any) -> Any:
+        return (1 - y) * expit(u) - y * expit(-u)
+
+    @staticmethod
+    def curvature(u: Any) -> Any:
+        return expit(u) * expit(-u)
+
+
 class _Poisson:
     """The Poisson loss, likewise."""
 
@@ -220,6 +232,8 @@ def slopes(kind: str, X: Array, y: Array, weight: Array, theta: Array) -> tuple[
     margin, target, w = _wide(X) @ _wide(theta), _wide(y), _wide(weight)
     if kind == "linear":
         return w[:, None] * (margin - target), w
+    if kind == "poisson":
+        return w[:, None] * _Poisson.error(margin, target), w * _Poisson.curvature(margin[:, 0])
     up, down = 1 / (1 + np.exp(-margin)), 1 / (1 + np.exp(margin))
     s = w[:, None] * up * down
     return w[:, None] * ((1 - target) * up - target * down), s[:, 0] if s.shape[1] == 1 else s
@@ -265,20 +279,21 @@ def retrain_by_others(kind: str, X: Array, y: Array, weight: Array, penalty: Arr
         return np.hstack([retrain_by_others(kind, X, one, weight, penalty) for one in columns])
     scale = 1.0 / np.sqrt(weight @ X**2 + penalty + 1e-300)
     K, target, lam = X * scale, y[:, 0], penalty * scale**2
+    loss = _Poisson if kind == "poisson" else _LogisticByExpit
 
     def value(z: Array) -> float:
         u = K @ z
-        losses = (1 - target) * np.logaddexp(0, u) + target * np.logaddexp(0, -u)
+        losses = loss.value(u, target)
         return float(weight @ losses + 0.5 * lam @ z**2)
 
     def gradient(z: Array) -> Array:
         u = K @ z
-        g: Array = K.T @ (weight * ((1 - target) * expit(u) - target * expit(-u))) + lam * z
+        g: Array = K.T @ (weight * loss.error(u, target)) + lam * z
         return g
 
     def hessian(z: Array) -> Array:
         u = K @ z
-        s = weight * expit(u) * expit(-u)
+        s = weight * loss.curvature(u)
         H: Array = (K.T * s) @ K + np.diag(lam)
         return H
 

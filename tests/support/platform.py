@@ -249,6 +249,16 @@ class Platform:
         names = row_ids(self.data[model_id])
         return self.send(model_id, *(names[i] for i in index), request_id=request_id)
 
+    def send_change(
+        self, model_id: str, op: str, *rows: dict[str, Any], request_id: str = ""
+    ) -> str:
+        """Send a request to insert or correct rows; return its id."""
+        request_id = request_id or f"request-{self._count()}"
+        body = {"request_id": request_id, "model_id": model_id, "op": op, "rows": rows}
+        value = json.dumps(body).encode()
+        self.producer.publish([Message(topics.ROW_CHANGES, model_id.encode(), value)])
+        return request_id
+
     def send_raw(self, value: bytes | None, key: bytes = b"m", headers: Headers = ()) -> None:
         """Send any bytes to ``lethe.deletions``."""
         self.producer.publish([Message(topics.DELETIONS, key, value, headers)])

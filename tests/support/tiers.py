@@ -24,9 +24,13 @@ THOROUGH = (
     "tests/integration/commits/test_crash.py::test_a_cold_refresh_process",
     "tests/integration/commits/test_crash.py::test_the_store_is_killed",
     "tests/integration/commits/test_fold.py::test_walks",
+    "tests/integration/commits/test_change_walks",
     "tests/integration/commits/test_records",
     "tests/integration/deletions/test_classes.py::test_52_batches",
     "tests/integration/deletions/test_classes.py::test_killed_at_every_step",
+    "tests/integration/deletions/test_row_changes.py::test_mixed_requests",
+    "tests/integration/deletions/test_row_changes.py::test_thousands_of_mixed",
+    "tests/integration/deletions/test_row_changes.py::test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_a_change[streams",
     "tests/integration/log/test_battery.py::test_a_member_that_is_killed",
     "tests/integration/log/test_battery.py::test_a_poll_with_no_room",
     "tests/integration/log/test_battery.py::test_two_members_split",
@@ -52,8 +56,10 @@ BATTERY = (
     *(
         f"[{method}-{kind}-benign-"
         for method in ("exact", "pru", "influence")
-        for kind in ("linear", "logistic")
+        for kind in ("linear", "logistic", "poisson")
     ),
+    "test_softmax.py::test_exact_is_the_newton_step_whatever_the_batches_and_the_order[benign]",
+    "test_softmax.py::test_inserting_and_deleting_depend_on_what_is_live_alone[benign]",
     "test_every_method_of_the_engine",
 )
 """Of the properties: the battery on one model of each kind and method."""

@@ -12,10 +12,12 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.state import LimitsRecord
+from tests.proof import independent_fold
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import Disagreement, fold, partition_of
 from tests.support.agreement import check_agreement, commits_of
 from tests.support.platform import Platform
+from tests.support.tables import Table
 
 pytestmark = pytest.mark.redis
 
@@ -100,6 +102,27 @@ def test_a_record_that_lost_is_void_and_changes_nothing(memory: Platform) -> Non
     memory.send_index("m", 1)
     memory.drain()
     assert check_agreement(memory)["m"].void == after.void
+
+
+def test_it_agrees_with_inserts_and_corrections(memory: Platform) -> None:
+    memory.register("m")
+    table = Table(memory)
+    table.change("insert", table.row("new-1"), table.row("new-2"))
+    table.change("correct", table.row("new-1"), table.row("row-1"))
+    memory.send_change("m", "insert", table.row("row-2"))
+    memory.drain()
+    table.delete("new-1", "row-1")
+    memory.send("m", "never")
+    memory.drain()
+    memory.send_change("m", "insert", table.row("new-1"))
+    memory.drain()
+    [model] = check_agreement(memory).values()
+    assert model.inserted == {"new-1", "new-2"}
+    assert set(model.ledger) == {"new-1", "row-1"}
+    model.ledger["new-2"] = 9
+    changed = next(header for _, _, header in model.commits if header.get("changes"))
+    with pytest.raises(Disagreement, match="deleted"):
+        independent_fold._rows(model, changed)
 
 
 # -- it can fail ----------------------------------------------------------------------------------

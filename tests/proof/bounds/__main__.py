@@ -18,7 +18,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from tests.proof.bounds import against, cost, figures
+from tests.proof.bounds import against, cost, figures, pipelines
 from tests.proof.bounds.case import drawn
 from tests.proof.bounds.figures import Figures
 from tests.proof.bounds.running import (
@@ -32,7 +32,14 @@ from tests.proof.bounds.running import (
 )
 from tests.proof.bounds.states import PLANS, describe
 
-STATES = {"linear": 100_000, "certificates": 10_000, "estimates": 12_000}
+STATES = {
+    "linear": 100_000,
+    "certificates": 10_000,
+    "estimates": 12_000,
+    "pipelines": 50_000,
+    "poisson": 5_000,
+    "softmax": 5_000,
+}
 _OF_MILD = 4_000  # beside the others: they are for the looseness
 _JOBS = 2
 
@@ -66,11 +73,12 @@ def _run_plan(
 ) -> tuple[dict[str, dict[str, Figures]], list[str]]:
     """Run a plan over all its sets; return the figures of each set and of all, and what failed."""
     sets = [kept for of, kept in SETS if of == plan]
-    if given.tuning_only:
+    share = STATES[plan] // sum(kept != MILD for kept in sets)
+    if given.tuning_only and HELD_OUT in sets:
         sets.remove(HELD_OUT)
     tables, hostile = {}, []
     for kept_in in sets:
-        states = _OF_MILD if kept_in == MILD else STATES[plan] // 2
+        states = _OF_MILD if kept_in == MILD else share
         streams = run_set(pool, plan, kept_in, first=given.first, seeds=given.seeds, states=states)
         tables[kept_in] = figures.figures(plan, streams)
         hostile += [] if kept_in == MILD else list(streams.values())
@@ -81,7 +89,7 @@ def _run_plan(
     everything = together(hostile)
     tables["hostile"] = figures.figures(plan, {"every family": everything})
     failed = [f"{plan}: {what}" for what in figures.broken(plan, tables["hostile"]["all"])]
-    promised = 0 if given.seeds is not None else STATES[plan] // (2 if given.tuning_only else 1)
+    promised = 0 if given.seeds is not None else share * sum(kept != MILD for kept in sets)
     if (judged := int(tables["hostile"]["all"]["states"] or 0)) < promised:
         failed.append(f"{plan}: only {judged} states were judged, not {promised}")
     if MILD in tables:
@@ -112,12 +120,24 @@ def _compare(directory: Path, seeds: int) -> tuple[dict[str, Figures], list[str]
 def _costs() -> tuple[dict[str, Figures], list[str]]:
     rows = cost.deletions()
     _show("milliseconds of a deletion, n = 100,000, without and with an intercept", rows)
-    return rows, cost.too_dear(rows)
+    corrected = cost.corrections()
+    _show("preprocessing: a correction beside two triangular solves", corrected)
+    return {**rows, **corrected}, cost.too_dear(rows)
+
+
+def _run_pipelines(
+    pool: ProcessPoolExecutor, given: argparse.Namespace
+) -> tuple[dict[str, Figures], list[str]]:
+    outcome = pipelines.run(pool, STATES["pipelines"], given.first, given.seeds)
+    rows = pipelines.figures(outcome)
+    _show("models with preprocessing", rows)
+    print(f"  refused: {dict(outcome.refusals)}\n")
+    return rows, pipelines.broken(outcome, 0 if given.seeds is not None else STATES["pipelines"])
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bounds", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=[*PLANS, "cost"], help="one part of it")
+    parser.add_argument("--only", choices=[*PLANS, "pipelines", "cost"], help="one part of it")
     parser.add_argument("--seeds", type=int, help="streams of each family, whatever they come to")
     parser.add_argument("--first", type=int, default=0, help="the first seed of each family (0)")
     parser.add_argument("--tuning-only", action="store_true", help="nothing that is held out")
@@ -143,6 +163,9 @@ def main() -> int:
         with ProcessPoolExecutor(given.jobs) as pool:
             for plan in [plan for plan in PLANS if given.only in (None, plan)]:
                 found[plan], wrong = _run_plan(pool, plan, given)
+                failed += wrong
+            if given.only in (None, "pipelines"):
+                found["pipelines"], wrong = _run_pipelines(pool, given)
                 failed += wrong
         if given.only in (None, "cost"):
             found["cost"], wrong = _costs()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from threadpoolctl import threadpool_limits
 
-from tests.proof.bounds import families, hard_labels, held_out
+from tests.proof.bounds import families, generalised, hard_labels, held_out
 from tests.proof.bounds.case import Families
 from tests.proof.bounds.states import Record, Stream, run_stream
 
@@ -26,6 +26,8 @@ SETS: dict[tuple[str, str], Families] = {
     ("certificates", HELD_OUT): held_out.LABELS,
     ("estimates", TUNING): hard_labels.HARD,
     ("estimates", HELD_OUT): held_out.LABELS,
+    ("poisson", TUNING): generalised.COUNTS,
+    ("softmax", TUNING): generalised.CLASSES,
 }
 """Families by plan and set."""
 
@@ -45,7 +47,7 @@ class Job:
 
 def counted(plan: str, record: Record) -> bool:
     """Return whether a record is one of the states that the plan is to reach in number."""
-    if plan == "certificates":
+    if plan in ("certificates", "poisson", "softmax"):
         return record.kind == "certificate"
     return record.stage == "final"
 

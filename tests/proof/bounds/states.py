@@ -3,7 +3,8 @@
 A stream follows from its family and seed alone. Three plans:
 
 - *linear*: batches by any method, refreshes of any size drawn in between; every state is judged.
-- *certificates*: after every deletion a refresh that ends in a certificate.
+- *certificates*, *poisson*: after every deletion a refresh that ends in a certificate.
+- *softmax*: as *linear*, every deletion being certified by its own pass.
 - *estimates*: after every deletion the policy is asked, if what is published is over the budget or
   not known at all; judged before (stage ``raw``) and after it has acted (stage ``final``).
 
@@ -21,15 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from lethe.engine import LinearModel, LogisticModel
+from lethe.engine import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
 from lethe.engine.errors import LetheError
+from tests.proof.bounds import oracle_glm
 from tests.proof.bounds.case import Array, Case, Draw, drawn
 from tests.proof.bounds.oracle import Answer, Problem, Wide, distance, length, solve, widened
 
 BUDGET = 0.01
 _FLOOR = 1e-3  # of the first theta: below that a model has no relative error of its own
 
-Model = LinearModel | LogisticModel
+Model = LinearModel | LogisticModel | PoissonModel | SoftmaxModel
 
 
 class Record(NamedTuple):
@@ -95,9 +97,11 @@ class _Truth:
     def __init__(self, case: Case, kind: type[Model]) -> None:
         X, y = widened(case.X), widened(case.y)
         n = len(X)
-        self.logistic = kind is LogisticModel
+        self.kind = kind
         self.X = np.hstack([X, np.ones((n, 1), dtype=X.dtype)]) if case.intercept else X
         self.y = y.reshape(n, -1)
+        if kind is SoftmaxModel:
+            self.y = widened(case.y[:, None] == np.unique(case.y))
         self.weight = widened(np.ones(n) if case.weight is None else case.weight)
         self.case = case
         self.live = np.ones(n, dtype=np.bool_)
@@ -112,9 +116,16 @@ class _Truth:
     def intercept_is_penalised(self) -> bool:
         if not self.case.intercept:
             return False
-        labels = self.y[self.live]
-        one_sided = self.logistic and bool((labels == labels[0]).all())
-        return self.case.penalise_intercept or one_sided
+        return self.case.penalise_intercept or self._one_sided()
+
+    def _one_sided(self) -> bool:
+        """Return whether a free intercept would be infinite."""
+        y = self.y[self.live]
+        if self.kind is PoissonModel:
+            return not y.any()
+        if self.kind is SoftmaxModel:
+            return not y.any(axis=0).all()
+        return self.kind is LogisticModel and bool((y == y[0]).all())
 
     def answer(self) -> Answer:
         if self._found is None:
@@ -122,9 +133,21 @@ class _Truth:
             if self.case.intercept and not self.intercept_is_penalised:
                 penalty[-1] = 0.0
             X, y, weight = self.X[self.live], self.y[self.live], self.weight[self.live]
-            self._found = solve(Problem(X, y, weight, penalty, self.logistic), self._last)
+            self._found = self._solved(X, y, weight, penalty)
             self._last = self._found.theta if np.isfinite(self._found.error) else None
         return self._found
+
+    def _solved(self, X: Wide, y: Wide, weight: Wide, penalty: Wide) -> Answer:
+        if self.kind not in (PoissonModel, SoftmaxModel):
+            return solve(Problem(X, y, weight, penalty, self.kind is LogisticModel), self._last)
+        loss: oracle_glm.Smooth = (
+            oracle_glm.Counts(X, y[:, 0], weight, penalty)
+            if self.kind is PoissonModel
+            else oracle_glm.Softmax(X, y, weight, penalty)
+        )
+        start = None if self._last is None else self._last.T.ravel()
+        answer = oracle_glm.solve(loss, X.shape[1] * y.shape[1], start)
+        return Answer(answer.theta.reshape(y.shape[1], -1).T, answer.error)
 
 
 class _Run:
@@ -280,6 +303,8 @@ PLANS: dict[str, tuple[type[Model], Callable[[_Run], None]]] = {
     "linear": (LinearModel, _linear),
     "certificates": (LogisticModel, _certificates),
     "estimates": (LogisticModel, _estimates),
+    "poisson": (PoissonModel, _certificates),
+    "softmax": (SoftmaxModel, _linear),
 }
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 SIMULATION = "simulation"
 _GUARDS = "tests/integration/commits/test_guards.py"
 _FOLD = "tests/integration/commits/test_fold.py"
+_CHANGES = "tests/integration/deletions/test_row_changes.py"
+_CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
 _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
@@ -45,6 +47,7 @@ _SCRIPT = "engine/store/apply.lua"
 _CURSORS = "engine/store/cursors.py"
 _WORKER = "consumers/workers/deletion_worker.py"
 _PROCESSOR = "consumers/deletions/batch_processor.py"
+_ROW_CHANGES = "consumers/deletions/row_changes.py"
 _JOURNAL = "consumers/commits/journal.py"
 _FOLDER = "consumers/commits/fold.py"
 _PARTITION_FOLD = "consumers/commits/partition_fold.py"
@@ -447,5 +450,76 @@ MUTANTS = (
             ),
         ),
         f"{_OUTPUT_NOISE}::test_a_step_that_no_bound_covers_waits_for_a_rebuild",
+    ),
+    # -- inserts and corrections
+    Mutant(
+        "a deleted id that comes back by an insert",
+        (Edit(_ROW_CHANGES, "    if deleted:\n", "    if False:\n"),),
+        f"{_CHANGES}::test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
+    ),
+    Mutant(
+        "an insert of a row that is there",
+        (Edit(_ROW_CHANGES, "        if known:\n", "        if False:\n"),),
+        f"{_CHANGES}::test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
+    ),
+    Mutant(
+        "the tombstones",
+        (Edit(_ROW_CHANGES, 'if request.op != "insert":', "if True:"),),
+        f"{_CHANGES}::test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day",
+    ),
+    Mutant(
+        "a request for a row that the same poll changes waits for the next commit",
+        (Edit(_PROCESSOR, "items = items[: distinct_rows(items)]", "pass"),),
+        f"{_CHANGES}::test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll",
+    ),
+    Mutant(
+        "a refresh that lacks a change is dropped",
+        (
+            Edit(
+                "consumers/refresh/transition.py",
+                "if result.size is not RefreshKind.COMPLETE and result.changed != "
+                "state.meta.rows_changed:",
+                "if False:",
+            ),
+        ),
+        f"{_CHANGES}::test_a_refresh_beside_changes_loses_none",
+    ),
+    Mutant(
+        "rows that change while they are read are read again",
+        (
+            Edit(
+                "engine/store/snapshot.py",
+                "or after.meta.rows_changed != before.meta.rows_changed",
+                "or False",
+            ),
+        ),
+        f"{_CHANGES}::test_a_row_that_is_corrected_while_rows_are_read_is_read_again",
+    ),
+    Mutant(
+        "the digest of values that are read again",
+        (
+            Edit(
+                "consumers/commits/changed_rows.py",
+                "if digest_of(record) != change.digest:",
+                "if False:",
+            ),
+        ),
+        f"{_CHANGED_ROWS}::test_values_are_read_again_only_where_they_are_the_same",
+    ),
+    Mutant(
+        "rows that the same fold has written",
+        (Edit("consumers/commits/replay.py", "records.update(written.records)", "pass"),),
+        f"{_CHANGES}::test_a_store_that_went_back_gets_its_rows_from_the_log_again",
+    ),
+    Mutant(
+        "no values in dead letters",
+        (
+            Edit(
+                "consumers/deletions/transition.py",
+                "value, headers = digest_of(record).encode(), ()",
+                "pass",
+            ),
+        ),
+        f"{_CHANGES}::test_what_cannot_be_read_leaves_its_digest_in_dead_letters_and_no_value",
     ),
 )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 from lethe.engine import LinearModel
-from tests.proof.bounds import families, hard_labels
+from tests.proof.bounds import families, generalised, hard_labels
 from tests.proof.bounds.case import Families
 from tests.proof.bounds.figures import told
 from tests.proof.bounds.oracle import Answer, Problem, distance, length, solve, widened
@@ -50,6 +50,20 @@ def test_no_linear_bound_is_below_the_truth_on_mild_data(name: str, seed: int) -
 @given(seed=_SEEDS)
 def test_no_certificate_is_below_the_truth_on_hard_labels(name: str, seed: int) -> None:
     _no_bound_is_below_the_truth("certificates", hard_labels.HARD, name, seed)
+
+
+@pytest.mark.parametrize("name", list(generalised.COUNTS.named))
+@settings(max_examples=10, phases=_PHASES)
+@given(seed=_SEEDS)
+def test_no_certificate_of_counts_is_below_the_truth(name: str, seed: int) -> None:
+    _no_bound_is_below_the_truth("poisson", generalised.COUNTS, name, seed)
+
+
+@pytest.mark.parametrize("name", list(generalised.CLASSES.named))
+@settings(max_examples=4, phases=_PHASES)
+@given(seed=_SEEDS)
+def test_no_certificate_of_coupled_classes_is_below_the_truth(name: str, seed: int) -> None:
+    _no_bound_is_below_the_truth("softmax", generalised.CLASSES, name, seed)
 
 
 @pytest.mark.parametrize("seed", [14, 76, 215, 253])

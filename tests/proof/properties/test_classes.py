@@ -222,7 +222,7 @@ def test_a_model_with_text_labels_forgets_as_scikit_learn_would_refit(method: st
     judge = OneVsRestClassifier(LogisticRegression(C=1 / data.ridge, tol=1e-12, max_iter=10_000))
     judge.fit(data.X[live], labels[live])
     np.testing.assert_allclose(
-        model.predict(data.X), judge.predict_proba(data.X), rtol=1e-4, atol=1e-6
+        model.predict_proba(data.X), judge.predict_proba(data.X), rtol=1e-4, atol=1e-6
     )
     truth = retrain("logistic", data.design[live], data.y[live], data.weight[live], data.penalty)
     assert model.error.bound is not None
@@ -264,7 +264,7 @@ def test_a_class_that_loses_its_last_row_penalises_every_intercept_and_says_so()
     penalty = np.full(13, data.ridge)
     truth = retrain("logistic", data.design[live], data.y[live], np.ones(len(live)), penalty)
     assert relative(published(model), truth) < 1e-8
-    assert np.all(model.predict(data.X)[:, rare] < 0.1)
+    assert np.all(model.predict_proba(data.X)[:, rare] < 0.1)
     # And deletion goes on.
     model.delete([str(i) for i in live[:3]])
     model.refresh("polish")
@@ -276,7 +276,7 @@ def test_a_model_of_classes_without_rows_predicts_none_of_them_more_than_another
     model = LogisticModel().fit(data.X, labels_of(data))
     model.delete(model.live_ids)
     assert not published(model).any()
-    np.testing.assert_allclose(model.predict(data.X), 0.25)
+    np.testing.assert_allclose(model.predict_proba(data.X), 0.25)
 
 
 def test_two_named_classes_are_one_model_of_the_second() -> None:
@@ -286,7 +286,7 @@ def test_two_named_classes_are_one_model_of_the_second() -> None:
     assert named.classes == ("no", "yes")
     assert plain.classes == ()
     np.testing.assert_array_equal(plain.theta, named.theta)
-    np.testing.assert_array_equal(plain.predict(data.X), named.predict(data.X))
+    np.testing.assert_array_equal(plain.predict_proba(data.X), named.predict_proba(data.X))
 
 
 def test_certificates_of_classes_are_not_tighter_than_their_parts() -> None:

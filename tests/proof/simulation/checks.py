@@ -93,8 +93,9 @@ def _is_of_model(platform: Platform, model: ModelFold, record: Record) -> bool:
     assert isinstance(platform.log, SimulatedLog)
     if model.opening is None:
         return False
-    opened = max(platform.log.life(place.rpartition("/")[0]) for place in model.opening)
-    if platform.log.life(record.partition.topic_id) < opened:
+    lives = platform.log.lives(record.partition.topic)
+    opened = {place.rpartition("/")[0] for place in model.opening}.intersection(lives)
+    if lives.index(record.partition.topic_id) < max(map(lives.index, opened)):
         return False
     return record.offset >= model.opening.get(str(record.partition), 0)
 

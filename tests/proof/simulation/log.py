@@ -49,7 +49,7 @@ class SimulatedLog(MemoryLog):
                     watcher.broken(moment.messages)
                 raise
 
-        self._lives: list[str] = []  # ids of topics in the order in which they were made
+        self._lives: dict[str, list[str]] = {}  # by name, ids of topics as they were made
         super().__init__(hook=hook, clock=watcher.seconds)
         self._watcher = watcher
         self._gone: list[Record] = []
@@ -57,12 +57,14 @@ class SimulatedLog(MemoryLog):
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         """Create the missing topics."""
         made = super().ensure_topics(specs)
-        self._lives += [self.partitions(name)[0].identity.topic_id for name in made]
+        for name in made:
+            topic_id = self.partitions(name)[0].identity.topic_id
+            self._lives.setdefault(name, []).append(topic_id)
         return made
 
-    def life(self, topic_id: str) -> int:
-        """Return how many topics were made before the one of this id."""
-        return self._lives.index(topic_id)
+    def lives(self, topic: str) -> list[str]:
+        """Return the ids of all topics of a name, in the order in which they were made."""
+        return self._lives[topic]
 
     def consumer(self, group: str, topics: Sequence[str]) -> MemoryConsumer:
         """Join a group."""

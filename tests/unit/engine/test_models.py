@@ -101,9 +101,9 @@ def test_without_deletions_it_is_scikit_learns_model() -> None:
     np.testing.assert_allclose(ours.predict(linear.X), theirs.predict(linear.X), rtol=1e-9)
     logistic = make("benign", "logistic")
     oracle = LogisticRegression(tol=1e-12, max_iter=1000).fit(logistic.X, logistic.y[:, 0])
-    model = _model(logistic)
+    model = LogisticModel().fit(logistic.X, logistic.y[:, 0])
     probabilities = oracle.predict_proba(logistic.X)[:, 1]
-    np.testing.assert_allclose(model.predict(logistic.X), probabilities, rtol=1e-4)
+    np.testing.assert_allclose(model.predict_proba(logistic.X)[:, 1], probabilities, rtol=1e-4)
 
 
 def test_several_targets_keep_their_shape() -> None:
@@ -425,7 +425,7 @@ def test_settings_and_calls_that_make_no_sense_are_refused() -> None:
     assert "u1" in model.live_ids
     with pytest.raises(InvalidData, match="no refresh 'huge'"):
         model.refresh("huge")
-    with pytest.raises(InvalidData, match="X has 3 columns; the model was fitted on 12"):
+    with pytest.raises(InvalidData, match="X has 3 features, but LinearModel is expecting 12"):
         model.predict(np.ones((2, 3)))
 
 

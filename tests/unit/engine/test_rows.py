@@ -66,7 +66,14 @@ def test_rows_of_each_class_are_counted_as_they_go() -> None:
     members.forget(("a",))
     assert (members.counts, len(members)) == ((1, 1, 1), 3)
     assert members.counts_without(("d",)) == (0, 1, 1)
-    assert _members().counts == ()  # a linear model has no classes
+    assert _members().counts == (4,)  # a linear model has no classes: all rows together
+
+
+def test_rows_without_a_weight_do_not_count() -> None:
+    rows = Rows(np.ones((3, 2)), np.array([[1.0], [0.0], [1.0]]), np.array([1.0, 2.0, 0.0]))
+    members = Membership.of(Kind.LOGISTIC, ("a", "b", "c"), rows, np.ones((3, 2)))
+    assert (members.counts, members.weighted, len(members)) == ((1, 1), 2, 3)
+    assert members.counts_without(("c",)) == (1, 1)
 
 
 def test_numbers_are_copied_and_their_dimensions_checked() -> None:

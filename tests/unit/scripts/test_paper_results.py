@@ -64,6 +64,18 @@ def test_a_run_of_one_machine_is_merged_into_another(tmp_path: Path) -> None:
     assert read.document.machines["table3"] == {"cores": "8"}
 
 
+def test_a_cell_that_was_run_on_another_machine_says_so(tmp_path: Path) -> None:
+    results = Results.open(tmp_path / "paper.json", quick=True)
+    results.put("a", run(), [record(1.0)], {"cores": "2"})
+    results.put("b", run(), [record(2.0, k=2)], {"cores": "8"})
+
+    read = Results.open(tmp_path / "paper.json", quick=True)
+    assert read.document.machines == {"table3": {"cores": "2"}, "b": {"cores": "8"}}
+
+    read.drop_table("table3")
+    assert read.document.machines == {}
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "paper.json"
     Results.open(file, quick=True).put("a", run(), [record(1.0)], MACHINE)

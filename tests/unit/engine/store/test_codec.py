@@ -31,10 +31,14 @@ def test_arrays_and_rows_come_back(record: bytes) -> None:
     assert np.array_equal(rows.y[1], rng.normal(size=M))
     assert np.array_equal(rows.W[1], rng.normal(size=D))
     assert rows.weight.tolist() == [2.5, 2.5]
-    signed = [codec.pack_signed_row(row) for row in array]
-    assert np.array_equal(codec.unpack_signed_rows(signed, 4, "V"), array)
+    signed = [
+        codec.pack_signed_row(row, sign) for row, sign in zip(array, (-1, 1, -1), strict=True)
+    ]
+    matrix, signs = codec.unpack_signed_rows(signed, 4, "V")
+    assert np.array_equal(matrix, array)
+    assert signs == [-1, 1, -1]
     assert codec.unpack_rows([], D, M, "rows").X.shape == (0, D)
-    assert codec.unpack_signed_rows([], D, "V").shape == (0, D)
+    assert codec.unpack_signed_rows([], D, "V")[0].shape == (0, D)
 
 
 @pytest.mark.parametrize("data", [None, b"", bytes(23), bytes(25), bytes(32)])
@@ -69,9 +73,9 @@ def test_a_weight_that_is_none_is_refused(bad: float) -> None:
         codec.unpack_rows([codec.pack_row(np.ones(D), np.ones(M), bad, np.ones(D))], D, M, "rows")
 
 
-def test_an_insertion_is_of_a_newer_worker() -> None:
+def test_a_row_of_v_that_is_no_deletion_and_no_insertion_is_of_a_newer_worker() -> None:
     with pytest.raises(CorruptState, match="upgrade"):
-        codec.unpack_signed_rows([codec.pack_signed_row(np.ones(D), +1)], D, "V")
+        codec.unpack_signed_rows([codec.pack_signed_row(np.ones(D), 2)], D, "V")
     with pytest.raises(CorruptState, match="upgrade"):
         codec.unpack_signed_rows([b""], D, "V")
 

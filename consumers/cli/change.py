@@ -1,0 +1,289 @@
+"""``lethe insert`` and ``lethe correct``: rows of a file, sent as requests that change a model."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from lethe.consumers.cli.delete import NoReceipt, receipts_partition, sentence
+from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
+from lethe.consumers.cli.output import Output, counted, prepare
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import (
+    MAX_REQUEST_BYTES,
+    MAX_ROWS,
+    ROWS_CHANGED,
+    ChangedRow,
+    Receipt,
+    RowsChanged,
+)
+from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.registration.candidate import TrainingData
+from lethe.consumers.registration.table.file import check_readable
+from lethe.consumers.registration.table.reader import Columns, read_table
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.progress import Progress
+from lethe.engine.errors import InvalidRequest
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.state import ModelConfig
+
+_DEFAULT_WAIT = "300"
+_READ_SECONDS = 0.5
+_READ_RECORDS = 500
+_PAUSE_SECONDS = 1.0
+_SHARE = 4  # of the rows that a generation takes: one request leaves room for others
+_TEMPORARY = ("GENERATION_FULL", "AWAITING_REBUILD", "DATA_LOST")
+"""Codes of rejections that a refresh clears: with --wait, the rows are sent again afterwards."""
+
+Op = Literal["insert", "correct"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of one request; ``number`` counts the requests of a file."""
+
+    number: int
+    rows: tuple[ChangedRow, ...]
+
+
+def _options(command: Any) -> Any:
+    options: list[Callable[[Any], Any]] = [
+        click.argument("model"),
+        click.option(
+            "--data", required=True, type=click.Path(path_type=Path), metavar="FILE",
+            help="The rows: Parquet or CSV, with the model's features and targets as columns.",
+        ),
+        click.option("--id", "id_column", required=True, metavar="COL", help="Column of row ids."),
+        click.option(
+            "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
+            help="Sign the requests with this private key (PEM). Default: "
+            "LETHE_REQUEST_SIGNING_KEY, or no signature.",
+        ),
+        click.option(
+            "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
+            help=f"Wait for the receipts, at most S seconds (default {_DEFAULT_WAIT}), and send "
+            "again what has to wait for a refresh.",
+        ),
+        global_options,
+        click.pass_context,
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Add rows to a model.")
+@click.option("--subject", metavar="COL", help="Column that names the subject of a row.")
+@_options
+def insert(ctx: click.Context, /, **options: Any) -> int:
+    """Add the rows of a file to MODEL, as if they had been there when it was registered.
+
+    The file is split into requests, each of which is applied whole or rejected. The same file sent
+    again is the same requests: they are answered again, but not executed again. Exit code 1: a
+    request was rejected, or no receipt came in time.
+
+    \b
+    Example:
+      lethe insert churn --data new.csv --id customer --wait
+    """  # noqa: D301 - click looks for the character
+    return _change(ctx, "insert", options)
+
+
+@click.command(short_help="Replace rows of a model by corrected ones.")
+@_options
+def correct(ctx: click.Context, /, **options: Any) -> int:
+    """Replace live rows of MODEL by those of a file with the same ids.
+
+    The model is then as if it had been registered with the corrected rows. The file is split into
+    requests, each of which is applied whole or rejected. The same file sent again is the same
+    requests: they are answered again, but not executed again. Exit code 1: a request was rejected,
+    or no receipt came in time.
+
+    \b
+    Example:
+      lethe correct churn --data corrected.csv --id customer --wait
+    """  # noqa: D301 - click looks for the character
+    return _change(ctx, "correct", options)
+
+
+def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
+    ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
+    settings, out = prepare(ctx)
+    key = settings.request_signing_key
+    signer = None if key is None else read_signer(key)
+    path: Path = options["data"]
+    check_readable(path)
+    with open_runtime(settings) as runtime, out.progress() as report:
+        config = runtime.store().load_model(options["model"]).meta.config
+        data = _read(path, config, options, report)
+        sender = _Sender(runtime, config.model_id, op, _digest(path), signer)
+        try:
+            parts = list(_parts(data, config, op))
+            if options["wait"] is None:
+                ids = [sender.send(part) for part in parts]
+                out.document({"model_id": config.model_id, "op": op, "request_ids": ids})
+                rows = counted(len(data.ids), "row")
+                out.line(f"{rows} sent in {counted(len(ids), 'request')}")
+                return 0
+            return _wait(out, sender, parts, options["wait"], report)
+        finally:
+            sender.close()
+
+
+# -- the requests -----------------------------------------------------------------------------
+
+
+def _read(
+    path: Path, config: ModelConfig, options: dict[str, Any], report: Progress
+) -> TrainingData:
+    """Read the rows of a file, with the columns of the model.
+
+    Raises
+    ------
+    InvalidData, InvalidRequest
+        The file cannot be used, or the model does not take rows.
+    """
+    if config.kind is not Kind.LINEAR or config.certify is not None:
+        raise InvalidRequest(
+            f"model {config.model_id!r} is {'certified' if config.certify else config.kind.value}: "
+            "rows can be inserted and corrected in linear models without a certificate only. "
+            "Nothing was sent"
+        )
+    columns = Columns(
+        id=options["id_column"],
+        targets=config.target_names,
+        features=config.feature_names,
+        subject=options.get("subject"),
+    )
+    return read_table(path, columns, config.kind, report).data
+
+
+def _digest(path: Path) -> bytes:
+    """Return the digest of a file, or of all files in a directory."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for each in files:
+        with each.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.digest()
+
+
+def _parts(data: TrainingData, config: ModelConfig, op: Op) -> Iterator[_Part]:
+    """Split rows into requests that the log takes, and that one generation takes several of."""
+    owner = {row: subject for subject, rows in data.subjects.items() for row in rows}
+    most = config.limits.limits().hard_rows(config.d) // _SHARE
+    most = max(1, min(MAX_ROWS, most if op == "insert" else most // 2))
+    rows: list[ChangedRow] = []
+    size, number = 0, 0
+    for i, row_id in enumerate(data.ids):
+        row = ChangedRow(
+            id=row_id,
+            values=tuple(map(float, data.X[i])),
+            target=tuple(map(float, data.y[i])),
+            subject=owner.get(row_id),
+        )
+        length = len(row.model_dump_json(exclude_none=True)) + 1
+        if rows and (len(rows) == most or size + length > MAX_REQUEST_BYTES - 1024):
+            yield _Part(number, tuple(rows))
+            rows, size, number = [], 0, number + 1
+        if length > MAX_REQUEST_BYTES - 1024:
+            raise InvalidRequest(f"row {row_id!r} has {length} bytes, more than a request takes")
+        rows.append(row)
+        size += length
+    yield _Part(number, tuple(rows))
+
+
+class _Sender:
+    """Sends the requests of one file, and finds their receipts."""
+
+    def __init__(
+        self, runtime: Runtime, model_id: str, op: Op, digest: bytes, signer: Signer | None
+    ) -> None:
+        self.model_id, self.op = model_id, op
+        self._digest, self._signer = digest, signer
+        self.reader: Reader = runtime.log.reader()
+        self._producer = runtime.log.producer()
+        self.receipts: Partition = receipts_partition(self.reader, model_id, topics.ROW_CHANGES)
+
+    def close(self) -> None:
+        """Release the connections."""
+        self.reader.close()
+        self._producer.close()
+
+    def send(self, part: _Part, attempt: int = 0) -> str:
+        """Send a request, and return its id: always the same for a part of a file."""
+        name = f"{self.model_id}\n{self.op}\n{part.number}\n{attempt}".encode()
+        request = RowsChanged(
+            request_id=hashlib.sha256(self._digest + name).hexdigest()[:32],
+            model_id=self.model_id,
+            op=self.op,
+            rows=part.rows,
+        )
+        value = request.model_dump_json(exclude_none=True).encode()
+        headers = cloudevents.headers(
+            ROWS_CHANGED, request.request_id, datetime.now(UTC), self.model_id
+        )
+        if self._signer is not None:
+            headers = self._signer.signed(ROWS_CHANGED, value, headers)
+        key = self.model_id.encode()
+        self._producer.publish([Message(topics.ROW_CHANGES, key, value, headers)])
+        return request.request_id
+
+
+# -- the receipts -----------------------------------------------------------------------------
+
+
+def _wait(
+    out: Output, sender: _Sender, parts: Sequence[_Part], seconds: float, report: Progress
+) -> int:
+    """Send one request after the other and wait for each receipt; return the exit code."""
+    deadline = time.monotonic() + seconds
+    receipts: list[Receipt] = []
+    for part in parts:
+        report("waiting for receipts", part.number, len(parts))
+        attempt = 0
+        receipt = _answered(sender, part, attempt, deadline)
+        while receipt.code in _TEMPORARY and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+            attempt += 1
+            receipt = _answered(sender, part, attempt, deadline)
+        receipts.append(receipt)
+    out.document([receipt.model_dump(mode="json") for receipt in receipts])
+    for receipt in receipts:
+        out.line(sentence(receipt))
+    return 1 if any(receipt.status == "REJECTED" for receipt in receipts) else 0
+
+
+def _answered(sender: _Sender, part: _Part, attempt: int, deadline: float) -> Receipt:
+    """Send a request and return its receipt.
+
+    Raises
+    ------
+    NoReceipt
+        None came in time.
+    """
+    offset = sender.reader.bounds(sender.receipts).end
+    request_id = sender.send(part, attempt)
+    while time.monotonic() < deadline:
+        pause = min(_READ_SECONDS, max(0.0, deadline - time.monotonic()))
+        records, offset = sender.reader.read(sender.receipts, offset, pause, _READ_RECORDS)
+        for record in records:
+            try:
+                receipt = Receipt.read(record.value or b"")
+            except ValueError:
+                continue
+            if (receipt.model_id, receipt.request_id) == (sender.model_id, request_id):
+                return receipt
+    raise NoReceipt(
+        f"no receipt of request {request_id} (part {part.number + 1} of the file) in time; it is "
+        "in the log and will be processed once a worker runs (`lethe work`). The same file sent "
+        "again continues where this ended"
+    )

@@ -1,0 +1,124 @@
+"""The transition that a batch of inserts and corrections makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lethe.consumers.commits.apply import arrays_of
+from lethe.consumers.commits.commit import CommitKind
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.deletions.row_changes import Change, ChangeDecision, ChangeStep
+from lethe.consumers.deletions.transition import answer_of, repeats_of
+from lethe.consumers.versions.refresh_schedule import order_refresh
+from lethe.consumers.versions.transition import (
+    Origin,
+    Transition,
+    commit_of,
+    next_version,
+    publish_version,
+    scalars_of,
+    with_receipts,
+)
+from lethe.engine.store.state import ModelState, with_meta
+
+
+def change_transition(
+    before: ModelState, step: ChangeStep, origin: Origin, *, now: datetime
+) -> Transition:
+    """Return the commit of a batch of change requests, and the state after it.
+
+    Without a row that changes there is no version; a refresh is ordered all the same if the
+    generation is used up, for those that were rejected because it is.
+    """
+    after, clears_Q = before, False
+    if step.changed is not None:
+        after = _after(before, step, now)
+        completions = after.stream.completions
+        after, job = next_version(after, now)
+        clears_Q = after.stream.completions > completions
+    else:
+        after, job = order_refresh(before, before.version, now)
+    receipts = _receipts(after, step.decisions, now)
+    after, answers = with_receipts(after, receipts)
+    sent = {answer.receipt.request_id: answer.value for answer in answers}
+    version = None
+    if step.changed is not None:
+        ids = [change.request_id for change in step.applied]
+        after, version = publish_version(
+            after, request_ids=ids, refresh=None, origin=origin, completed=clears_Q, now=now
+        )
+    commit = commit_of(
+        before,
+        after,
+        CommitKind.REQUESTS,
+        origin,
+        version=version,
+        answers=answers,
+        repeats=tuple(
+            sent[repeat] if isinstance(repeat, str) else repeat
+            for repeat in repeats_of(before.model_id, step.decisions, now)
+        ),
+        changes=tuple(change.kept for change in step.applied),
+        job=job,
+        clears_Q=clears_Q,
+    )
+    if step.changed is None:
+        return Transition(commit, after)
+    arrays = arrays_of(before, step.stream)
+    return Transition(
+        commit,
+        after,
+        arrays.cleared() if clears_Q else arrays,
+        written=step.changed.written,
+    )
+
+
+def _after(before: ModelState, step: ChangeStep, now: datetime) -> ModelState:
+    """Return the state after the step, before its version is created."""
+    meta = before.meta
+    inserted = sum(len(c.kept.row_ids) for c in step.applied if c.kept.inserts)
+    corrected = sum(len(c.kept.row_ids) for c in step.applied if not c.kept.inserts)
+    changed = with_meta(
+        meta,
+        **scalars_of(step.stream),
+        rows_live=meta.rows_live + inserted,
+        rows_inserted=meta.rows_inserted + inserted,
+        rows_corrected=meta.rows_corrected + corrected,
+        first_deletion_at=meta.first_deletion_at or now,
+        certified_bound=None,
+    )
+    return replace(before, meta=changed, stream=step.stream)
+
+
+def _receipts(
+    after: ModelState, decisions: Sequence[ChangeDecision], now: datetime
+) -> list[tuple[Receipt, bytes]]:
+    """Return the receipts to store, with the digests of their requests' content."""
+    stored: list[tuple[Receipt, bytes]] = []
+    for decision in decisions:
+        if isinstance(decision, Change):
+            stored.append((_applied(after, decision, now), decision.body))
+        else:
+            answer = answer_of(after.model_id, decision, now)
+            stored += [] if answer is None else [answer]
+    return stored
+
+
+def _applied(after: ModelState, change: Change, now: datetime) -> Receipt:
+    rows = len(change.kept.row_ids)
+    return Receipt(
+        request_id=change.request_id,
+        model_id=after.model_id,
+        op=change.request.op,
+        status="APPLIED",
+        rows_inserted=rows if change.kept.inserts else 0,
+        rows_corrected=0 if change.kept.inserts else rows,
+        version=after.version,
+        generation=after.meta.generation,
+        error=after.meta.error,
+        source=change.source,
+        completed_at=now,
+        rows_commitment=change.commitment,
+    )

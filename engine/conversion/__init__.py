@@ -1,0 +1,14 @@
+"""From scikit-learn's estimators to models that can forget, and back. Imports scikit-learn.
+
+- `given`: what is read of a given estimator; refusals that all converters share
+- `converters`: the table of estimators that minimise an objective of ours, and what is refused
+- `importing`: `from_sklearn`, which refits and measures how far the given estimator was
+- `exporting`: plain fitted estimators that predict the same
+"""
+
+from __future__ import annotations
+
+from lethe.engine.conversion.exporting import logistic_of, ridge_of
+from lethe.engine.conversion.importing import from_sklearn
+
+__all__ = ["from_sklearn", "logistic_of", "ridge_of"]

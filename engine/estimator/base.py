@@ -1,0 +1,308 @@
+"""The lowest layer of a library model: its parameters, fitting, and reading what was fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lethe.engine.error.estimate import PublishedError
+from lethe.engine.errors import InvalidData
+from lethe.engine.estimator.columns import (
+    check_columns,
+    column_names,
+    dense_features,
+    features_to_predict,
+)
+from lethe.engine.estimator.protocol import Estimator
+from lethe.engine.fit.classes import one_sided
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
+from lethe.engine.fitted import Fitted
+from lethe.engine.preprocess.columns import Columns, checked_columns
+from lethe.engine.preprocess.fitted import PreparedFit
+from lethe.engine.preprocess.frozen import FrozenTransformer, frozen, transformed
+from lethe.engine.preprocess.settings import Settings
+from lethe.engine.preprocess.table import TableLike
+from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.policy import Limits
+from lethe.engine.result import Conversion
+from lethe.engine.rows import checked_rows
+
+overflow_allowed = np.errstate(over="ignore", invalid="ignore")
+"""Overflow is detected in the results: no warning."""
+
+
+class BaseModel(Estimator):
+    """Parameters, `fit`, and what is read of a fitted model."""
+
+    kind: ClassVar[Kind]
+    converted_from_: Conversion | None = None
+    """Of a model from `from_sklearn`: the given estimator's distance to its own optimum."""
+
+    _state: Fitted | None = None
+    _flat: bool = True
+
+    def __init__(
+        self,
+        ridge: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        penalise_intercept: bool = False,
+        error_budget: float = 0.01,
+        limits: Limits | None = None,
+        seed: int = 0,
+        preprocess: Columns | FrozenTransformer | None = None,
+    ) -> None:
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.penalise_intercept = penalise_intercept
+        self.error_budget = error_budget
+        self.limits = limits
+        self.seed = seed
+        self.preprocess = preprocess
+
+    # -- fitting ------------------------------------------------------------------------------
+
+    @overflow_allowed
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        ids: Sequence[str] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit and precompute.
+
+        Parameters
+        ----------
+        X
+            n x p features, finite: an array, a data frame, whose column names are kept and
+            checked, or a sparse matrix, which is made dense (the dual rows are, and as large). With
+            ``preprocess``, a table of its columns (`engine.preprocess.table`).
+        y
+            (n,) or, for a linear model, (n, m) targets. For a logistic model, 0 and 1, or labels:
+            whole numbers or text. Of two other labels, the second in order counts as 1; more than
+            two give one model of each class against the rest (`classes`), and theta is (p, C).
+            If all rows are of one class, an intercept is penalised: it would be infinite.
+        ids
+            One distinct id a row; by default "0", "1", ...
+        sample_weight
+            (n,) weights, not below 0. A row of weight 0 is a row, and changes nothing.
+
+        Raises
+        ------
+        InvalidData
+            A parameter, shapes, ids or numbers cannot be used, or are past the limits of
+            `engine.fit.magnitude`.
+        IllConditioned, NotConverged
+            As `engine.fit.fit.fit`.
+
+        Notes
+        -----
+        Cost O(n d^2); keeps copies of X and the dual rows, 2 n d numbers. With C classes, C times
+        the work and (1 + C) n d numbers.
+        """
+        self._check_parameters()
+        if y is None:
+            raise InvalidData(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        if isinstance(self.preprocess, Mapping):
+            settings = Settings(
+                checked_columns(self.preprocess),
+                self.kind,
+                float(self.ridge),
+                self.fit_intercept,
+                self.penalise_intercept,
+            )
+            prepared = PreparedFit.fit(settings, X, y, ids, sample_weight, self.seed)
+            self._state, self.converted_from_ = prepared, None
+            self._remember_targets(np.asarray(y))
+            return self
+        columns = column_names(X)
+        features = dense_features(self._transformed(X))
+        names, rows, classes = checked_rows(
+            self.kind, features, y, ids, sample_weight, intercept=self.fit_intercept
+        )
+        penalty = ridge_penalty(
+            self.ridge,
+            rows.X.shape[1],
+            intercept=self.fit_intercept,
+            penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
+        )
+        self._state = self._fitted_to(penalty, names, rows, classes, columns)
+        self.converted_from_ = None
+        self._remember_targets(np.asarray(y))
+        return self
+
+    def _fitted_to(
+        self,
+        penalty: Array,
+        names: tuple[str, ...],
+        rows: Rows,
+        classes: tuple[str, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Fitted:
+        """Return the state of a fit of these rows."""
+        objective = Objective(self.kind, penalty)
+        return Fitted.of(
+            objective,
+            names,
+            rows,
+            precompute_blocks(objective, rows),
+            classes,
+            self.seed,
+            intercept=self.fit_intercept,
+            ridge=float(self.ridge),
+            columns=columns,
+        )
+
+    def _remember_targets(self, y: NDArray[Any]) -> None:
+        """Keep the form of the targets, in which results are returned."""
+        self._flat = y.ndim == 1 and self._fitted.published.shape[1] == 1
+
+    def _check_parameters(self) -> None:
+        for name, what in (("ridge", "a finite number"), ("error_budget", "a number")):
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+                raise InvalidData(f"{name} must be {what} above 0, not {value!r}")
+        for name in ("fit_intercept", "penalise_intercept"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise InvalidData(f"{name} must be True or False, not {getattr(self, name)!r}")
+        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise InvalidData(f"seed must be a whole number of at least 0, not {self.seed!r}")
+        if not isinstance(self.limits, Limits | None):
+            raise InvalidData(f"limits must be Limits or None, not {self.limits!r}")
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def _fitted(self) -> Fitted:
+        if self._state is None:
+            from lethe.engine.estimator.unfitted import (  # noqa: PLC0415 (imports scikit-learn)
+                NotFitted,
+            )
+
+            raise NotFitted(f"this {type(self).__name__} is not fitted; call fit first")
+        return self._state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether `fit` was called, for `sklearn.utils.validation.check_is_fitted`."""
+        return self._state is not None
+
+    def _shaped(self, theta: Array) -> Array:
+        return theta[:, 0].copy() if self._flat else theta.copy()
+
+    @property
+    def theta(self) -> Array:
+        """Published parameters, (p,), (p, m) or (p, C), a copy without the intercept."""
+        published = self._fitted.published
+        return self._shaped(published[:-1] if self._fitted.intercept else published)
+
+    @property
+    def intercept(self) -> Any:
+        """Published intercept: a float, or (m,) for several outputs; 0.0 without one."""
+        published = self._fitted.published
+        if not self._fitted.intercept:
+            return 0.0 if self._flat else np.zeros(published.shape[1])
+        return float(published[-1, 0]) if self._flat else published[-1].copy()
+
+    @property
+    def intercept_penalised(self) -> bool:
+        """Whether the intercept is penalised: by request, or because a class lost its last row."""
+        state = self._fitted
+        return state.intercept and bool(state.generation.objective.penalty[-1] > 0)
+
+    @property
+    def published(self) -> Array:
+        """Published parameters with the intercept, d x m: not a copy, and not to be written to."""
+        return self._fitted.published
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether the model was fitted with an intercept."""
+        return self._fitted.intercept
+
+    @property
+    def fitted_ridge(self) -> float:
+        """The ridge strength that the model was fitted with."""
+        return self._fitted.ridge
+
+    @property
+    @overflow_allowed
+    def error(self) -> PublishedError:
+        """Error of the published parameters against retraining on the live rows."""
+        return self._fitted.error
+
+    @property
+    def live_ids(self) -> tuple[str, ...]:
+        """Ids of the rows that remain."""
+        return self._fitted.members.live_ids()
+
+    def _transformed(self, X: TableLike) -> Any:
+        """Return what a frozen transformer makes of X, if there is one; else X as it is."""
+        if self.preprocess is None or isinstance(self.preprocess, Mapping):
+            return X
+        return transformed(frozen(self.preprocess), X)
+
+    @property
+    def prepared(self) -> PreparedFit | None:
+        """The fitted state of a model with preprocessing; None of another."""
+        state = self._fitted
+        return state if isinstance(state, PreparedFit) else None
+
+    @property
+    def preprocess_frozen(self) -> bool:
+        """Whether features are made by a transformer that does not forget rows."""
+        return not (self.preprocess is None or isinstance(self.preprocess, Mapping))
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features p that the model was fitted on."""
+        if self.prepared is not None:
+            return len(self.prepared.settings.columns)
+        return int(self._fitted.published.shape[0]) - int(self._fitted.intercept)
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """Names of the columns, (p,), if the model was fitted on a data frame.
+
+        Raises
+        ------
+        AttributeError
+            It was not.
+        """
+        if self._fitted.columns is None:
+            raise AttributeError("the model was not fitted on a data frame with names of columns")
+        return np.array(self._fitted.columns, dtype=object)
+
+    def _margin(self, X: TableLike) -> Array:
+        """Return x . theta + intercept, n x m, of new rows.
+
+        Raises
+        ------
+        InvalidData
+            X does not have the columns that the model was fitted on, a number in it is not
+            finite, or a margin would not be.
+        """
+        state, name = self._fitted, type(self).__name__
+        p = len(state.published) - int(state.intercept)
+        if isinstance(state, PreparedFit):
+            features = state.features(X)
+        else:
+            check_columns(X, state.columns, name)
+            features = features_to_predict(self._transformed(X))
+        if features.shape[1] != p:
+            raise InvalidData(
+                f"X has {features.shape[1]} features, but {name} is expecting {p} features as input"
+            )
+        published = state.published
+        with np.errstate(over="ignore", invalid="ignore"):
+            margin: Array = features @ published[:p]
+            if state.intercept:
+                margin = margin + published[-1]
+        check_finite("prediction", margin, "rescale its features")
+        return margin

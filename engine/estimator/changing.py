@@ -1,0 +1,256 @@
+"""The layer of changes: deleting, inserting, correcting; and refreshes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from numpy.typing import ArrayLike
+
+from lethe.engine.changes import check_live, check_new, kept_weights, new_rows
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.estimator.base import BaseModel, overflow_allowed
+from lethe.engine.estimator.columns import check_columns, dense_features
+from lethe.engine.fit.objective import Rows
+from lethe.engine.fitted import Fitted, moved_by
+from lethe.engine.preprocess.fitted import PreparedFit, PreparedRows
+from lethe.engine.preprocess.table import Table, TableLike
+from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.kinds import complete
+from lethe.engine.refresh.policy import Choice, Limits, choose, facts_of
+from lethe.engine.result import ChangeResult, DeletionResult
+
+
+class ChangingModel(BaseModel):
+    """A fitted model whose rows are deleted, inserted and corrected."""
+
+    @overflow_allowed
+    def delete(self, ids: Iterable[str], method: str = "pru") -> DeletionResult:
+        """Delete rows by id; ids that are already deleted are ignored.
+
+        If no update exists, the model is refitted on the remaining rows: once every row is deleted,
+        theta is 0; once a class of a logistic model has lost its last row, the intercept (with
+        several classes, that of each) is penalised from then on (`intercept_penalised`).
+
+        Parameters
+        ----------
+        ids
+            Row ids, in any order; duplicates count once.
+        method
+            ``pru``, ``exact`` or ``influence``. If it differs from the last call's method, the
+            model is completed first (`engine.refresh.kinds.complete`).
+
+        Raises
+        ------
+        UnknownRows
+            Some id was never a row of this model; nothing is deleted.
+        IllConditioned
+            Leverage too near to 1, or a step or an error that is not finite; nothing is
+            deleted. Rebuild without the rows instead: ``refresh("rebuild", without=ids)``.
+
+        Notes
+        -----
+        Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild: independent of n,
+        except for a new sample of the live rows, O(n d), once half of the old one is deleted.
+        """
+        state = self._fitted
+        method_named(method)  # refuse an unknown method whatever the ids are
+        to_delete = state.members.live_among(ids)
+        before, names_before = state.published, state.feature_names
+        if to_delete and state.needs_refit(to_delete):
+            self.refresh(RefreshKind.REBUILD, without=to_delete)
+            error = state.error
+        else:
+            error = state.delete(to_delete, method) if to_delete else state.error
+        moved = self._shaped(moved_by(state, before, names_before))
+        return DeletionResult(to_delete, moved, error, error.bound)
+
+    # -- inserting and correcting -------------------------------------------------------------
+
+    @overflow_allowed
+    def insert(
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        ids: Sequence[str],
+        sample_weight: ArrayLike | None = None,
+        method: str = "pru",
+    ) -> ChangeResult:
+        """Insert rows, as if they had been there when the model was fitted.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            k x p features, (k,) or (k, m) targets, and (k,) weights, not below 0; labels are
+            those that the model was fitted on, and so are the columns of a data frame.
+        ids
+            k ids that the model has never had: a deleted id never comes back.
+        method
+            As of `delete`; a projection is onto the span of all rows deleted or inserted.
+
+        Raises
+        ------
+        InvalidData
+            Shapes, ids, labels or numbers cannot be used; nothing is inserted.
+        IllConditioned
+            A step or an error is not a finite number; nothing is inserted.
+
+        Notes
+        -----
+        Cost O(k d^2 + K k d), K rows changed since the last compact or rebuild, and O(n d) for a
+        new sample of the live rows.
+        """
+        names, rows = self._new_rows(X, y, ids, sample_weight)
+        check_new(self._fitted.members, names)
+        return self._change(names, rows, (), method)
+
+    @overflow_allowed
+    def correct(
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        ids: Sequence[str],
+        sample_weight: ArrayLike | None = None,
+        method: str = "pru",
+    ) -> ChangeResult:
+        """Correct live rows: as if they had been these when the model was fitted.
+
+        The parameters are those of `insert`, the ids those of live rows. Without ``sample_weight``
+        a row keeps its weight.
+
+        Raises
+        ------
+        UnknownRows
+            Some id is not a live row; nothing is corrected.
+        InvalidData, IllConditioned
+            As `insert`, and `delete` of the rows as they were; nothing is corrected.
+
+        Notes
+        -----
+        Cost: that of `insert` and `delete` together.
+        """
+        names, rows = self._new_rows(X, y, ids, sample_weight)
+        check_live(self._fitted.members, names)
+        if sample_weight is None:
+            rows = replace(rows, weight=kept_weights(self._fitted.members, names))
+        return self._change(names, rows, names, method)
+
+    def _new_rows(
+        self, X: TableLike, y: ArrayLike, ids: Sequence[str], sample_weight: ArrayLike | None
+    ) -> tuple[tuple[str, ...], Rows]:
+        state = self._fitted
+        d, m = state.stream.published.shape
+        table: Table | None = None
+        features: ArrayLike
+        if isinstance(state, PreparedFit):
+            table, features = state.read(X)
+        else:
+            check_columns(X, state.columns, type(self).__name__)
+            features = dense_features(self._transformed(X))
+        names, rows = new_rows(
+            self.kind,
+            features,
+            y,
+            ids,
+            sample_weight,
+            intercept=state.intercept,
+            shape=(d - int(state.intercept), m),
+            classes=state.classes,
+        )
+        if table is not None:
+            rows = PreparedRows(rows.X, rows.y, rows.weight, table)
+        return names, rows
+
+    def _change(
+        self, names: tuple[str, ...], rows: Rows, old: tuple[str, ...], method: str
+    ) -> ChangeResult:
+        state = self._fitted
+        method_named(method)
+        before, names_before = state.published, state.feature_names
+        if len(rows) and state.needs_refit_for(rows, old):
+            state.refit_with(names, rows, old)
+        elif len(rows):
+            state.change(names, rows, old, method)
+        error = state.error
+        moved = self._shaped(moved_by(state, before, names_before))
+        return ChangeResult(names, moved, error, error.bound)
+
+    # -- refresh ------------------------------------------------------------------------------
+
+    @overflow_allowed
+    def refresh(
+        self, size: RefreshKind | str | None = None, *, without: Iterable[str] = ()
+    ) -> Choice:
+        """Refresh by the policy of `engine.refresh.policy`, or by a given size.
+
+        Parameters
+        ----------
+        size
+            None lets the policy choose the smallest sufficient size; a polish that misses its
+            target is then followed by a rebuild. So is every polish that ends without a bound.
+        without
+            Rows to delete by leaving them out of a rebuild, whatever ``size`` says.
+
+        Returns
+        -------
+        Choice
+            The size and its reason.
+
+        Raises
+        ------
+        InvalidData
+            There is no such size.
+        UnknownRows, IllConditioned, NotConverged
+            Nothing was changed.
+        """
+        state = self._fitted
+        if size is not None and size not in list(RefreshKind):
+            raise InvalidData(
+                f"there is no refresh {size!r}; choose one of {', '.join(RefreshKind)}"
+            )
+        leave_out = state.members.live_among(without)
+        requested = (
+            RefreshKind.REBUILD if leave_out else None if size is None else RefreshKind(size)
+        )
+        limits = self.limits or Limits()
+        facts = facts_of(
+            state.generation,
+            state.stream,
+            rows_live=len(state.members),
+            estimate=state.estimate(),
+            budget_relative=self.error_budget,
+            audited=state.certified is not None,
+        )
+        choice = choose(facts, limits, requested)
+        target = limits.far_under * facts.budget
+        if choice.size is RefreshKind.REBUILD or state.members.weighted == 0:
+            self._rebuild(state, leave_out)
+        elif choice.size is RefreshKind.COMPLETE:
+            state.stream = complete(state.stream)
+        elif choice.size is RefreshKind.COMPACT:
+            choice = self._compact(state, choice)
+        else:
+            choice = self._polish(state, choice, target, needed=requested is None)
+        state.method = None
+        return choice
+
+    def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:
+        """Polish; rebuild if it ends without a bound or misses a needed target."""
+        left = state.polish(target)
+        if state.certified is None:
+            return self._rebuild(state, (), "a polish ended without a bound")
+        if needed and not left <= target:
+            return self._rebuild(state, (), "a polish did not reach its target")
+        return choice
+
+    def _compact(self, state: Fitted, choice: Choice) -> Choice:
+        try:
+            state.compact()
+        except IllConditioned as error:
+            return self._rebuild(state, (), f"a compact cannot be had: {error}")
+        return choice
+
+    def _rebuild(self, state: Fitted, leave_out: tuple[str, ...], reason: str = "") -> Choice:
+        state.rebuild(leave_out)
+        return Choice(RefreshKind.REBUILD, reason)

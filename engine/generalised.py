@@ -1,0 +1,155 @@
+"""`PoissonModel` and `SoftmaxModel`: counts, and classes that share one softmax.
+
+The library alone has them; the service keeps linear and logistic models.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import softmax
+
+from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.estimator.changing import ChangingModel
+from lethe.engine.estimator.classifying import ClassifyingModel
+from lethe.engine.fit.losses import PoissonLoss
+from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
+from lethe.engine.fitted import Fitted
+from lethe.engine.fitted_softmax import FittedSoftmax
+from lethe.engine.preprocess.table import TableLike
+from lethe.engine.refresh.policy import Choice
+from lethe.engine.result import ChangeResult
+
+LARGEST_MARGIN = 230.0
+"""Of a row that is inserted: e^230 is 1e100, and steps square it (`engine.refresh.live`)."""
+
+
+class PoissonModel(ChangingModel):
+    """Ridge-regularised Poisson regression with log link that can forget.
+
+    Minimises sum_i weight_i (e^(x_i.theta) - y_i x_i.theta) + ridge / 2 |theta|^2 over the
+    remaining rows, within the error that every result carries. Targets are 0 or more; a count
+    divided by its exposure, with the exposure as weight, is a rate.
+
+    Equivalent to ``sklearn.linear_model.PoissonRegressor(alpha=ridge / sum(weight))``, whose
+    objective is the mean half deviance plus alpha / 2 |theta|^2: alpha = ridge / n without weights.
+    A deletion changes n, and so the alpha that belongs to a fixed ridge.
+
+    `predict` gives means e^u, (n,), and `score` the share of the deviance that is explained (D^2),
+    as scikit-learn's. If all counts are 0, a free intercept would be infinite, and it is penalised
+    (`intercept_penalised`).
+    """
+
+    kind = Kind.POISSON
+    estimator_type = "regressor"
+
+    def _fitted_to(
+        self,
+        penalty: Array,
+        names: tuple[str, ...],
+        rows: Rows,
+        classes: tuple[str, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Fitted:
+        _check_counts(rows)
+        return super()._fitted_to(penalty, names, rows, classes, columns)
+
+    def _change(
+        self, names: tuple[str, ...], rows: Rows, old: tuple[str, ...], method: str
+    ) -> ChangeResult:
+        _check_counts(rows)
+        state = self._fitted
+        thetas = np.hstack([state.generation.theta_b, state.stream.theta_r])
+        largest = np.max(rows.X @ thetas, axis=1, initial=0.0)
+        for name, margin in zip(names, largest, strict=True):
+            if not margin <= LARGEST_MARGIN:
+                raise InvalidData(
+                    f"the model predicts a mean of e^{margin:.0f} for row {name!r}, at most "
+                    f"e^{LARGEST_MARGIN:.0f}; rescale its features; nothing was changed"
+                )
+        return super()._change(names, rows, old, method)
+
+    def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:
+        try:
+            return super()._polish(state, choice, target, needed=needed)
+        except IllConditioned as error:  # theta_exact has overflowed: nothing to start from
+            return self._rebuild(state, (), f"a polish cannot be had: {error}")
+
+    def predict(self, X: TableLike) -> Array:
+        """Return the mean of each row's count, (n,).
+
+        Raises
+        ------
+        InvalidData
+            X does not have the columns that the model was fitted on, a number in it is not
+            finite, or a mean would not be.
+        """
+        means = PoissonLoss().mean(self._margin(X)[:, 0])
+        check_finite("prediction", means, "rescale its features")
+        return means
+
+    def score(self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return D^2, the share of the deviance that is explained."""
+        from sklearn.metrics import d2_tweedie_score  # noqa: PLC0415 (not imported with the library)
+
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
+
+    @property
+    def coef_(self) -> Array:
+        """Published parameters as scikit-learn has them, (p,)."""
+        return self.theta
+
+    @property
+    def intercept_(self) -> float:
+        """Published intercept; 0.0 without one."""
+        return float(self.intercept)
+
+
+class SoftmaxModel(ClassifyingModel):
+    """Ridge-regularised softmax (multinomial logistic) regression that can forget.
+
+    Equivalent to ``sklearn.linear_model.LogisticRegression(C=1/ridge)`` with more than two classes,
+    refitted on the remaining rows, within the error that every result carries: intercepts, too, add
+    up to 0 over the classes. `LogisticModel` fits each class against the rest instead.
+
+    ``theta`` is (p, C), `predict` gives labels and `predict_proba` probabilities, (n, C). Every
+    error is certified by a pass over the live rows, or unknown; none is estimated. A deletion of k
+    rows costs O(k C (p C)^2 + n p C), and no dual rows are kept. p C is limited
+    (`engine.fit.multinomial.LARGEST_HESSIAN`).
+    """
+
+    kind = Kind.SOFTMAX
+
+    def _fitted_to(
+        self,
+        penalty: Array,
+        names: tuple[str, ...],
+        rows: Rows,
+        classes: tuple[str, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Fitted:
+        if rows.y.shape[1] < 3:
+            raise InvalidData(
+                "a softmax model needs at least 3 classes; fit two with LogisticModel"
+            )
+        return FittedSoftmax.of_rows(
+            penalty,
+            names,
+            rows,
+            classes,
+            intercept=self.fit_intercept,
+            ridge=float(self.ridge),
+            columns=columns,
+        )
+
+    def _probabilities(self, margin: Array) -> Array:
+        return np.asarray(softmax(margin, axis=1))
+
+
+def _check_counts(rows: Rows) -> None:
+    """Refuse targets that are not one number a row, 0 or more."""
+    if rows.y.shape[1] != 1:
+        raise InvalidData(f"a Poisson model has one target, not {rows.y.shape[1]}")
+    if len(rows) and not (rows.y >= 0.0).all():
+        row = int(np.argmax(rows.y[:, 0] < 0.0))
+        raise InvalidData(f"the count of row {row} is below 0: {rows.y[row, 0]:g}; correct the row")

@@ -1,0 +1,158 @@
+"""A generation of a model with preprocessing, and the live answer beside its stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lethe.engine.deletion.stream import Generation, Stream, begin
+from lethe.engine.error.certificate import Measured, gradient_allowance
+from lethe.engine.fit.classes import one_sided
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import (
+    Array,
+    Kind,
+    Objective,
+    Rows,
+    ridge_penalty,
+    with_intercept,
+)
+from lethe.engine.preprocess.base import BaseTransformation, fit_base
+from lethe.engine.preprocess.layout import Places
+from lethe.engine.preprocess.movement import Movement, movement, settle
+from lethe.engine.preprocess.settings import Settings
+from lethe.engine.preprocess.statistics import Statistics, live_statistics
+from lethe.engine.preprocess.sums import Contribution, Sums
+from lethe.engine.preprocess.table import Table, Vocabulary
+from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.kinds import complete
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The live answer beside the stream.
+
+    Attributes
+    ----------
+    sums, live, moved
+        Sums over the live rows, their statistics, and what those change.
+    gradient
+        d x m, the generation's own gradient at theta_exact, up to the stream's residual.
+    left
+        The live objective's gradient there, as it was measured.
+    corrections
+        Products with A_t^-1 that the last change took.
+    """
+
+    sums: Sums
+    live: Statistics
+    moved: Movement
+    gradient: Array
+    left: float
+    corrections: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A generation from a table: see `prepare`."""
+
+    generation: Generation
+    stream: Stream
+    factor: Factor
+    dual_rows: Array
+    rows: Rows
+    entries: Places
+    base: BaseTransformation
+    answer: Answer
+    certified: float | None
+
+
+def prepare(
+    settings: Settings,
+    table: Table,
+    y: Array,
+    weight: Array,
+    number: int,
+    start: Array | None = None,
+) -> Prepared:
+    """Fit transformation and model to a table. Cost O(n d^2)."""
+    single = one_sided(settings.kind, Rows(np.empty((len(y), 0)), y, weight))
+    free = settings.free_intercept and not single
+    base = fit_base(settings.columns, table, y[:, 0], centred=free)
+    features, entries = base.rows(table)
+    rows = Rows(with_intercept(features) if settings.intercept else features, y, weight)
+    rows.check_finite()
+    penalty = ridge_penalty(
+        settings.ridge,
+        rows.X.shape[1],
+        intercept=settings.intercept,
+        penalise_intercept=not free,
+    )
+    objective = Objective(settings.kind, penalty)
+    precomputed = precompute_blocks(objective, rows, start)
+    generation, stream = begin(number, objective, precomputed)
+    sums = Sums.of(base.layout, contribution(generation, base, rows, entries))
+    gradient = np.zeros_like(stream.theta_exact)
+    stream, answer = settled_answer(
+        base, generation, stream, precomputed.factor, sums, table.vocabularies, gradient
+    )
+    exact = stream.theta_exact
+    stream = replace(stream, anchor=exact, published=exact)
+    return Prepared(
+        generation, stream, precomputed.factor, precomputed.dual_rows, rows, entries, base, answer,
+        precomputed.certificate.bound,
+    )  # fmt: skip
+
+
+def contribution(
+    generation: Generation, base: BaseTransformation, rows: Rows, entries: Places
+) -> Contribution:
+    """Return rows as they enter the sums of a generation. Cost O(k d m)."""
+    objective, theta = generation.objective, generation.theta_b
+    curvature = objective.curvature(rows, theta)
+    response = rows.weight[:, None] * rows.y
+    if objective.kind is Kind.LOGISTIC:
+        response = curvature[:, None] * (rows.X @ theta) - objective.error(rows, theta)
+    target = rows.y[:, 0] - base.target_mean
+    return Contribution(rows.X, entries, curvature, response, target)
+
+
+def settled_answer(
+    base: BaseTransformation,
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    sums: Sums,
+    vocabularies: tuple[Vocabulary, ...],
+    gradient: Array,
+) -> tuple[Stream, Answer]:
+    """Return the stream at the live answer, and that answer."""
+    live = live_statistics(base, vocabularies, sums)
+    moved = movement(base, sums, live, generation.objective.penalty)
+    enough = sums.allowance(stream.theta_exact)
+    settled = settle(generation, stream, factor, gradient, moved, enough)
+    answer = Answer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
+    return settled.stream, answer
+
+
+def measured_answer(
+    base: BaseTransformation,
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    rows: Rows,
+    entries: Places,
+    vocabularies: tuple[Vocabulary, ...],
+) -> tuple[Stream, Answer]:
+    """Return `settled_answer` with gradient and sums taken afresh from all live rows, published.
+
+    Cost O(n d).
+    """
+    measured = Measured.at(generation.objective, rows, stream.theta_exact)
+    sums = Sums.of(base.layout, contribution(generation, base, rows, entries))
+    fresh = replace(stream, residual=gradient_allowance(measured.scale), carried=0.0)
+    after, answer = settled_answer(
+        base, generation, fresh, factor, sums, vocabularies, measured.gradient
+    )
+    return complete(after), answer

@@ -1,0 +1,152 @@
+"""The transformation that a generation begins with: a table's rows in *base units*.
+
+It is the scikit-learn pipeline's transformation at the time of the fit. It stays as it is during a
+generation, and the engine's rows are rows in base units; how far the live rows' own transformation
+has moved from it is `engine.preprocess.statistics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lethe.engine.fit.factor import EPS
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.columns import Columns, TargetEncode
+from lethe.engine.preprocess.encoding import TargetMoments, ordinal_codes, smoothed_means
+from lethe.engine.preprocess.layout import Layout, Places, lay_out, looked_up
+from lethe.engine.preprocess.table import Table
+
+ABSENT = -1
+"""In place of an entry or a category: none, or one that the generation does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseTransformation:
+    """A transformation with fixed statistics.
+
+    Attributes
+    ----------
+    layout
+        Where the columns are.
+    centre, scale
+        (p,) of each feature: base units are (x - centre) / scale. The scale is 1 where a feature is
+        not standardised, or was constant; the centre is 0 for one-hot features, and for all that
+        are not standardised where no free intercept takes it up.
+    constant
+        (p,) whether a standardised feature had one value in all rows.
+    value
+        (q,) the entries' values in base units.
+    target_mean
+        Mean of the target, which `TargetEncode` measures from; 0 without such a column.
+    """
+
+    layout: Layout
+    centre: Array
+    scale: Array
+    constant: np.ndarray
+    value: Array
+    target_mean: float
+
+    def rows(self, table: Table) -> tuple[Array, Places]:
+        """Return features in base units, n x p, and entries, n x g.
+
+        A missing number in a column without an entry is NaN, a category that the generation does
+        not know has the entry `ABSENT` and the value 0. Cost O(n p).
+        """
+        layout, n = self.layout, len(table)
+        Z, entries = np.zeros((n, layout.features)), np.full((n, layout.moving), ABSENT)
+        place = 0
+        for part in layout.numeric:
+            column = (table.numbers[:, part.source] - self.centre[part.feature]) / self.scale[
+                part.feature
+            ]
+            if part.entry >= 0:
+                missing = np.isnan(column)
+                column[missing] = self.value[part.entry]
+                entries[missing, place] = part.entry
+                place += 1
+            Z[:, part.feature] = column
+        for coded in layout.coded:
+            entry = looked_up(coded.entry_of, table.codes[:, coded.source])
+            Z[:, coded.feature] = np.where(entry >= 0, self.value[entry], 0.0)
+            entries[:, place] = entry
+            place += 1
+        for hot in layout.one_hot:
+            feature = looked_up(hot.feature_of, table.codes[:, hot.source])
+            known = np.flatnonzero(feature >= 0)
+            Z[known, feature[known]] = 1.0
+        return Z, entries
+
+    def knows(self, table: Table) -> bool:
+        """Return whether each row has a place in the layout: no new category, no new gap."""
+        layout = self.layout
+        gaps = any(
+            part.entry < 0 and np.isnan(table.numbers[:, part.source]).any()
+            for part in layout.numeric
+        )
+        backs = [(part.entry_of, part.source) for part in layout.coded]
+        backs += [(part.feature_of, part.source) for part in layout.one_hot]
+        return not gaps and all(
+            bool((looked_up(back, table.codes[:, source]) >= 0).all()) for back, source in backs
+        )
+
+
+def is_constant(variance: Array, mean: Array, n: int) -> np.ndarray:
+    """Return which columns count as constant: their scale is then 1, as in scikit-learn."""
+    return np.asarray(variance <= n * EPS * variance + (n * mean * EPS) ** 2)
+
+
+def fit_base(columns: Columns, table: Table, y: Array, *, centred: bool) -> BaseTransformation:
+    """Fit the transformation to rows; ``y`` (n,) is the target that is encoded. Cost O(n p).
+
+    With ``centred``, features that are not standardised are centred, too: it changes the intercept
+    alone, and far fewer digits are lost.
+
+    Raises
+    ------
+    InvalidData
+        As `engine.preprocess.layout.lay_out`.
+    """
+    layout = lay_out(columns, table)
+    encodes = any(isinstance(part.column, TargetEncode) for part in layout.coded)
+    target_mean = float(np.mean(y)) if encodes else 0.0
+    raw = np.empty(layout.entries)
+    p = layout.features
+    scale, constant = np.ones(p), np.zeros(p, dtype=np.bool_)
+    means = np.zeros((2, p))  # and variances, but of one-hot features
+    for part in layout.numeric:
+        column = table.numbers[:, part.source]
+        known = ~np.isnan(column)
+        if part.entry >= 0:
+            raw[part.entry] = np.mean(column[known]) if known.any() else 0.0
+            column = np.where(known, column, raw[part.entry])
+        means[:, part.feature] = np.mean(column), np.var(column)
+    for coded in layout.coded:
+        entry = coded.entry_of[table.codes[:, coded.source]] - coded.first
+        counts = np.bincount(entry, minlength=len(coded.codes))
+        if isinstance(coded.column, TargetEncode):
+            moments = TargetMoments.of(y - target_mean, entry, len(counts))
+            values = target_mean + smoothed_means(coded.column.smooth, counts, moments)
+        else:
+            values = ordinal_codes(coded, table.vocabularies[coded.source], counts)
+        raw[coded.entries] = values
+        means[:, coded.feature] = np.mean(values[entry]), np.var(values[entry])
+    flags = layout.standardised
+    constant[flags] = is_constant(means[1, flags], means[0, flags], len(table))
+    centre = means[0] if centred else np.where(flags, means[0], 0.0)
+    varied = flags & ~constant
+    scale[varied] = np.sqrt(means[1, varied])
+    # A constant column is exactly 0 in base units, and not a rounded mean away from it.
+    for part in layout.numeric:
+        if constant[part.feature]:
+            known = table.numbers[~np.isnan(table.numbers[:, part.source]), part.source]
+            if len(known) and (known == known[0]).all():
+                centre[part.feature] = known[0]
+                if part.entry >= 0:
+                    raw[part.entry] = known[0]
+    of = layout.entry_feature
+    return BaseTransformation(
+        layout, centre, scale, constant, (raw - centre[of]) / scale[of], target_mean
+    )

@@ -1,0 +1,183 @@
+"""What is done to each column of a table: the user's side of preprocessing inside a model.
+
+LinearModel(preprocess={"age": Numeric(), "town": OneHot(), "joined": Date()})
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from lethe.engine.errors import InvalidData
+
+Category: TypeAlias = str | int | float | bool | None
+"""A value of a column of categories; None stands for a missing one."""
+
+Name: TypeAlias = str | int
+"""A column's name in a data frame, or its place in an array."""
+
+Unknown: TypeAlias = Literal["error", "ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """Numbers.
+
+    Attributes
+    ----------
+    impute
+        ``"mean"`` puts the mean of the column's known values in the place of missing ones, as
+        ``SimpleImputer()`` does; None refuses missing values.
+    standardise
+        Whether mean and standard deviation are then brought to 0 and 1, as by ``StandardScaler()``.
+    """
+
+    impute: Literal["mean"] | None = "mean"
+    standardise: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse settings that there are not.
+
+        Raises
+        ------
+        InvalidData
+            Another way to impute than the mean.
+        """
+        if self.impute not in ("mean", None):
+            raise InvalidData(
+                f"impute must be 'mean' or None, not {self.impute!r}: other statistics, such as "
+                "the median, are not sums over rows, and a row cannot be subtracted from them"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Date(Numeric):
+    """Dates, as days since 1970-01-01 (UTC), and then as `Numeric`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot:
+    """One column of 0 and 1 for each category, as ``OneHotEncoder()`` makes them.
+
+    A missing value is a category of its own. ``unknown`` says what `predict` does with a category
+    that no live row has: refuse it, or give it 0 in every column.
+    """
+
+    unknown: Unknown = "error"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that there are not.
+
+        Raises
+        ------
+        InvalidData
+            ``unknown`` is neither of the two.
+        """
+        if self.unknown not in ("error", "ignore"):
+            raise InvalidData(f"unknown must be 'error' or 'ignore', not {self.unknown!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ordinal:
+    """The place of a category among all, from 0, as ``OrdinalEncoder()`` gives it.
+
+    Attributes
+    ----------
+    categories
+        All of them in their order. None: those of the live rows, sorted; when one has lost its last
+        row, those after it move up.
+    standardise
+        As of `Numeric`.
+    """
+
+    categories: tuple[Category, ...] | None = None
+    standardise: bool = False
+
+    def __post_init__(self) -> None:
+        """Take any sequence of categories.
+
+        Raises
+        ------
+        InvalidData
+            They are not distinct, or one of them is missing.
+        """
+        if self.categories is None:
+            return
+        categories = tuple(self.categories)
+        if None in categories or len(set(categories)) != len(categories) or not categories:
+            raise InvalidData("the categories of an Ordinal must be distinct, and none missing")
+        object.__setattr__(self, "categories", categories)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEncode:
+    """The smoothed mean of the target over the live rows of the same category.
+
+    The values are those of ``TargetEncoder(smooth=smooth).fit(X, y).transform(X)``, of a linear
+    model with ``target_type="continuous"``: two values of a target are numbers and not classes.
+    ``fit_transform`` of scikit-learn, and so a ``Pipeline``'s fit, encodes the training rows
+    otherwise: each by the means of the other folds ("cross-fitting"). That is another estimator.
+
+    Attributes
+    ----------
+    smooth
+        Rows of the overall mean that are added to each category, or ``"auto"``: as many as the
+        ratio of the target's variance within and between categories suggests (empirical Bayes).
+    standardise
+        As of `Numeric`.
+    """
+
+    smooth: float | Literal["auto"] = "auto"
+    standardise: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings that there are not.
+
+        Raises
+        ------
+        InvalidData
+            ``smooth`` is neither "auto" nor a number of 0 or more.
+        """
+        smooth: object = self.smooth
+        if smooth == "auto" or (isinstance(smooth, (int, float)) and 0 <= smooth < math.inf):
+            return
+        raise InvalidData(f"smooth must be 'auto' or a number >= 0, not {smooth!r}")
+
+
+Column: TypeAlias = Numeric | Date | OneHot | Ordinal | TargetEncode
+Columns: TypeAlias = Mapping[Any, Column]
+"""Names (`Name`) and what is done to each column, in the order of the features."""
+
+
+def passthrough() -> Numeric:
+    """Return a column of numbers that is used as it is."""
+    return Numeric(impute=None, standardise=False)
+
+
+def checked_columns(columns: object) -> dict[Name, Column]:
+    """Return a model's ``preprocess`` as a mapping of its own.
+
+    Raises
+    ------
+    InvalidData
+        It is no mapping from names to what this module has, or it is empty.
+    """
+    if not isinstance(columns, Mapping) or not columns:
+        raise InvalidData(
+            "preprocess must map each column's name to what is done to it, such as "
+            "{'age': Numeric(), 'town': OneHot()}"
+        )
+    for name, column in columns.items():
+        if not isinstance(column, (Numeric, OneHot, Ordinal, TargetEncode)):
+            raise InvalidData(
+                f"column {name!r}: there is no preprocessing {column!r}; choose Numeric, Date, "
+                "OneHot, Ordinal or TargetEncode"
+            )
+    return dict(columns)
+
+
+def standardised(column: Column) -> bool:
+    """Return whether a column's features are standardised."""
+    return not isinstance(column, OneHot) and column.standardise

@@ -1,0 +1,96 @@
+"""The published error of a model with preprocessing, in the units of its pipeline's last step."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from lethe.engine.deletion.generation import Generation, Stream
+from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, relative_to
+from lethe.engine.errors import UNSTATED, IllConditioned
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Kind, norm
+from lethe.engine.preprocess.answer import Answer
+from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
+from lethe.engine.preprocess.layout import Places
+from lethe.engine.preprocess.movement import conjugate_gradients
+from lethe.engine.preprocess.published import PipelineUnits, distance_bound
+
+_ESTIMATED = 1e-3  # relative residual of the estimate's systems
+
+
+class Sample(NamedTuple):
+    """The sentinels, their entries (m' x g), and the number of live rows they were drawn from."""
+
+    sentinels: Sentinels
+    entries: Places
+    rows_live: int
+
+
+def pipeline_error(
+    base: BaseTransformation,
+    generation: Generation,
+    factor: Factor,
+    stream: Stream,
+    answer: Answer,
+    units: PipelineUnits,
+    sample: Sample,
+    certified: float | None,
+) -> PublishedError:
+    """Return the error of what is published against the pipeline refitted on the live rows.
+
+    ``certified`` is a bound of a logistic model's |theta_exact - theta*| in base units, if its fit
+    has just given one.
+
+    Raises
+    ------
+    IllConditioned
+        It is not a finite number.
+    """
+    theta = stream.theta_exact
+    rounded = units.rounding(theta) + distance_bound(base, generation, stream, answer, units)
+    distance = 0.0
+    if stream.published is not theta:
+        distance = norm(units.parameters(stream.published - theta))
+        distance += units.rounding(stream.published)
+    published = units.parameters(stream.published)
+    scale = relative_to(published, units.parameters(generation.theta_b))
+    if generation.objective.kind is Kind.LINEAR:
+        return _stated(distance + rounded, scale, ErrorKind.EXACT)
+    if certified is not None:
+        bound = distance + rounded + units.growth * certified
+        return _stated(bound, scale, ErrorKind.CERTIFICATE)
+    remains = sampled_estimate(base, generation, factor, stream, answer, units, sample)
+    if remains is None:
+        return PublishedError(None, ErrorKind.UNKNOWN, None, None)
+    carried = units.growth * stream.carried
+    return _stated(distance + rounded + carried + remains, scale, ErrorKind.ESTIMATE)
+
+
+def sampled_estimate(
+    base: BaseTransformation,
+    generation: Generation,
+    factor: Factor,
+    stream: Stream,
+    answer: Answer,
+    units: PipelineUnits,
+    sample: Sample,
+) -> float | None:
+    """Return `pipeline_estimate` from the sentinels. Cost O(m' d) and two solves."""
+    moved = moved_rows(base.layout, answer.live, sample.sentinels.rows.X, sample.entries)
+
+    def inverse(v: Array) -> Array:
+        enough = _ESTIMATED * norm(v)
+        return conjugate_gradients(generation, stream, factor, answer.moved, v, enough).step
+
+    return pipeline_estimate(
+        generation, stream, sample.sentinels, moved, units, inverse, sample.rows_live
+    )
+
+
+def _stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:
+    relative = value / scale
+    if not math.isfinite(relative):
+        raise IllConditioned(UNSTATED)
+    return PublishedError(value, kind, None if kind is ErrorKind.ESTIMATE else value, relative)

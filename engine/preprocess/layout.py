@@ -1,0 +1,226 @@
+"""Where a model's columns are: in the table, among the features, and among the entries.
+
+An *entry* is a value that all rows of some kind share in one feature, and that moves when other
+rows come and go: the mean that stands in for a missing number, or the code of a category. A row
+has at most one entry in a feature. Features and entries are numbered in the order of the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.columns import (
+    Columns,
+    Name,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+    standardised,
+)
+from lethe.engine.preprocess.table import Table
+from lethe.engine.preprocess.values import sorted_categories
+
+Places = NDArray[np.intp]
+
+MAX_ENTRIES = 2_000
+"""Entries of a model: how often two of them meet in a row is kept as a matrix, 64 MB at that."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumericPart:
+    """A numeric column; ``entry`` is -1 if no row of the generation's fit had no value in it."""
+
+    name: Name
+    source: int
+    feature: int
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodedPart:
+    """A column that is one number a category.
+
+    ``codes`` are the vocabulary's, one for each entry from ``first`` on; ``entry_of`` leads back,
+    -1 where there is none.
+    """
+
+    name: Name
+    column: Ordinal | TargetEncode
+    source: int
+    feature: int
+    first: int
+    codes: Places
+    entry_of: Places
+
+    @property
+    def entries(self) -> slice:
+        """The column's entries."""
+        return slice(self.first, self.first + len(self.codes))
+
+
+@dataclass(frozen=True, slots=True)
+class OneHotPart:
+    """A column of one feature a category; ``feature_of`` leads from a code to it, or to -1."""
+
+    name: Name
+    column: OneHot
+    source: int
+    first: int
+    codes: Places
+    feature_of: Places
+
+    @property
+    def features(self) -> slice:
+        """The column's features."""
+        return slice(self.first, self.first + len(self.codes))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of everything; it holds for one generation.
+
+    Attributes
+    ----------
+    names
+        (p,) of the features: the column's, and of one-hot features its category.
+    numeric, coded, one_hot
+        The columns by kind.
+    features, entries
+        p and q.
+    entry_feature
+        (q,) the feature that each entry belongs to.
+    standardised
+        (p,) whether a feature is standardised.
+    numeric_features
+        (a,) the features of the numeric columns.
+    gap_features, gap_entries
+        Features and entries of those that have an entry.
+    """
+
+    names: tuple[str, ...]
+    numeric: tuple[NumericPart, ...]
+    coded: tuple[CodedPart, ...]
+    one_hot: tuple[OneHotPart, ...]
+    features: int
+    entries: int
+    entry_feature: Places
+    standardised: NDArray[np.bool_]
+    numeric_features: Places
+    gap_features: Places
+    gap_entries: Places
+
+    @property
+    def moving(self) -> int:
+        """Number of features that have entries."""
+        return len(self.gap_features) + len(self.coded)
+
+
+def lay_out(columns: Columns, table: Table) -> Layout:
+    """Lay out a table's columns; its categories are those that some row has.
+
+    Raises
+    ------
+    InvalidData
+        A category is not among those that were named, or there are more than `MAX_ENTRIES` entries.
+    """
+    numeric: list[NumericPart] = []
+    coded: list[CodedPart] = []
+    one_hot: list[OneHotPart] = []
+    entry_feature: list[int] = []
+    flags: list[bool] = []
+    names: list[str] = []
+    for name, column in columns.items():
+        feature = len(flags)
+        if isinstance(column, Numeric):
+            gaps = bool(np.isnan(table.numbers[:, len(numeric)]).any())
+            entry = len(entry_feature) if gaps else -1
+            entry_feature += [feature] if gaps else []
+            numeric.append(NumericPart(name, len(numeric), feature, entry))
+            flags.append(standardised(column))
+            names.append(str(name))
+            continue
+        source = len(coded) + len(one_hot)
+        size = len(table.vocabularies[source].categories)
+        if isinstance(column, OneHot):
+            codes = _sorted_codes(name, table, source)
+            back = _back(codes, feature, size)
+            one_hot.append(OneHotPart(name, column, source, feature, codes, back))
+            flags += [False] * len(codes)
+            categories = table.vocabularies[source].categories
+            names += [f"{name}_{categories[code]}" for code in codes]
+            continue
+        codes = _ordinal_codes(name, column, table, source)
+        first = len(entry_feature)
+        back = _back(codes, first, size)
+        coded.append(CodedPart(name, column, source, feature, first, codes, back))
+        entry_feature += [feature] * len(codes)
+        flags.append(standardised(column))
+        names.append(str(name))
+    if len(entry_feature) > MAX_ENTRIES:
+        raise InvalidData(
+            f"the columns have {len(entry_feature)} categories that are encoded as numbers, or "
+            f"imputed means; at most {MAX_ENTRIES} are possible: put rare categories together"
+        )
+    return Layout(
+        tuple(names),
+        tuple(numeric),
+        tuple(coded),
+        tuple(one_hot),
+        len(flags),
+        len(entry_feature),
+        np.array(entry_feature, dtype=np.intp),
+        np.array(flags, dtype=np.bool_),
+        np.array([part.feature for part in numeric], dtype=np.intp),
+        np.array([part.feature for part in numeric if part.entry >= 0], dtype=np.intp),
+        np.array([part.entry for part in numeric if part.entry >= 0], dtype=np.intp),
+    )
+
+
+def _sorted_codes(name: Name, table: Table, source: int) -> Places:
+    """Return the codes that some row has, in the order of their categories."""
+    vocabulary = table.vocabularies[source]
+    present = [vocabulary.categories[code] for code in np.unique(table.codes[:, source])]
+    ordered = sorted_categories(name, present)
+    return vocabulary.code_of(ordered).astype(np.intp)
+
+
+def _ordinal_codes(name: Name, column: Ordinal | TargetEncode, table: Table, source: int) -> Places:
+    codes = _sorted_codes(name, table, source)
+    if isinstance(column, TargetEncode):
+        return codes
+    present = [table.vocabularies[source].categories[code] for code in codes]
+    if None in present:
+        raise InvalidData(
+            f"column {name!r} has missing values, and Ordinal has no number for them: encode it "
+            "otherwise, or write a category in their place"
+        )
+    if column.categories is None:
+        return codes
+    strange = [category for category in present if category not in column.categories]
+    if strange:
+        raise InvalidData(
+            f"column {name!r} holds {strange[0]!r}, which is not among its named categories"
+        )
+    return (
+        table.vocabularies[source]
+        .code_of([category for category in column.categories if category in present])
+        .astype(np.intp)
+    )
+
+
+def _back(codes: Places, first: int, size: int) -> Places:
+    """Return the array that leads from a vocabulary's codes to places from ``first`` on."""
+    back = np.full(size, -1, dtype=np.intp)
+    back[codes] = np.arange(first, first + len(codes))
+    return back
+
+
+def looked_up(back: Places, codes: NDArray[np.int32]) -> Places:
+    """Return the places of codes, -1 for one that is unknown or newer than ``back``."""
+    known = (codes >= 0) & (codes < len(back))
+    return np.where(known, back[np.where(known, codes, 0)] if len(back) else -1, -1)

@@ -1,0 +1,261 @@
+"""What the live statistics change in the objective, and the live answer (docs/algebra.md).
+
+In base units the live objective is that of the generation with rows x_i + Delta^T n_i, n_i the
+row's entries and Delta the shifts (each in its entry's feature), and with the penalty
+lam deviation_j^2 in place of lam. Its gradient is the generation's plus
+
+    F(theta) = Y^T theta_c + (Y theta + D theta_c - t)_c + lam (deviation^2 - 1) theta,
+    Y = Delta C,  D = Delta B Delta^T,  t = Delta N^T p,
+
+where _c takes, or puts in place, the features that have entries; C = N^T S X, B = N^T S N and
+N^T p are sums over the live rows. F is affine, and small beside A_t: conjugate gradients with
+A_t^-1 as the preconditioner need a few corrections.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from lethe.engine.deletion.downdate import SMALLEST_PIVOT
+from lethe.engine.deletion.generation import (
+    Generation,
+    Stream,
+    inverse_error,
+    largest_eigenvalue,
+)
+from lethe.engine.deletion.residual import lost
+from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.fit.factor import EPS, Factor
+from lethe.engine.fit.objective import Array, lengths, norm
+from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.layout import Places
+from lethe.engine.preprocess.statistics import Statistics, StatisticsMoved
+from lethe.engine.preprocess.sums import Sums
+
+CORRECTIONS = 60
+"""Corrections of one change at most. A few are usual; where the live statistics are so far from
+the base that this does not suffice, a rebuild makes them the base."""
+
+_ENOUGH = 0.25  # of the allowance for rounding: a residual below that is not worth a correction
+_ROUNDS = 3  # of conjugate gradients, each from a residual taken afresh
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """F of the module, with what its rounding is proportional to.
+
+    Attributes
+    ----------
+    features
+        (c,) the features that have entries.
+    crossed, paired, responses
+        Y (c x d), D (c x c) and t (c x m).
+    penalty
+        (d,) lam (deviation^2 - 1).
+    penalty_size
+        (d,) what its rounding is proportional to.
+    entry_size
+        (2,) times |theta| and times 1: what rounding of the shifts does to F.
+    """
+
+    features: Places
+    crossed: Array
+    paired: Array
+    responses: Array
+    penalty: Array
+    penalty_size: Array
+    entry_size: tuple[float, float]
+
+    def product(self, theta: Array) -> Array:
+        """Return F(theta) - F(0), d x m. Cost O(c d m)."""
+        out = self.penalty[:, None] * theta
+        if len(self.features):
+            own = theta[self.features]
+            out += self.crossed.T @ own
+            out[self.features] += self.crossed @ theta + self.paired @ own
+        return out
+
+    def gradient(self, theta: Array) -> Array:
+        """Return F(theta), d x m. Cost O(c d m)."""
+        out = self.product(theta)
+        out[self.features] -= self.responses
+        return out
+
+    def allowance(self, theta: Array) -> float:
+        """Return what rounding may have done to F(theta): `gradient_allowance` of its terms."""
+        by_theta, by_target = self.entry_size
+        scale = by_theta * norm(theta) + by_target
+        return gradient_allowance(scale + norm(self.penalty_size[:, None] * theta))
+
+
+def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Array) -> Movement:
+    """Return what the live statistics change; ``penalty`` (d,) is the generation's.
+
+    Cost O(q (d + q)).
+    """
+    p, q = base.layout.features, base.layout.entries
+    features, column = np.unique(base.layout.entry_feature, return_inverse=True)
+    shift = csr_array((live.shift, (column, np.arange(q))), shape=(len(features), q))
+    C, B, responses = sums.crossed.high, sums.paired.high, sums.responses.high
+    squares = live.deviation**2
+    change, size = np.zeros(len(penalty)), np.zeros(len(penalty))
+    change[:p] = penalty[:p] * (live.deviation - 1.0) * (live.deviation + 1.0)
+    size[:p] = np.where(base.layout.standardised, penalty[:p] * squares * live.amplified, 0.0)
+    crossed_size = float(live.unit @ (lengths(C) + B @ np.abs(live.shift)))
+    return Movement(
+        features,
+        shift @ C,
+        shift @ (shift @ B).T,
+        shift @ responses,
+        change,
+        size,
+        (2.0 * crossed_size, float(live.unit @ lengths(responses))),
+    )
+
+
+class Settled(NamedTuple):
+    """The live answer.
+
+    Attributes
+    ----------
+    stream
+        With theta_exact at it, and the residual that solving has added.
+    gradient
+        d x m, the generation's own gradient at theta_exact.
+    left
+        |gradient + F(theta_exact)|, as it was measured.
+    corrections
+        Products with A_t^-1.
+    """
+
+    stream: Stream
+    gradient: Array
+    left: float
+    corrections: int
+
+
+def settle(
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    gradient: Array,
+    moved: Movement,
+    enough: float,
+) -> Settled:
+    """Move theta_exact to the live answer.
+
+    Parameters
+    ----------
+    generation, stream, factor
+        The state, whose theta_exact is near to the answer; one block.
+    gradient
+        d x m, the generation's own gradient at theta_exact, up to ``stream.residual``.
+    moved
+        F.
+    enough
+        An allowance for rounding; a residual of a quarter of it is left.
+
+    Raises
+    ------
+    StatisticsMoved
+        The corrections do not end.
+
+    Notes
+    -----
+    Cost O(d^2 + K d + c d) a correction: two triangular solves, V twice, and F.
+    """
+    theta, corrections = stream.theta_exact, 0
+    residual = gradient + moved.gradient(theta)
+    for _ in range(_ROUNDS):
+        left = norm(residual)
+        if left <= _ENOUGH * enough:
+            break
+        solved = conjugate_gradients(generation, stream, factor, moved, -residual, _ENOUGH * enough)
+        corrections += solved.corrections
+        after = theta + solved.step
+        gradient = gradient + solved.image
+        rounded = solved.error + EPS * norm(gradient)
+        rounded += largest_eigenvalue(generation, stream) * norm(lost(theta, solved.step, after))
+        theta = after
+        stream = replace(stream, theta_exact=theta, residual=stream.residual + rounded)
+        residual = gradient + moved.gradient(theta)
+        if norm(residual) > 0.5 * left:  # rounding: another round does not help
+            break
+    left = norm(residual)
+    if not left <= max(enough, moved.allowance(theta)) * CORRECTIONS:
+        raise StatisticsMoved("the corrections for the live statistics do not converge")
+    return Settled(stream, gradient, left, corrections)
+
+
+class Solved(NamedTuple):
+    """A step, its product with A_t, a bound of that product's error, and A_t^-1's applications."""
+
+    step: Array
+    image: Array
+    error: float
+    corrections: int
+
+
+def conjugate_gradients(
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
+    moved: Movement,
+    r: Array,
+    enough: float,
+) -> Solved:
+    """Solve (A_t + F') step = r up to a residual of length ``enough``.
+
+    A_t is never multiplied by: its product with a direction is carried along, because directions
+    are made of A_t^-1 r. What the error of the dual rows does to that is carried, too.
+
+    Raises
+    ------
+    StatisticsMoved
+        More than `CORRECTIONS` would be needed.
+    """
+    off = inverse_error(generation, stream) / math.sqrt(max(stream.least_pivot, SMALLEST_PIVOT))
+    inverse = _inverse(stream, factor)
+    step, image = np.zeros_like(r), np.zeros_like(r)
+    error = direction_error = 0.0
+    direction = along = None
+    last: Array | None = None
+    for count in range(CORRECTIONS):
+        if norm(r) <= enough:
+            return Solved(step, image, error, count)
+        z, terms = inverse(r)
+        now = np.sum(r * z, axis=0)
+        if direction is None or along is None or last is None:
+            direction, along, direction_error = z, r, off * terms
+        else:
+            beta = np.divide(now, last, out=np.zeros_like(now), where=last > 0)
+            direction, along = z + beta * direction, r + beta * along
+            direction_error = off * terms + float(beta.max()) * direction_error
+        product = along + moved.product(direction)
+        curvature = np.sum(direction * product, axis=0)
+        if not (curvature >= 0).all():
+            break
+        alpha = np.divide(now, curvature, out=np.zeros_like(now), where=curvature > 0)
+        step, image = step + alpha * direction, image + alpha * along
+        error += float(np.abs(alpha).max()) * direction_error
+        r, last = r - alpha * product, now
+    raise StatisticsMoved("the live statistics are too far from those of the fit")
+
+
+def _inverse(stream: Stream, factor: Factor) -> Callable[[Array], tuple[Array, float]]:
+    """Return v -> A_t^-1 v, with the summed lengths of its two terms."""
+
+    def apply(v: Array) -> tuple[Array, float]:
+        base = factor.solve(v)
+        if not len(stream.V):
+            return base, norm(base)
+        added = stream.V.times(v)
+        return base + added, norm(base) + norm(added)
+
+    return apply

@@ -1,0 +1,224 @@
+"""scikit-learn's pipelines as preprocessing inside a model, and back. Imports scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+    TargetEncoder,
+)
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.columns import (
+    Column,
+    Date,
+    Name,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+    passthrough,
+    standardised,
+)
+from lethe.engine.preprocess.fitted import PreparedFit
+from lethe.engine.preprocess.values import Values
+
+_DEFAULTS: dict[type, dict[str, Any]] = {
+    StandardScaler: {"with_mean": True, "with_std": True},
+    SimpleImputer: {"strategy": "mean", "add_indicator": False},
+    OneHotEncoder: {
+        "categories": "auto",
+        "drop": None,
+        "min_frequency": None,
+        "max_categories": None,
+    },
+    OrdinalEncoder: {"handle_unknown": "error", "min_frequency": None, "max_categories": None},
+}
+"""Settings that a transformer must have, where another makes other features."""
+
+
+def read_pipeline(pipeline: Pipeline) -> tuple[dict[Name, Column], Any]:
+    """Return what a fitted pipeline does to its columns, and its final step.
+
+    The columns are those of a ``ColumnTransformer``, or all of X go through the same transformers;
+    they come in the order of the final step's features.
+
+    Raises
+    ------
+    InvalidData
+        A transformer is not one of `_DEFAULTS`, has other settings, or drops columns.
+    """
+    *steps, final = [step for _, step in pipeline.steps]
+    if len(steps) == 1 and type(steps[0]) is ColumnTransformer:
+        return dict(_of_transformer(steps[0])), final
+    names = getattr(pipeline, "feature_names_in_", None)
+    places: Sequence[Name] = range(pipeline.n_features_in_) if names is None else names.tolist()
+    return {name: _column(steps, i) for i, name in enumerate(places)}, final
+
+
+def _of_transformer(transformer: ColumnTransformer) -> Iterator[tuple[Name, Column]]:
+    seen: set[Name] = set()
+    for label, step, where in transformer.transformers_:
+        names = _names(transformer, label, where)
+        if step == "drop" and names:
+            raise InvalidData(
+                f"the ColumnTransformer drops column {names[0]!r}; leave it out of the table"
+            )
+        for i, name in enumerate(names):
+            if name in seen:
+                raise InvalidData(f"column {name!r} is transformed twice; only once is known")
+            seen.add(name)
+            steps = [s for _, s in step.steps] if type(step) is Pipeline else [step]
+            yield name, _column(steps, i)
+
+
+def _names(transformer: ColumnTransformer, label: str, where: Any) -> list[Name]:
+    listed: list[Any] = [where] if isinstance(where, (str, int, slice)) else list(where)
+    if any(isinstance(one, (slice, bool, np.bool_)) for one in listed):
+        raise InvalidData(f"the columns of {label!r} are a slice or a mask; list their names")
+    known = getattr(transformer, "feature_names_in_", None)
+    return [
+        one if isinstance(one, str) else int(one) if known is None else str(known[int(one)])
+        for one in listed
+    ]
+
+
+def _column(steps: Sequence[Any], place: int) -> Column:
+    """Return the column that transformers in turn make of one; ``place`` among their columns."""
+    found = [step for step in steps if not _passes(step)]
+    for step in found:
+        _check_settings(step)
+    kinds = [type(step) for step in found]
+    scaled = kinds[-1:] == [StandardScaler]
+    before = kinds[:-1] if scaled else kinds
+    if before == []:
+        return Numeric(impute=None, standardise=scaled)
+    if before == [SimpleImputer]:
+        return Numeric(standardise=scaled)
+    if before == [OneHotEncoder] and not scaled:
+        return OneHot("error" if found[0].handle_unknown == "error" else "ignore")
+    if before == [OrdinalEncoder]:
+        given = found[0].categories
+        named = None if isinstance(given, str) else tuple(given[place])
+        return Ordinal(named, standardise=scaled)
+    raise InvalidData(
+        f"{' and '.join(kind.__name__ for kind in kinds)} one after another: {_KNOWN}"
+    )
+
+
+def _passes(step: Any) -> bool:
+    """Return whether a step does nothing; a fitted "passthrough" is a function that is None."""
+    return step == "passthrough" or (type(step) is FunctionTransformer and step.func is None)
+
+
+_KNOWN = (
+    "known are SimpleImputer() and StandardScaler(), each alone or both; OneHotEncoder(); and "
+    "OrdinalEncoder(), alone or with StandardScaler(). Give another transformer frozen"
+)
+
+
+def _check_settings(step: Any) -> None:
+    name = type(step).__name__
+    if type(step) is TargetEncoder:
+        raise InvalidData(
+            "TargetEncoder: a Pipeline encodes its training rows by cross-fitting, which is "
+            "another estimator; preprocess={...: TargetEncode()} encodes them as transform does"
+        )
+    if type(step) not in _DEFAULTS:
+        raise InvalidData(f"{name}: {_KNOWN}")
+    for setting, wanted in _DEFAULTS[type(step)].items():
+        if getattr(step, setting) != wanted:
+            raise InvalidData(f"{name}: {setting} must be {wanted!r}")
+    if type(step) is OneHotEncoder and step.handle_unknown not in ("error", "ignore"):
+        raise InvalidData(f"{name}: handle_unknown must be 'error' or 'ignore'")
+
+
+def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
+    """Return a pipeline whose transformers are fitted to the live rows, and its final parameters.
+
+    Parameters
+    ----------
+    state
+        A fitted model, with a live row.
+    final
+        The last step, which gets its parameters from the caller.
+
+    Returns
+    -------
+    pipeline, parameters
+        Columns are found by place, in the order of the model's; parameters are d x m, without
+        those of categories that no live row has.
+
+    Raises
+    ------
+    InvalidData
+        A column holds dates, for which scikit-learn has no transformer.
+
+    Notes
+    -----
+    Cost O(n p).
+    """
+    columns = state.settings.columns
+    dates = [name for name, column in columns.items() if isinstance(column, Date)]
+    if dates:
+        raise InvalidData(f"column {dates[0]!r} holds dates; give days as numbers instead")
+    order = sorted(columns) if all(isinstance(n, int) for n in columns) else list(columns)
+    rows = live_values(state)
+    X = np.column_stack([rows[name] for name in order])
+    steps = [
+        (str(name), _transformer(column), [order.index(name)]) for name, column in columns.items()
+    ]
+    transformer = ColumnTransformer(steps)
+    live = state.members.live
+    transformer.fit(X, state.members.rows.y[live, 0])
+    layout = state.base.layout
+    keep = np.ones(len(state.published), dtype=np.bool_)
+    for hot in layout.one_hot:
+        keep[hot.features] = state.answer.sums.present[hot.features] > 0
+    return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
+
+
+def live_values(state: PreparedFit) -> dict[Name, Values]:
+    """Return the live rows as they were given, by column: numbers, or categories."""
+    table = state.table.take(state.members.live)
+    numbers, codes = (
+        iter(table.numbers.T),
+        iter(zip(table.codes.T, table.vocabularies, strict=True)),
+    )
+    values: dict[Name, Values] = {}
+    for name, column in state.settings.columns.items():
+        if isinstance(column, Numeric):
+            values[name] = next(numbers).astype(object)
+            continue
+        coded, vocabulary = next(codes)
+        listed = np.empty(len(coded), dtype=object)
+        listed[:] = [vocabulary.categories[code] for code in coded]
+        values[name] = listed
+    return values
+
+
+def _transformer(column: Column) -> Any:
+    if isinstance(column, OneHot):
+        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)
+    if column == passthrough():
+        return "passthrough"
+    steps: list[Any] = []
+    if isinstance(column, Numeric):
+        steps += [SimpleImputer()] if column.impute else []
+    elif isinstance(column, Ordinal):
+        named = "auto" if column.categories is None else [list(column.categories)]
+        steps += [OrdinalEncoder(categories=named)]
+    elif isinstance(column, TargetEncode):
+        steps += [TargetEncoder(smooth=column.smooth, target_type="continuous")]
+    steps += [StandardScaler()] if standardised(column) else []
+    return steps[0] if len(steps) == 1 else make_pipeline(*steps)

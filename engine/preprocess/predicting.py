@@ -1,0 +1,109 @@
+"""Features of rows that are not a model's own, as its live pipeline would transform them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.columns import Columns, Name, Ordinal
+from lethe.engine.preprocess.layout import CodedPart, OneHotPart, Places, looked_up
+from lethe.engine.preprocess.statistics import Statistics
+from lethe.engine.preprocess.table import Table, Vocabulary, read_table
+
+_SHOWN = 60  # characters of a category in a message
+
+
+def pipeline_features(
+    columns: Columns,
+    base: BaseTransformation,
+    live: Statistics,
+    counts: NDArray[np.int64],
+    present: NDArray[np.int64],
+    vocabularies: tuple[Vocabulary, ...],
+    X: Any,
+) -> Array:
+    """Return the features that the final step of the live pipeline sees, n x p.
+
+    Parameters
+    ----------
+    columns, base, live
+        The transformation.
+    counts, present
+        Live rows of each entry, and of each one-hot feature.
+    vocabularies
+        The categories that the model has met.
+    X
+        A table.
+
+    Raises
+    ------
+    InvalidData
+        As `read_table`, or a category that no live row has, where the column does not say what is
+        done then.
+    """
+    table = read_table(columns, X, vocabularies)
+    features, entries = base.rows(table)
+    layout = base.layout
+    for part in layout.numeric:
+        column = features[:, part.feature]
+        column[np.isnan(column)] = live.imputed[part.feature]
+    has = entries >= 0
+    row_of, _ = np.nonzero(has)
+    entry = entries[has]
+    features[row_of, layout.entry_feature[entry]] += live.shift[entry]
+    for coded in layout.coded:
+        _fill_unknown(coded, base, live, counts, table, features)
+    for hot in layout.one_hot:
+        _check_known(hot, present, table)
+    out: Array = (features - live.mean) / live.deviation
+    return out
+
+
+def _fill_unknown(
+    part: CodedPart,
+    base: BaseTransformation,
+    live: Statistics,
+    counts: NDArray[np.int64],
+    table: Table,
+    features: Array,
+) -> None:
+    """Give rows whose category no live row has the number that it has without any."""
+    codes = table.codes[:, part.source]
+    entry = looked_up(part.entry_of, codes)
+    unknown = np.flatnonzero((entry < 0) | (counts[entry] == 0))
+    if not len(unknown):
+        return
+    values = np.full(len(unknown), live.target_mean)
+    if isinstance(part.column, Ordinal):
+        named = list(part.column.categories or ())
+        categories = table.vocabularies[part.source].categories
+        for i, code in enumerate(codes[unknown]):
+            if categories[code] not in named:
+                raise _unknown(part.name, categories[code])
+            values[i] = named.index(categories[code])
+    feature = part.feature
+    features[unknown, feature] = (values - base.centre[feature]) / base.scale[feature]
+
+
+def _check_known(part: OneHotPart, present: NDArray[np.int64], table: Table) -> None:
+    if part.column.unknown == "ignore":
+        return
+    codes = table.codes[:, part.source]
+    feature: Places = looked_up(part.feature_of, codes)
+    unknown = np.flatnonzero((feature < 0) | (present[feature] == 0))
+    if len(unknown):
+        category = table.vocabularies[part.source].categories[codes[unknown[0]]]
+        raise _unknown(part.name, category)
+
+
+def _unknown(name: Name, category: object) -> InvalidData:
+    shown = "a missing value" if category is None else repr(category)[:_SHOWN]
+    return InvalidData(
+        f"column {name!r} holds {shown}, which no live row of the model has; correct the row, or "
+        "encode the column by OneHot(unknown='ignore') or TargetEncode()"
+    )

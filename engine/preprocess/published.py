@@ -1,0 +1,139 @@
+"""From base units to the pipeline's: parameters, and how far they may be from retraining.
+
+The final step of the live pipeline sees (x' - mean) / deviation. Its parameters are, with theta and
+b those in base units,
+
+    coef = deviation theta,    intercept = b + mean . theta,
+
+a linear map T, through which distances and bounds go.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lethe.engine.deletion.generation import Generation, Stream, smallest_eigenvalue
+from lethe.engine.fit.factor import EPS
+from lethe.engine.fit.objective import Array, norm
+from lethe.engine.preprocess.answer import Answer
+from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.statistics import Statistics
+
+_FEW = 8.0  # roundings in a product with T, and in its statistics
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineUnits:
+    """T for live statistics, with or without an intercept.
+
+    Attributes
+    ----------
+    mean, deviation
+        (p,) each.
+    amplified
+        (p,) what rounding in a deviation is proportional to.
+    intercept
+        Whether theta's last row is one.
+    """
+
+    mean: Array
+    deviation: Array
+    amplified: Array
+    intercept: bool
+
+    @classmethod
+    def of(cls, live: Statistics, *, intercept: bool) -> PipelineUnits:
+        """Return the map for ``live`` statistics."""
+        return cls(live.mean, live.deviation, live.amplified, intercept)
+
+    def parameters(self, theta: Array) -> Array:
+        """Return T theta, d x m. Cost O(d m)."""
+        p = len(self.mean)
+        out = theta.copy()
+        out[:p] *= self.deviation[:, None]
+        if self.intercept:
+            out[-1] += self.mean @ theta[:p]
+        return out
+
+    def transposed(self, v: Array) -> Array:
+        """Return T^T v, d x m. Cost O(d m)."""
+        p = len(self.mean)
+        out = v.copy()
+        out[:p] *= self.deviation[:, None]
+        if self.intercept:
+            out[:p] += self.mean[:, None] * v[-1]
+        return out
+
+    def rounding(self, theta: Array) -> float:
+        """Return an allowance for rounding in `parameters`, and in the statistics it is by."""
+        p = len(self.mean)
+        coefficients = (self.deviation * self.amplified)[:, None] * theta[:p]
+        shifted = norm(np.abs(self.mean) + self.deviation) * norm(theta[:p])
+        return _FEW * EPS * (norm(coefficients) + shifted + norm(theta))
+
+    @property
+    def growth(self) -> float:
+        """A bound of |T|."""
+        across = norm(self.mean) if self.intercept else 0.0
+        return float(np.max(self.deviation, initial=1.0)) + across
+
+
+def gradient_bound(stream: Stream, answer: Answer) -> float:
+    """Return a bound of the live objective's gradient at theta_exact.
+
+    What was measured, what rounding had left before (`Stream.residual`), and allowances: for the
+    rows in base units and the sums over them, and for F.
+    """
+    theta = stream.theta_exact
+    allowance = answer.sums.allowance(theta) + answer.moved.allowance(theta)
+    return answer.left + stream.residual + allowance
+
+
+def distance_bound(
+    base: BaseTransformation,
+    generation: Generation,
+    stream: Stream,
+    answer: Answer,
+    units: PipelineUnits,
+) -> float:
+    """Return a bound of |T (theta_exact - theta*)| for the live quadratic model.
+
+    The smaller of two arguments (docs/algebra.md). By the ridge: with a free intercept, in the
+    coordinates of features centred by their weighted means, the Hessian has blocks of at least the
+    ridge and of the sum of curvatures. By the factor: in base units its root is that of A_t, less
+    the norm of what has moved in the rows and in the penalty.
+    """
+    gradient = gradient_bound(stream, answer)
+    deviation, paired = units.deviation, answer.moved.paired
+    rows_moved = math.sqrt(float(np.max(np.sum(np.abs(paired), axis=1), initial=0.0)))
+    roots = np.sqrt(generation.objective.penalty[: len(deviation)])
+    penalty_moved = float(np.max(roots * np.abs(deviation - 1.0), initial=0.0))
+    root = math.sqrt(max(smallest_eigenvalue(generation, stream), 0.0))
+    root -= rows_moved + penalty_moved
+    by_factor = units.growth * gradient / root**2 if root > 0 else math.inf
+    return min(by_factor, _by_ridge(base, generation, answer, units, gradient))
+
+
+def _by_ridge(
+    base: BaseTransformation,
+    generation: Generation,
+    answer: Answer,
+    units: PipelineUnits,
+    gradient: float,
+) -> float:
+    penalty, p, sums = generation.objective.penalty, base.layout.features, answer.sums
+    if penalty.min() > 0:
+        return units.growth * gradient / float(penalty.min())
+    total = float(sums.weighted.high[-1])
+    if not total > 0:
+        return math.inf
+    drawn = sums.weighted.high[:p].copy()
+    np.add.at(drawn, base.layout.entry_feature, answer.live.shift * sums.crossed.high[:, -1])
+    centre = drawn / total
+    least = float(units.deviation.min(initial=1.0))
+    coefficients = gradient * (1.0 + norm(centre)) / (float(penalty[:p].min()) * least)
+    off = norm((units.mean - centre) / units.deviation)
+    return math.hypot(coefficients, gradient / total + off * coefficients)

@@ -1,0 +1,79 @@
+"""What a model with preprocessing was asked for, and what of it cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.preprocess.columns import Columns, TargetEncode, standardised
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a model was asked for.
+
+    Attributes
+    ----------
+    columns, kind, ridge, intercept, penalise_intercept
+        As of the model.
+    """
+
+    columns: Columns
+    kind: Kind
+    ridge: float
+    intercept: bool
+    penalise_intercept: bool
+
+    def __post_init__(self) -> None:
+        """Refuse what the algebra has no place for.
+
+        Raises
+        ------
+        InvalidData
+            A feature is standardised, and no free intercept takes up the mean; or the model is one
+            of counts.
+        """
+        if self.kind not in (Kind.LINEAR, Kind.LOGISTIC):
+            raise InvalidData(
+                f"preprocessing inside a {self.kind} model is not there yet; give a fitted "
+                "transformer, which stays as it is, or transform the table yourself"
+            )
+        named = [name for name, column in self.columns.items() if standardised(column)]
+        if named and not self.free_intercept:
+            raise InvalidData(
+                f"column {named[0]!r} is standardised, and only an intercept that is not penalised "
+                "takes up its mean; set fit_intercept=True, or standardise=False"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns; None if some are found by place."""
+        names = tuple(self.columns)
+        return names if all(isinstance(name, str) for name in names) else None
+
+    @property
+    def free_intercept(self) -> bool:
+        """Whether there is an intercept that is not penalised: it takes up every centre."""
+        return self.intercept and not self.penalise_intercept
+
+    def check_targets(self, y: Array) -> None:
+        """Refuse targets that cannot be encoded.
+
+        Raises
+        ------
+        InvalidData
+            Several targets or classes with a column that is encoded by them, or several classes.
+        """
+        if y.shape[1] == 1:
+            return
+        if self.kind is Kind.LOGISTIC:
+            raise InvalidData(
+                "preprocessing inside a logistic model is for two classes; for more, give a fitted "
+                "transformer, which stays as it is"
+            )
+        encoded = [n for n, column in self.columns.items() if isinstance(column, TargetEncode)]
+        if encoded:
+            raise InvalidData(
+                f"column {encoded[0]!r} is encoded by the target, and there are {y.shape[1]}"
+            )

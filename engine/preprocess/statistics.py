@@ -1,0 +1,143 @@
+"""The live rows' own transformation, and how far it is from the base.
+
+In base units the live rows are x'_i = x_i + sum over a row's entries of shift_e, in the entry's
+feature; and scikit-learn's pipeline, fitted to the live rows, divides x' - mean by the standard
+deviation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lethe.engine.errors import IllConditioned
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.base import BaseTransformation, is_constant
+from lethe.engine.preprocess.columns import TargetEncode
+from lethe.engine.preprocess.encoding import TargetMoments, ordinal_codes, smoothed_means
+from lethe.engine.preprocess.sums import Sums
+from lethe.engine.preprocess.table import Vocabulary
+
+_DEVIATIONS = (0.1, 10.0)
+_MEANS = 10.0
+"""How far a standard deviation and a mean may move, in base units, before a rebuild: within that a
+variance loses three digits at most to the subtraction of the mean's square, of twice as many as
+float64 has."""
+
+
+class StatisticsMoved(IllConditioned):
+    """The live statistics are too far from the base; a rebuild makes them the base."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of the live rows, in base units.
+
+    Attributes
+    ----------
+    shift
+        (q,) live value of each entry less its base value.
+    mean
+        (p,) of the standardised features x'; for the others what gives them back as they were,
+        less their centre.
+    deviation
+        (p,) their standard deviations; 1 for the others, and where a feature is constant.
+    unit
+        (q,) what rounding in the entries' live values is proportional to.
+    amplified
+        (p,) what rounding in the deviations is proportional to: (variance + mean^2) / variance.
+    imputed
+        (p,) what stands in for a missing number.
+    target_mean
+        Mean of the target.
+    """
+
+    shift: Array
+    mean: Array
+    deviation: Array
+    unit: Array
+    amplified: Array
+    imputed: Array
+    target_mean: float
+
+
+def live_statistics(
+    base: BaseTransformation, vocabularies: tuple[Vocabulary, ...], sums: Sums
+) -> Statistics:
+    """Return the statistics of the live rows. Cost O(p + q).
+
+    Raises
+    ------
+    StatisticsMoved
+        A mean or a deviation has moved past the limits, or a feature has become constant or is so
+        no longer.
+    """
+    layout, n = base.layout, sums.rows
+    shift, unit = np.zeros(layout.entries), np.zeros(layout.entries)
+    imputed = np.zeros(layout.features)
+    first, second = sums.first.high.copy(), sums.second.high.copy()
+    j, gap, entry = layout.numeric_features, layout.gap_features, layout.gap_entries
+    known, missing = np.full(layout.features, n), sums.counts[entry]
+    known[gap] -= missing
+    nothing = -base.centre[j] / base.scale[j]  # a column without a value is 0 throughout
+    imputed[j] = np.where(known[j] > 0, first[j] / np.maximum(known[j], 1), nothing)
+    shift[entry] = imputed[gap] - base.value[entry]
+    unit[entry] = np.sqrt(second[gap] / np.maximum(known[gap], 1))
+    first[gap] += missing * imputed[gap]
+    second[gap] += missing * imputed[gap] ** 2
+    mean, variance = first / n, second / n - (first / n) ** 2
+    target_sum, target_squares = sums.all_target.high
+    for coded in layout.coded:
+        at, own = coded.feature, coded.entries
+        counts = sums.counts[own]
+        if isinstance(coded.column, TargetEncode):
+            sum_of, squares = sums.target.high[:, own]
+            moments = TargetMoments(sum_of, squares, target_sum, target_squares, n)
+            live = smoothed_means(coded.column.smooth, counts, moments)
+            offset, size = base.target_mean - base.centre[at], np.sqrt(target_squares / n)
+        else:
+            live = ordinal_codes(coded, vocabularies[coded.source], counts)
+            offset, size = -base.centre[at], 0.0
+        unit[own] = (size + np.abs(live) + abs(offset)) / base.scale[at]
+        live = (live + offset) / base.scale[at]
+        shift[own] = np.where(counts > 0, live - base.value[own], 0.0)
+        mean[at] = counts @ live / n
+        variance[at] = counts @ (live - mean[at]) ** 2 / n
+    unit += np.abs(base.value) + np.abs(shift)
+    return Statistics(
+        shift,
+        *_standardised(base, mean, variance, n),
+        unit,
+        _amplified(base, mean, variance),
+        imputed,
+        base.target_mean + target_sum / n,
+    )
+
+
+def _standardised(
+    base: BaseTransformation, mean: Array, variance: Array, n: int
+) -> tuple[Array, Array]:
+    """Return what is subtracted from each feature, and what it is then divided by."""
+    flags = base.layout.standardised
+    raw_mean = base.centre + base.scale * mean
+    constant = flags & is_constant(variance * base.scale**2, raw_mean, n)
+    varied = flags & ~base.constant
+    if (constant != base.constant)[flags].any():
+        raise StatisticsMoved("a feature has become constant, or is so no longer")
+    deviation = np.ones(len(mean))
+    deviation[varied] = np.sqrt(variance[varied])
+    least, most = _DEVIATIONS
+    if (
+        (deviation[varied] < least).any()
+        or (deviation[varied] > most).any()
+        or (np.abs(mean[varied]) > _MEANS).any()
+    ):
+        raise StatisticsMoved("the statistics of a feature have moved far from those of the fit")
+    return np.where(flags, mean, -base.centre), deviation
+
+
+def _amplified(base: BaseTransformation, mean: Array, variance: Array) -> Array:
+    """Return (variance + mean^2) / variance of the features that are divided by a deviation."""
+    varied = base.layout.standardised & ~base.constant & (variance > 0)
+    return 1.0 + np.divide(mean**2, variance, out=np.zeros(len(mean)), where=varied)

@@ -1,0 +1,200 @@
+"""Sums over the live rows, from which rows are subtracted: they are functions of every row.
+
+Counts are whole numbers, so a row that is gone is gone. The others are kept in twice the working
+precision, so what a row added is subtracted again to the last digit of the sum, however many rows
+came and went (Knuth's two-sum); a rebuild sums afresh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.fit.objective import Array, lengths, norm
+from lethe.engine.preprocess.layout import Layout, Places
+
+_SUMMED = 1024  # rows summed at once, as in `engine.fit.objective`
+
+
+class Total(NamedTuple):
+    """Sums in twice the working precision: ``high`` + ``low``."""
+
+    high: Array
+    low: Array
+
+    @classmethod
+    def zero(cls, *shape: int) -> Self:
+        """Return sums of nothing."""
+        return cls(np.zeros(shape), np.zeros(shape))
+
+    def add(self, values: Array, index: Any = ...) -> None:
+        """Add ``values`` in place to the sums at ``index``, none of them twice."""
+        high, low = self.high[index], self.low[index]
+        total = high + values
+        part = total - high
+        low = low + ((high - (total - part)) + (values - part))
+        self.high[index] = total + low
+        self.low[index] = low - (self.high[index] - total)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """k rows as they enter the sums.
+
+    Attributes
+    ----------
+    X
+        k x d, in base units, the intercept last.
+    entries
+        k x g, -1 for none.
+    curvature
+        (k,) of the quadratic model, s_i.
+    response
+        k x m, the working response p_i = s_i m_i - e_i at the reference: for a linear model
+        weight times target.
+    target
+        (k,) less the base's mean, for target encoding.
+    """
+
+    X: Array
+    entries: Places
+    curvature: Array
+    response: Array
+    target: Array
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def take(self, block: slice) -> Contribution:
+        """Return some of the rows."""
+        return Contribution(
+            self.X[block],
+            self.entries[block],
+            self.curvature[block],
+            self.response[block],
+            self.target[block],
+        )
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over the live rows; `changed` returns new ones, and these stay as they are.
+
+    With N the n x q matrix of 0 and 1 that says which entries a row has:
+
+    Attributes
+    ----------
+    rows
+        Number of rows.
+    counts
+        (q,) N^T 1.
+    present
+        (p,) rows that are not 0 in a feature: of one-hot features, those of the category.
+    first, second
+        (p,) sums and sums of squares of each feature, over the rows that have no entry in it.
+    target
+        (2, q) sums of the target and of its square over the rows of each entry.
+    all_target
+        (2,) the same over all rows.
+    crossed
+        q x d, C = N^T S X.
+    paired
+        q x q, B = N^T S N.
+    responses
+        q x m, N^T p.
+    weighted
+        (d,) X^T s.
+    square_size, response_size
+        Sums of s |x|^2 and |x| |p|, over every row that ever came or went since the rebuild: what
+        rounding is proportional to.
+    """
+
+    rows: int
+    counts: NDArray[np.int64]
+    present: NDArray[np.int64]
+    first: Total
+    second: Total
+    target: Total
+    all_target: Total
+    crossed: Total
+    paired: Total
+    responses: Total
+    weighted: Total
+    square_size: float = 0.0
+    response_size: float = 0.0
+
+    @classmethod
+    def of(cls, layout: Layout, rows: Contribution) -> Sums:
+        """Return the sums over ``rows``. Cost O(n (p + g d))."""
+        p, q, d, m = layout.features, layout.entries, rows.X.shape[1], rows.response.shape[1]
+        empty = cls(
+            rows=0,
+            counts=np.zeros(q, dtype=np.int64),
+            present=np.zeros(p, dtype=np.int64),
+            first=Total.zero(p),
+            second=Total.zero(p),
+            target=Total.zero(2, q),
+            all_target=Total.zero(2),
+            crossed=Total.zero(q, d),
+            paired=Total.zero(q, q),
+            responses=Total.zero(q, m),
+            weighted=Total.zero(d),
+        )
+        return empty.changed(layout, rows, 1)
+
+    def changed(self, layout: Layout, rows: Contribution, sign: int) -> Sums:
+        """Return the sums with ``rows`` added (``sign`` 1) or subtracted (-1).
+
+        Cost O(k (p + g d)) and a copy, O(q (d + q)).
+        """
+        after = self._copy()
+        for start in range(0, len(rows), _SUMMED):
+            after._add(layout, rows.take(slice(start, start + _SUMMED)), sign)
+        return after
+
+    def _copy(self) -> Sums:
+        copies: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Total):
+                copies[field.name] = Total(value.high.copy(), value.low.copy())
+            elif isinstance(value, np.ndarray):
+                copies[field.name] = value.copy()
+        return replace(self, **copies)
+
+    def allowance(self, theta: Array) -> float:
+        """Return what rounding of these sums, and of the rows, does to a gradient at ``theta``."""
+        return gradient_allowance(self.square_size * norm(theta) + self.response_size)
+
+    def _add(self, layout: Layout, rows: Contribution, sign: int) -> None:
+        """Add a block of rows, or subtract it, in place."""
+        features, y = rows.X[:, : layout.features], rows.target
+        row_of, place = np.nonzero(rows.entries >= 0)
+        entry = rows.entries[row_of, place]
+        plain = features.copy()
+        plain[row_of, layout.entry_feature[entry]] = 0.0
+        self.rows += sign * len(rows)
+        self.present += sign * np.count_nonzero(features, axis=0)
+        self.first.add(sign * plain.sum(axis=0))
+        self.second.add(sign * (plain * plain).sum(axis=0))
+        self.all_target.add(sign * np.array([y.sum(), y @ y]))
+        self.weighted.add(sign * (rows.curvature @ rows.X))
+        x = lengths(rows.X)
+        self.square_size += float(rows.curvature @ x**2)
+        self.response_size += float(x @ lengths(rows.response))
+        if not len(entry):
+            return
+        touched, local = np.unique(entry, return_inverse=True)
+        shape = (len(rows), len(touched))
+        N = csr_array((np.ones(len(entry)), (row_of, local)), shape=shape)
+        SN = csr_array((rows.curvature[row_of], (row_of, local)), shape=shape)
+        self.counts[touched] += sign * np.bincount(local, minlength=len(touched))
+        self.target.add(sign * np.stack([N.T @ y, N.T @ (y * y)]), (slice(None), touched))
+        self.crossed.add(sign * (SN.T @ rows.X), touched)
+        self.paired.add(sign * (N.T @ SN).toarray(), np.ix_(touched, touched))
+        self.responses.add(sign * (N.T @ rows.response), touched)

@@ -1,0 +1,210 @@
+"""Tables: what a user gives as X, read by name; and the rows of a model before any transformation.
+
+A table is a data frame (pandas, polars, or pyarrow's), a mapping from names to columns, or an
+array, whose columns are named by place. None of those libraries is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.columns import Category, Column, Columns, Date, Name, Numeric
+from lethe.engine.preprocess.values import Values, read_categories, read_dates, read_numbers
+
+Codes = NDArray[np.int32]
+
+TableLike: TypeAlias = ArrayLike | Mapping[Any, Any]
+"""What a user may give as X: see the module. (A data frame is an ArrayLike to NumPy.)"""
+
+_NAMED = 5  # columns named in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The categories of one column, by code, in the order in which they were first met."""
+
+    categories: tuple[Category, ...] = ()
+
+    def coded(self, values: Sequence[Category]) -> tuple[Codes, Vocabulary]:
+        """Return the codes of ``values``, and the vocabulary that has them all."""
+        known = {category: code for code, category in enumerate(self.categories)}
+        codes = [known.setdefault(value, len(known)) for value in values]
+        return np.array(codes, dtype=np.int32), Vocabulary(tuple(known))
+
+    def code_of(self, values: Sequence[Category]) -> Codes:
+        """Return the codes of ``values``, -1 where there is none."""
+        known = {category: code for code, category in enumerate(self.categories)}
+        return np.array([known.get(value, -1) for value in values], dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows before any transformation.
+
+    Attributes
+    ----------
+    numbers
+        n x a, the numbers and days of the numeric columns in order, NaN where missing.
+    codes
+        n x c, the codes of the other columns in order.
+    vocabularies
+        One for each of these.
+    """
+
+    numbers: Array
+    codes: Codes
+    vocabularies: tuple[Vocabulary, ...]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Table:
+        """Return the rows at ``index``."""
+        return Table(self.numbers[index], self.codes[index], self.vocabularies)
+
+    def forget(self, places: NDArray[np.intp]) -> None:
+        """Overwrite rows. Cost O(k p)."""
+        self.numbers[places] = 0.0
+        self.codes[places] = -1
+
+    def pruned(self) -> Table:
+        """Return this table with vocabularies of the categories that some row has. Cost O(n c)."""
+        codes, vocabularies = self.codes.copy(), []
+        for j, vocabulary in enumerate(self.vocabularies):
+            used = np.unique(self.codes[self.codes[:, j] >= 0, j])
+            back = np.full(len(vocabulary.categories) + 1, -1, dtype=np.int32)  # the last is for -1
+            back[used] = np.arange(len(used))
+            codes[:, j] = back[self.codes[:, j]]
+            vocabularies.append(Vocabulary(tuple(vocabulary.categories[code] for code in used)))
+        return Table(self.numbers, codes, tuple(vocabularies))
+
+    def below(self, more: Table) -> Table:
+        """Return this table with ``more`` below it, whose codes are by longer vocabularies."""
+        return Table(
+            np.vstack([self.numbers, more.numbers]),
+            np.vstack([self.codes, more.codes]),
+            more.vocabularies,
+        )
+
+
+def read_table(columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = ()) -> Table:
+    """Read a table; new categories are added to ``vocabularies``.
+
+    Raises
+    ------
+    InvalidData
+        A column is missing, or in the table but not in ``columns``; a value is not of its column's
+        kind.
+    """
+    values = read_columns(columns, X)
+    n = len(next(iter(values.values())))
+    numbers: list[Array] = []
+    codes: list[Codes] = []
+    longer: list[Vocabulary] = []
+    for name, column in columns.items():
+        if isinstance(column, Numeric):
+            numbers.append(_read_numeric(name, column, values[name]))
+            continue
+        known = vocabularies[len(longer)] if vocabularies else Vocabulary()
+        coded, vocabulary = known.coded(read_categories(name, values[name]))
+        codes.append(coded)
+        longer.append(vocabulary)
+    return Table(
+        np.column_stack(numbers) if numbers else np.empty((n, 0)),
+        np.column_stack(codes) if codes else np.empty((n, 0), dtype=np.int32),
+        tuple(longer),
+    )
+
+
+def _read_numeric(name: Name, column: Numeric, values: Values) -> Array:
+    read = read_dates if isinstance(column, Date) else read_numbers
+    numbers = read(name, values)
+    if column.impute is None and np.isnan(numbers).any():
+        row = int(np.flatnonzero(np.isnan(numbers))[0])
+        raise InvalidData(
+            f"column {name!r} has no value in row {row}; correct the row, or set impute='mean'"
+        )
+    return numbers
+
+
+def read_columns(columns: Columns, X: Any) -> dict[Name, Values]:
+    """Return the values of each of ``columns``, (n,) each, in their order.
+
+    Raises
+    ------
+    InvalidData
+        X is no table, or has other columns.
+    """
+    named = _named(X)
+    if named is None:
+        return _by_place(columns, X)
+    names, column_of = named
+    missing = [name for name in columns if name not in names]
+    extra = [name for name in names if name not in columns]
+    if missing:
+        raise InvalidData(f"the table has no column {_list(missing)}")
+    if extra:
+        raise InvalidData(
+            f"preprocess does not say what is done to column {_list(extra)}; name each, or leave "
+            "them out of the table"
+        )
+    if len(set(names)) != len(names):
+        raise InvalidData("two columns of the table have the same name")
+    values = {name: _flat(name, column_of(name)) for name in columns}
+    if len({len(column) for column in values.values()}) > 1:
+        raise InvalidData("the columns of the table are not of the same length")
+    return values
+
+
+def _named(X: Any) -> tuple[list[Name], Any] | None:
+    """Return a table's names and how a column is taken, or None for an array."""
+    if isinstance(X, Mapping):
+        return list(X), X.__getitem__
+    names = getattr(X, "column_names", None) or getattr(X, "columns", None)
+    if names is None or not hasattr(X, "__getitem__"):
+        return None
+    return [name for name in names if isinstance(name, (str, int))], X.__getitem__
+
+
+def _by_place(columns: Columns, X: Any) -> dict[Name, Values]:
+    array = np.asarray(X, dtype=None if isinstance(X, np.ndarray) else object)
+    if array.ndim != 2:
+        raise InvalidData(f"X must have 2 dimensions, or columns with names; not {array.ndim}")
+    unnamed = [name for name in columns if not isinstance(name, int)]
+    if unnamed:
+        raise InvalidData(
+            f"X is an array, and preprocess names column {_list(unnamed)}; give a data frame or a "
+            "dict, or name columns by place, from 0"
+        )
+    if sorted(columns, key=int) != list(range(array.shape[1])):
+        raise InvalidData(
+            f"X has {array.shape[1]} columns, and preprocess names {len(columns)}: it must say "
+            "what is done to each, by its place from 0"
+        )
+    return {place: array[:, int(place)] for place in columns}
+
+
+def _flat(name: Name, column: Any) -> Values:
+    values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if values.ndim != 1:
+        raise InvalidData(f"column {name!r} must have 1 dimension, not {values.ndim}")
+    if values.dtype.kind == "U" and isinstance(column, (list, tuple)):  # numbers among text
+        values = np.array(column, dtype=object)
+    return values
+
+
+def _list(names: Sequence[Name]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+
+
+def numeric_names(columns: Mapping[Name, Column]) -> list[Name]:
+    """Return the names of the numeric columns, in order."""
+    return [name for name, column in columns.items() if isinstance(column, Numeric)]

@@ -1,0 +1,162 @@
+"""The values of one column of a table: to numbers, days, or categories; and which are missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.columns import Category, Name
+
+_SHOWN = 60  # characters of a value in a message
+_MICROSECONDS = 86_400e6  # of a day
+_YEARS = (np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us"))
+
+Values = NDArray[Any]
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a single value is missing: None, NaN, NaT, or pandas' NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, (float, np.floating)):
+        return math.isnan(value)
+    return isinstance(value, (np.datetime64, np.timedelta64)) and bool(np.isnat(value))
+
+
+def read_numbers(name: Name, values: Values) -> Array:
+    """Return a column of numbers, NaN where missing, (n,).
+
+    Raises
+    ------
+    InvalidData
+        A value is text, or another thing than a number, or infinite.
+    """
+    if values.dtype.kind in "biuf":
+        numbers = values.astype(np.float64)
+    elif values.dtype.kind == "O":
+        numbers = np.array([_number(name, value) for value in values], dtype=np.float64)
+    else:
+        raise InvalidData(f"column {name!r} holds {_kind_of(values)}, not numbers")
+    if np.isinf(numbers).any():
+        raise InvalidData(f"column {name!r} holds an infinite number; correct the row")
+    return numbers
+
+
+def read_dates(name: Name, values: Values) -> Array:
+    """Return a column of dates as days since 1970-01-01, NaN where missing, (n,).
+
+    Dates are datetime64, `datetime.date`, `datetime.datetime` (in UTC unless they name a zone), or
+    text of ISO 8601.
+
+    Raises
+    ------
+    InvalidData
+        A value is no date, or not of the years 1 to 9999.
+    """
+    if values.dtype.kind == "M":
+        moments = [np.datetime64("NaT") if np.isnat(value) else value for value in values]
+    elif values.dtype.kind in "OU":
+        moments = [_moment(name, value) for value in values]
+    else:
+        raise InvalidData(f"column {name!r} holds {_kind_of(values)}, not dates")
+    days = np.full(len(moments), np.nan)
+    for i, moment in enumerate(moments):
+        if np.isnat(moment):
+            continue
+        # A coarse unit is compared as it is: in microseconds a far year would wrap around.
+        if not -1970 < int(moment.astype("datetime64[Y]").astype(np.int64)) < 8030:
+            raise InvalidData(f"column {name!r} holds a date that is not of the years 1 to 9999")
+        days[i] = int(moment.astype("datetime64[us]").astype(np.int64)) / _MICROSECONDS
+    return days
+
+
+def read_categories(name: Name, values: Values) -> list[Category]:
+    """Return a column of categories, None where missing.
+
+    Raises
+    ------
+    InvalidData
+        Text and numbers are mixed, or a value is neither.
+    """
+    categories = [_category(name, value) for value in values]
+    known = {type(value) is str for value in categories if value is not None}
+    if len(known) > 1:
+        raise InvalidData(f"column {name!r} mixes text and numbers; make them all text")
+    return categories
+
+
+def sorted_categories(name: Name, categories: Iterable[Category]) -> list[Category]:
+    """Return distinct categories sorted as scikit-learn does, the missing one last.
+
+    Raises
+    ------
+    InvalidData
+        Text and numbers are mixed.
+    """
+    distinct = set(categories)
+    known: list[Any] = [value for value in distinct if value is not None]
+    try:
+        ordered: list[Category] = sorted(known)
+    except TypeError:
+        raise InvalidData(f"column {name!r} mixes text and numbers; make them all text") from None
+    return [*ordered, None] if None in distinct else ordered
+
+
+def _number(name: Name, value: Any) -> float:
+    if is_missing(value):
+        return math.nan
+    if isinstance(value, (Real, np.bool_)):
+        return float(value)
+    raise InvalidData(f"column {name!r} holds {_shown(value)}, which is not a number")
+
+
+def _moment(name: Name, value: Any) -> np.datetime64:
+    if is_missing(value):
+        return np.datetime64("NaT")
+    if isinstance(value, np.datetime64):
+        return value
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        if isinstance(value, datetime):
+            if value.tzinfo is not None:
+                value = value.astimezone(UTC).replace(tzinfo=None)
+            return np.datetime64(value, "us")
+        if isinstance(value, date):
+            return np.datetime64(value, "us")
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidData(f"column {name!r} holds {_shown(value)}, which is not a date")
+
+
+def _category(name: Name, value: Any) -> Category:
+    if is_missing(value):
+        return None
+    if isinstance(value, (str, np.str_)):
+        return str(value)
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value)
+    raise InvalidData(
+        f"column {name!r} holds {_shown(value)}, which is no category: text or a number"
+    )
+
+
+def _kind_of(values: Values) -> str:
+    kinds = {"U": "text", "M": "dates", "b": "true and false", "c": "complex numbers"}
+    return kinds.get(values.dtype.kind, f"values of type {values.dtype}")
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:_SHOWN]

@@ -1,0 +1,1 @@
+"""Attacks on what a deletion leaves, and published methods beside this project's."""

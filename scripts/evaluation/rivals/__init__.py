@@ -1,0 +1,1 @@
+"""Published methods of deletion, re-implemented small: one module each."""

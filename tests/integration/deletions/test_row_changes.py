@@ -1,0 +1,428 @@
+"""Inserts and corrections through the worker: what is live decides, whatever led there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.consumers.service.steps import Step
+from lethe.engine.error.terms import ObjectiveNoise
+from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.connection import text
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.snapshot import take_snapshot
+from lethe.engine.store.state import LimitsRecord
+from tests.support.families import Data
+from tests.support.invariants import ledger_of
+from tests.support.platform import Platform
+from tests.support.stores import backup, restore
+from tests.support.tables import Table
+from tests.support.waiting import Clock
+
+
+def test_rows_that_are_inserted_corrected_and_deleted_are_as_if_refitted(
+    platform: Platform,
+) -> None:
+    platform.register("m", "benign", "linear", budget=1e-3)
+    table = Table(platform)
+    first = table.change("insert", table.row("new-1"), table.row("new-2", weight=2.0))
+    platform.drain()
+    table.check()
+    second = table.change("correct", table.row("row-3"), table.row("new-1"))
+    platform.drain()
+    table.check()
+    third = table.delete("new-1", "row-3", "row-4")
+    platform.drain()
+    table.check()
+    receipts = platform.finals()
+    assert [receipts[r].status for r in (first, second, third)] == ["APPLIED"] * 3
+    assert (receipts[first].op, receipts[first].rows_inserted) == ("insert", 2)
+    assert (receipts[second].op, receipts[second].rows_corrected) == ("correct", 2)
+    assert (receipts[third].op, receipts[third].rows_deleted) == ("delete", 3)
+    assert platform.newest_version().rows_live == len(table.rows)
+
+
+def test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll(
+    memory: Platform,
+) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    sent = [
+        table.change("insert", table.row("new-1")),
+        table.change("correct", table.row("new-1")),
+        table.change("correct", table.row("new-1", weight=3.0), table.row("row-0")),
+        table.change("insert", table.row("new-2")),
+    ]
+    memory.drain()
+    table.check()
+    receipts = memory.finals()
+    assert [receipts[r].version for r in sent] == [1, 2, 3, 3]
+
+
+@pytest.mark.parametrize("method", ["pru", "exact", "influence"])
+@pytest.mark.parametrize(
+    "family", ["benign", "wide", "badly_scaled", "several_outputs", "no_intercept"]
+)
+def test_mixed_requests_in_any_batching_are_as_if_refitted(
+    memory: Platform, family: str, method: str
+) -> None:
+    memory.register("m", family, "linear", method=method, budget=10.0)
+    table = Table(memory, seed=3)
+    draw = np.random.default_rng(5)
+    for turn in range(12):
+        names = list(table.rows)
+        chosen = [names[i] for i in draw.choice(len(names), 3, replace=False)]
+        table.change("insert", *(table.row(f"new-{turn}-{i}") for i in range(draw.integers(1, 4))))
+        table.change("correct", table.row(chosen[0]))
+        if turn % 3 == 0:
+            memory.drain()
+        table.delete(*chosen[1:])
+        memory.drain()
+    table.check()
+
+
+def test_thousands_of_mixed_operations_stay_at_refitting(memory: Platform) -> None:
+    """5,000 rows inserted, corrected and deleted, in batches of any size and over refreshes."""
+    draw = np.random.default_rng(11)
+    d = 20
+    X, y = draw.normal(size=(800, d)), draw.normal(size=(800, 1))
+    data = Data("mixed", "linear", X, y, np.ones(800), 1.0, True, np.arange(0))
+    memory.register("m", data, budget=1e-3)
+    table = Table(memory, seed=12)
+    done, turn = 0, 0
+    while done < 5000:
+        turn += 1
+        k = int(draw.integers(1, 12))
+        names = list(table.rows)
+        chosen = [names[i] for i in draw.choice(len(names), 2 * k, replace=False)]
+        table.change("insert", *(table.row(f"new-{turn}-{i}") for i in range(k)))
+        table.change("correct", *(table.row(name) for name in chosen[:k]))
+        table.delete(*chosen[k:])
+        memory.drain()
+        done += 3 * k
+        if turn % 40 == 0:
+            table.check()
+    table.check()
+    assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
+    assert memory.load().meta.generation > 0
+
+
+REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
+    ("ROW_EXISTS", "insert", {"id": "row-1"}),
+    ("ROW_DELETED", "insert", {"id": "row-0"}),
+    ("ROW_DELETED", "correct", {"id": "row-0"}),
+    ("ROW_UNKNOWN", "correct", {"id": "never"}),
+    ("SCHEMA", "insert", {"id": "new", "values": [1.0]}),
+    ("SCHEMA", "insert", {"id": "new", "values": {"x0": 1.0, "nothing": 2.0}}),
+    ("SCHEMA", "insert", {"id": "new", "target": [1.0, 2.0]}),
+    ("SCHEMA", "correct", {"id": "row-1", "subject": "somebody"}),
+    ("INVALID_REQUEST", "insert", {"id": "new", "weight": 0.0}),
+    ("INVALID_REQUEST", "insert", {"id": "new", "weight": "1"}),
+    ("INVALID_REQUEST", "insert", {"id": "new", "target": True}),
+    ("INVALID_REQUEST", "insert", {"id": 1.5}),
+    ("INVALID_REQUEST", "replace", {"id": "new"}),
+    ("ILL_CONDITIONED", "insert", {"id": "new", "target": 1e308, "weight": 1e308}),
+]
+
+
+def test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code(
+    memory: Platform,
+) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    table.delete("row-0")
+    memory.drain()
+    sent = []
+    for _, op, fields in REFUSALS:
+        row = {**table.row("new"), **fields}
+        good = table.row("good" if op == "insert" else "row-2")
+        sent.append(memory.send_change("m", op, good, row))
+    neighbour = table.change("insert", table.row("other"))
+    memory.drain()
+    receipts = memory.finals()
+    assert [receipts[r].code for r in sent] == [code for code, _, _ in REFUSALS]
+    assert receipts[neighbour].status == "APPLIED"
+    assert all(receipts[r].status == "REJECTED" for r in sent)
+    table.check()
+
+
+def test_what_cannot_be_read_leaves_its_digest_in_dead_letters_and_no_value(
+    memory: Platform,
+) -> None:
+    memory.register("m", "benign", "linear")
+    value = b'{"request_id": "r", "model_id": "m", "op": "insert", "rows": [{"id": "a", 777.25'
+    memory.producer.publish([Message(topics.ROW_CHANGES, b"m", value, (("777.25", b"777.25"),))])
+    memory.drain()
+    [letter] = memory.dead_letters()
+    assert b"777.25" not in (letter.value or b"")
+    assert all(b"777.25" not in content for _, content in letter.headers)
+
+
+def test_kinds_of_models_that_cannot_be_changed_yet_say_so(memory: Platform) -> None:
+    memory.register("l", "benign", "logistic")
+    noise = ObjectiveNoise(epsilon=1.0, delta=1e-4, sigma=1.0)
+    memory.register("c", "benign", "linear", method="exact", certify=noise)
+    for model in ("l", "c"):
+        table = Table(memory, model)
+        sent = memory.send_change(model, "insert", table.row("new"))
+        memory.drain()
+        assert memory.final(sent, model).code == "UNSUPPORTED"
+
+
+def test_the_same_request_again_has_the_first_receipt_and_another_body_conflicts(
+    memory: Platform,
+) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    row = table.row("new")
+    table.change("insert", row, request_id="r")
+    memory.drain()
+    memory.send_change("m", "insert", row, request_id="r")
+    memory.send_change("m", "insert", table.row("new"), request_id="r")
+    memory.send("m", "row-5", request_id="r")
+    memory.drain()
+    said = [(receipt.status, receipt.code, receipt.op) for receipt in memory.receipts()]
+    conflict = ("REJECTED", "REQUEST_ID_CONFLICT")
+    applied = ("APPLIED", None, "insert")
+    assert sorted(said, key=str) == sorted(
+        [applied, applied, (*conflict, "insert"), (*conflict, "delete")], key=str
+    )
+    table.check()
+
+
+def test_rows_are_found_by_the_subject_that_they_were_inserted_with(memory: Platform) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    table.change("insert", *({**table.row(f"new-{i}"), "subject": "s/é"} for i in range(2)))
+    table.change("insert", {**table.row("new-9"), "subject": "subject-0"})
+    memory.drain()
+    for subject in ("s/é", "subject-0"):
+        memory.send_raw(
+            json.dumps({"request_id": subject, "model_id": "m", "subject_id": subject}).encode()
+        )
+    memory.drain()
+    for name in ("new-0", "new-1", "new-9", "row-0", "row-1", "row-2"):
+        del table.rows[name]
+    table.check()
+
+
+def test_no_value_of_a_row_is_in_a_commit_and_a_corrected_one_is_gone_from_the_store(
+    memory: Platform,
+) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    before = table.rows["row-7"][0]
+    table.change("correct", table.row("row-7"))
+    memory.drain()
+    record = memory.store.row_records(memory.load().generation_keys, ["row-7"])["row-7"]
+    assert before.tobytes() not in record
+    erasures = ModelKeys("m").partition.erasures
+    assert float(text(memory.raw().hget(erasures, "last"))) > 0
+    assert ledger_of(memory) == {}
+
+
+def test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day(
+    platform: Platform,
+) -> None:
+    clock = Clock()
+    platform.register("m", "benign", "linear")
+    table = Table(platform)
+    worker = platform.deletion_worker(now=clock)
+    early = platform.send("m", "new-1", "row-1")
+    none = platform.send("m", "new-2")
+    platform.drain(worker)
+    assert platform.final(early).rows_unknown == 1
+    assert platform.final(none).code == "UNKNOWN_ROWS"
+    del table.rows["row-1"]
+    before = backup(platform)
+    late = [platform.send_change("m", "insert", table.row(name)) for name in ("new-1", "new-2")]
+    table.change("insert", table.row("new-3"))
+    platform.drain(worker)
+    assert [platform.final(r).code for r in late] == ["ROW_DELETED", "ROW_DELETED"]
+    restore(platform, before)
+    worker.recover()
+    platform.drain(worker)
+    table.check()
+    stored = platform.raw().zrange(ModelKeys("m").tombstones, 0, -1)
+    assert len(stored) == 2
+    assert not any(b"new" in mark for mark in stored)
+    clock.ahead += 24 * 3600 + 1
+    table.change("insert", table.row("new-1"))
+    platform.drain(worker)
+    table.check()
+
+
+# -- crashes, rollbacks, refreshes ----------------------------------------------------------------
+
+
+class Dies(Exception):
+    """The worker ends here."""
+
+
+@pytest.mark.parametrize("step", [Step.LOAD, Step.APPEND, Step.APPLY, Step.PUBLISH])
+def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_a_change(
+    platform: Platform, step: Step
+) -> None:
+    platform.register("m", "benign", "linear")
+    table = Table(platform)
+
+    def dies(reached: Step) -> None:
+        if reached is step:
+            raise Dies
+
+    worker = platform.deletion_worker(at_step=dies)
+    table.change("insert", table.row("new-1"), table.row("new-2"))
+    with pytest.raises(Dies):
+        platform.drain(worker)
+    worker.close()
+    table.change("correct", table.row("new-1"), table.row("row-1"))
+    table.delete("row-2")
+    platform.drain()
+    table.check()
+    assert all(receipt.status == "APPLIED" for receipt in platform.finals().values())
+
+
+def settle(platform: Platform) -> None:
+    """Fold, and decide what there is."""
+    platform.pair[0].recover()
+    platform.drain()
+
+
+def test_a_store_that_went_back_gets_its_rows_from_the_log_again(platform: Platform) -> None:
+    platform.register("m", "benign", "linear")
+    table = Table(platform)
+    table.change("insert", table.row("new-0"))
+    platform.drain()
+    before = backup(platform)
+    table.change("insert", table.row("new-1", weight=2.0), table.row("new-2"))
+    platform.drain()
+    table.change("correct", table.row("new-1"), table.row("row-1"), table.row("new-0"))
+    platform.drain()
+    table.delete("new-2", "row-1")
+    platform.drain()
+    table.change("correct", table.row("new-1"))
+    platform.drain()
+    published = platform.newest_version()
+    for _ in range(2):
+        restore(platform, before)
+        settle(platform)
+        table.check()
+        assert platform.newest_version() == published
+    table.change("insert", table.row("new-3"))
+    table.delete("new-1")
+    platform.drain()
+    table.check()
+
+
+def test_values_that_the_log_no_longer_has_are_lost_and_only_then(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    before = backup(memory)
+    kept = table.row("new-1")
+    table.change("insert", kept)
+    memory.drain()
+    restore(memory, before)
+    monkeypatch.setattr(
+        "lethe.consumers.commits.replay.read_changes", lambda _, changes: [None] * len(changes)
+    )
+    settle(memory)
+    lost = memory.send("m", "row-1")
+    refused = memory.send_change("m", "insert", table.row("new-2"))
+    settle(memory)
+    assert memory.statuses(lost) == ["DEFERRED"]
+    assert memory.receipts()[-1].code == "DATA_LOST" or memory.final(refused).code == "DATA_LOST"
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD])
+@pytest.mark.parametrize("op", ["insert", "correct"])
+def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshKind, op: str) -> None:
+    memory.register("m", "benign", "linear", method="influence", budget=10.0)
+    table = Table(memory)
+    table.change("insert", table.row("new-1"))
+    table.delete("row-9")
+    memory.drain()
+    event = memory.ordered("m", size)
+    memory.compute_refresh(event)
+    table.change(op, table.row("new-2" if op == "insert" else "row-5"))
+    memory.drain()
+    memory.tell_refreshed(event)
+    memory.drain()
+    table.check()
+    event = memory.ordered("m", size)
+    memory.compute_refresh(event)
+    memory.tell_refreshed(event)
+    memory.drain()
+    table.check()
+    table.change("correct", table.row("new-1"))
+    table.delete("row-3")
+    memory.drain()
+    table.check()
+
+
+def test_a_row_that_is_corrected_while_rows_are_read_is_read_again(memory: Platform) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+
+    def corrects_once(_: int) -> None:
+        if not memory.load().meta.rows_corrected:
+            table.change("correct", table.row("row-1"))
+            memory.drain()
+
+    snapshot = take_snapshot(memory.store, "m", corrects_once)
+    place = snapshot.ids.index("row-1")
+    assert snapshot.state.meta.rows_corrected == 1
+    assert np.array_equal(snapshot.rows.X[place, :-1], table.rows["row-1"][0])
+
+
+def test_a_full_generation_rejects_changes_until_it_is_rebuilt(memory: Platform) -> None:
+    limits = LimitsRecord(fraction_of_d=0.01, floor_rows=4)
+    memory.register("m", "benign", "linear", limits=limits)
+    table = Table(memory)
+    hard = limits.limits().hard_rows(memory.load().meta.config.d)
+    worker = memory.pair[0]
+    refused = memory.send_change("m", "insert", *(table.row(f"x-{i}") for i in range(hard + 1)))
+    memory.drain(worker)
+    assert memory.final(refused).code == "GENERATION_FULL"
+    for i in range(3 * hard):
+        table.change("insert", table.row(f"y-{i}"))
+        memory.drain()
+    table.check()
+
+
+def test_a_registration_that_replaces_the_model_begins_from_its_file(memory: Platform) -> None:
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    table.change("insert", table.row("new-1"))
+    table.change("correct", table.row("row-1"))
+    table.delete("row-2")
+    memory.drain()
+    memory.register("m", "benign", "linear", replace_model=True)
+    again = Table(memory)
+    del again.rows["row-2"]
+    memory.drain()
+    again.check()
+    again.change("insert", again.row("new-1"))
+    again.change("correct", again.row("row-1"))
+    memory.drain()
+    again.check()
+    again.delete("new-1")
+    memory.drain()
+    again.check()
+
+
+def test_a_request_from_before_the_model_is_not_the_models(memory: Platform) -> None:
+    memory.register("other", "benign", "linear")
+    table = Table(memory, "other")
+    early = memory.send_change("m", "insert", table.row("new"))
+    memory.register("m", "benign", "linear")
+    memory.drain()
+    assert memory.final(early).code == "UNKNOWN_MODEL"
+    assert memory.final(early).op == "insert"

@@ -1,0 +1,339 @@
+"""Bounds of models with preprocessing against the 80-bit oracle.
+
+The pipeline's transformation is written here from its definition, in longdouble, and the oracle of
+`tests.proof.bounds.oracle` minimises over what it makes of the live rows. Nothing is shared with
+the engine, or with scikit-learn, which computes in double.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from threadpoolctl import threadpool_limits
+
+from lethe.engine import LinearModel, LogisticModel
+from lethe.engine.errors import LetheError
+from lethe.engine.preprocess.columns import (
+    Column,
+    Columns,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+    standardised,
+)
+from tests.proof.bounds.case import Array, power
+from tests.proof.bounds.figures import Figures
+from tests.proof.bounds.oracle import Problem, Real, Wide, distance, length, solve, widened
+
+_CHUNK, _ROUND = 25, 200  # streams of a job, and between two looks at the number of states
+Model = LinearModel | LogisticModel
+_EPS = Real(np.finfo(np.float64).eps)
+
+
+class State(NamedTuple):
+    """One published state. ``excess`` is distance - oracle's error - bound, in longdouble.
+
+    Where ``pru`` published, the distance is that of its projection.
+    """
+
+    seed: int
+    step: int
+    how: str
+    bound: float
+    distance: float
+    relative: float
+    relative_bound: float
+    excess: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What some streams came to: states, refusals by class, and exceptions that nobody expects."""
+
+    states: list[State] = field(default_factory=list)
+    refusals: Counter[str] = field(default_factory=Counter)
+    escaped: list[str] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Take in what other streams came to."""
+        self.states += other.states
+        self.refusals += other.refusals
+        self.escaped += other.escaped
+
+    @property
+    def false(self) -> list[State]:
+        """States whose bound is below the truth by more than the oracle's own error."""
+        return [state for state in self.states if not state.excess <= 0.0]
+
+
+# -- the pipeline in longdouble ----------------------------------------------------------------
+
+
+def transformed(columns: Columns, rows: dict[Any, np.ndarray], y: Wide) -> Wide:
+    """Return what the pipeline, fitted to these rows, makes of them, n x p."""
+    features: list[Wide] = []
+    for name, column in columns.items():
+        for values in _features(column, rows[name], y):
+            features.append(_standardised(values) if standardised(column) else values)
+    return np.stack(features, axis=1)
+
+
+def _features(column: Column, values: np.ndarray, y: Wide) -> Iterator[Wide]:
+    if isinstance(column, Numeric):
+        numbers = widened([np.nan if v is None else v for v in values])
+        known = ~np.isnan(numbers)
+        mean = numbers[known].sum() / Real(known.sum()) if known.any() else Real(0)
+        yield np.where(known, numbers, mean)
+        return
+    categories = sorted(set(values))
+    place = np.array([categories.index(v) for v in values])
+    if isinstance(column, OneHot):
+        for c in range(len(categories)):
+            yield widened((place == c).astype(float))
+    elif isinstance(column, Ordinal):
+        yield widened(place.astype(float))
+    else:
+        yield _encoded(column, place, len(categories), y)[place]
+
+
+def _encoded(column: TargetEncode, place: np.ndarray, k: int, y: Wide) -> Wide:
+    mean = y.sum() / Real(len(y))
+    total = ((y - mean) ** 2).sum() / Real(len(y))
+    out = np.empty(k, dtype=Real)
+    for c in range(k):
+        own = y[place == c]
+        n, own_mean = Real(len(own)), own.sum() / Real(len(own))
+        if column.smooth == "auto":
+            within = ((own - own_mean) ** 2).sum() / n
+            share = total * n / (total * n + within) if total > 0 else Real(0)
+        else:
+            share = n / (n + Real(column.smooth))
+        out[c] = mean + share * (own_mean - mean)
+    return out
+
+
+def _standardised(values: Wide) -> Wide:
+    n = Real(len(values))
+    mean = values.sum() / n
+    variance = ((values - mean) ** 2).sum() / n
+    constant = variance <= n * _EPS * variance + (n * mean * _EPS) ** 2
+    scaled: Wide = (values - mean) / (Real(1) if constant else np.sqrt(variance))
+    return scaled
+
+
+# -- hostile tables ----------------------------------------------------------------------------
+
+
+def draw_columns(rng: Generator) -> Columns:
+    """Return one to five columns of any kind."""
+    kinds: list[Column] = [
+        Numeric(),
+        Numeric(standardise=False),
+        OneHot(),
+        Ordinal(standardise=bool(rng.integers(2))),
+        TargetEncode(standardise=bool(rng.integers(2))),
+        TargetEncode(smooth=power(rng, -2, 2), standardise=bool(rng.integers(2))),
+    ]
+    return {f"c{i}": kinds[rng.integers(len(kinds))] for i in range(rng.integers(1, 6))}
+
+
+def draw_values(column: Column, n: int, rng: Generator) -> np.ndarray:
+    """Return a column's values: far from 0, badly scaled, heavy-tailed, rare, or often missing."""
+    values = np.empty(n, dtype=object)
+    if isinstance(column, Numeric):
+        spread = rng.integers(3)
+        drawn = rng.standard_normal(n) if spread == 0 else rng.standard_t((1.0, 1.5)[spread - 1], n)
+        if rng.random() < 0.2:
+            drawn = np.round(drawn)
+        drawn = drawn * power(rng, -3, 3) + (power(rng, -2, 4) if rng.random() < 0.5 else 0.0)
+        values[:] = drawn.tolist()
+        values[rng.random(n) < rng.choice([0.0, 0.1, 0.5])] = None
+        values[0] = float(drawn[0])
+        return values
+    k = int(rng.integers(2, 9))
+    skew = rng.uniform(1.0, 4.0)
+    values[:] = [f"v{int(k * u**skew)}" for u in rng.random(n)]
+    return values
+
+
+def draw_targets(rows: dict[Any, np.ndarray], n: int, rng: Generator) -> Array:
+    """Return targets of any size, some of them far out."""
+    y = rng.standard_normal(n) if rng.random() < 0.7 else rng.standard_t(1.5, size=n)
+    for values in rows.values():
+        numbers = [float(v[1:]) % 5 if isinstance(v, str) else 0.1 * (v or 0.0) for v in values]
+        y = y + rng.standard_normal() * np.tanh(numbers)
+    return y * power(rng, -3, 3) + (power(rng, 0, 4) if rng.random() < 0.4 else 0.0)
+
+
+# -- streams -----------------------------------------------------------------------------------
+
+
+class _Truth:
+    def __init__(
+        self,
+        columns: Columns,
+        ridge: float,
+        rows: dict[Any, np.ndarray],
+        y: Array,
+        *,
+        logistic: bool,
+    ) -> None:
+        self.columns, self.ridge, self.rows, self.y = columns, ridge, rows, y
+        self.logistic = logistic
+
+    def judge(
+        self, model: Model, live: list[int], seed: int, step: int, how: str
+    ) -> Iterator[State]:
+        """Compare what is published with the pipeline's minimiser over the live rows.
+
+        Estimates are left out, and so are logistic models with one class left.
+        """
+        bound = model.error.bound
+        if bound is None or (self.logistic and len(set(self.y[live])) == 1):
+            return
+        y = widened(self.y[live])
+        rows = {name: values[live] for name, values in self.rows.items()}
+        features = transformed(self.columns, rows, y)
+        X = np.hstack([features, np.ones((len(live), 1), dtype=Real)])
+        penalty = np.append(np.full(features.shape[1], Real(self.ridge)), Real(0))
+        weight = np.ones(len(live), dtype=Real)
+        answer = solve(Problem(X, y[:, None], weight, penalty, logistic=self.logistic))
+        if not np.isfinite(answer.error):
+            return
+        theta = self._placed(answer.theta, rows, model)
+        published = np.append(model.theta, model.intercept)[:, None]
+        away = distance(published, theta)
+        excess = float(away - answer.error - Real(bound))
+        size = float(length(theta)) or 1.0
+        yield State(seed, step, how, bound, float(away), float(away) / size, bound / size, excess)
+
+    def _placed(self, theta: Wide, rows: dict[Any, np.ndarray], model: Model) -> Wide:
+        """Return the minimiser with a 0 for each category that the model still has a column of."""
+        names = []
+        for name, column in self.columns.items():
+            own = sorted(set(rows[name])) if isinstance(column, OneHot) else [None]
+            names += [f"{name}_{v}" if isinstance(column, OneHot) else name for v in own]
+        state: Any = model._state
+        place = {name: i for i, name in enumerate(names)}
+        here = [theta[place[n]] if n in place else np.zeros(1, Real) for n in state.feature_names]
+        return np.stack([*here, theta[-1]])
+
+
+def run_stream(seed: int) -> Outcome:
+    """Fit, then delete, insert, correct and refresh; judge every state."""
+    rng, outcome = np.random.default_rng([20, seed]), Outcome()
+    columns, n = draw_columns(rng), int(rng.integers(12, 60))
+    rows = {name: draw_values(column, 2 * n, rng) for name, column in columns.items()}
+    y, ridge = draw_targets(rows, 2 * n, rng), power(rng, -6, 2)
+    logistic = bool(rng.random() < 0.3)
+    if logistic:
+        y = (y > np.median(y)).astype(np.float64)
+    truth = _Truth(columns, ridge, rows, y, logistic=logistic)
+    live, spare = list(range(n)), list(range(n, 2 * n))
+    names = {i: str(i) for i in live}
+    try:
+        made = LogisticModel if logistic else LinearModel
+        model = made(ridge, preprocess=columns, seed=seed)
+        model.fit({name: values[:n] for name, values in rows.items()}, y[:n])
+        outcome.states.extend(truth.judge(model, live, seed, 0, "fit"))
+        for step in range(1, 9):
+            how = _act(model, truth, names, live, spare, rng)
+            if len(live) < 3:
+                break
+            outcome.states.extend(truth.judge(model, live, seed, step, how))
+            if rng.random() < 0.3:
+                size = str(rng.choice(["complete", "polish", "compact", "rebuild"]))
+                model.refresh(size)
+                outcome.states.extend(truth.judge(model, live, seed, step, size))
+    except LetheError as error:
+        outcome.refusals[type(error).__name__] += 1
+    except Exception as error:  # whatever else is raised is a defect
+        outcome.escaped.append(f"seed {seed}: {error!r}")
+    return outcome
+
+
+def _act(
+    model: Model,
+    truth: _Truth,
+    names: dict[int, str],
+    live: list[int],
+    spare: list[int],
+    rng: Generator,
+) -> str:
+    """Delete, insert or correct up to three rows; keep ``live`` and ``names``."""
+    how, k = str(rng.choice(["delete", "delete", "insert", "correct"])), int(rng.integers(1, 4))
+    method = str(rng.choice(["exact", "exact", "pru"]))
+    chosen = [live[i] for i in rng.permutation(len(live))[:k]]
+    fresh = spare[: len(chosen)]
+    if how == "delete" or not fresh:
+        ids = [names[i] for i in chosen]
+        try:
+            model.delete(ids, method=method)
+        except LetheError:
+            model.refresh("rebuild", without=ids)
+        live[:] = [i for i in live if i not in chosen]
+        return f"delete by {method}"
+    chosen = chosen[: len(fresh)]
+    table = {name: values[fresh] for name, values in truth.rows.items()}
+    if how == "insert":
+        ids = [f"new{i}" for i in fresh]
+        model.insert(table, truth.y[fresh], ids, method=method)
+    else:
+        ids = [names[i] for i in chosen]
+        model.correct(table, truth.y[fresh], ids, method=method)
+        live[:] = [i for i in live if i not in chosen]
+    live += fresh
+    names |= dict(zip(fresh, ids, strict=True))
+    del spare[: len(fresh)]
+    return f"{how} by {method}"
+
+
+def run_seeds(seeds: range) -> Outcome:
+    """Run some streams in this process."""
+    outcome = Outcome()
+    with threadpool_limits(1), np.errstate(all="ignore"):
+        for seed in seeds:
+            outcome.add(run_stream(seed))
+    return outcome
+
+
+def run(pool: ProcessPoolExecutor, states: int, first: int, seeds: int | None) -> Outcome:
+    """Run ``seeds`` streams, or as many as make ``states`` states."""
+    outcome, place = Outcome(), first
+    while len(outcome.states) < states if seeds is None else place < first + seeds:
+        until = place + _ROUND if seeds is None else min(place + _ROUND, first + seeds)
+        chunks = [range(i, min(i + _CHUNK, until)) for i in range(place, until, _CHUNK)]
+        for done in pool.map(run_seeds, chunks):
+            outcome.add(done)
+        place = until
+    return outcome
+
+
+def figures(outcome: Outcome) -> dict[str, Figures]:
+    """Return the number of states, and how far bounds are above the truth where it is not 0."""
+    exact = [state for state in outcome.states if "pru" not in state.how and state.distance > 0]
+    return {
+        "pipelines": {
+            "states": len(outcome.states),
+            "below": len(outcome.false),
+            "median_bound_over_truth": float(np.median([s.bound / s.distance for s in exact])),
+            "median_relative_bound": float(np.median([s.relative_bound for s in exact])),
+            "median_relative_error": float(np.median([s.relative for s in exact])),
+        }
+    }
+
+
+def broken(outcome: Outcome, promised: int) -> list[str]:
+    """Return what was not kept: false bounds, exceptions that escaped, too few states."""
+    failed = [f"pipelines: {state} is below the truth" for state in outcome.false]
+    failed += [f"pipelines: {what}" for what in outcome.escaped]
+    if len(outcome.states) < promised:
+        failed.append(f"pipelines: only {len(outcome.states)} states were judged, not {promised}")
+    return failed

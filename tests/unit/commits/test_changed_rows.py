@@ -1,0 +1,35 @@
+"""The values of rows, read again from the log for a fold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+from lethe.consumers.commits.changed_rows import read_changes
+from lethe.consumers.commits.commit import RowChange
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Message
+from lethe.consumers.log.memory import MemoryLog
+
+
+def test_values_are_read_again_only_where_they_are_the_same() -> None:
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(1))
+    rows = [{"id": "a", "values": [1.0, 2.0], "target": 3.0}]
+    body = {"request_id": "r", "model_id": "m", "op": "insert", "rows": rows}
+    value = json.dumps(body).encode()
+    log.producer().publish([Message(topics.ROW_CHANGES, b"m", value)])
+    reader = log.reader()
+    [partition] = reader.partitions(topics.ROW_CHANGES)
+    digest = hashlib.sha256(value).hexdigest()
+    change = RowChange(True, ("a",), str(partition), 0, digest)
+    [request] = read_changes(reader, [change])
+    assert request is not None
+    assert request.rows[0].values == (1.0, 2.0)
+    lost = [
+        replace(change, digest=hashlib.sha256(b"other").hexdigest()),
+        replace(change, offset=1),
+        replace(change, partition="another-topic-of-this-name/0"),
+    ]
+    assert read_changes(reader, lost) == [None, None, None]

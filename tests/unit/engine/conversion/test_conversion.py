@@ -1,0 +1,128 @@
+"""From scikit-learn's estimators to models, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.linear_model import (
+    ElasticNet,
+    Lasso,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeClassifier,
+    RidgeCV,
+    SGDClassifier,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
+
+from lethe import LinearModel, LogisticModel
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+
+
+def table(classes: int = 2) -> tuple[Array, Array, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((150, 5))
+    y = X @ np.arange(1.0, 6.0) + rng.standard_normal(150)
+    edges = np.quantile(y, np.linspace(0, 1, classes + 1)[1:-1])
+    return X, y, np.array(["a", "b", "c", "d"])[np.digitize(y, edges)]
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_a_ridge_becomes_a_model_and_a_ridge_again(intercept: bool, targets: int) -> None:
+    X, y, _ = table()
+    Y = y if targets == 1 else np.column_stack([y, -y, y**2])
+    theirs = Ridge(alpha=2.5, fit_intercept=intercept).fit(X, Y)
+    model = LinearModel.from_sklearn(theirs, X, Y, ids=[f"row {i}" for i in range(len(X))])
+    assert model.converted_from_ is not None
+    assert model.converted_from_.relative < 1e-12
+    model.delete(["row 3", "row 5"], method="exact")
+    kept = np.setdiff1d(np.arange(len(X)), [3, 5])
+    back = model.to_sklearn()
+    assert isinstance(back, Ridge)
+    np.testing.assert_allclose(back.predict(X), model.predict(X), rtol=1e-12, atol=1e-12)
+    afresh = clone(back).fit(X[kept], Y[kept])
+    np.testing.assert_allclose(back.coef_, afresh.coef_, rtol=1e-9)
+    assert np.shape(back.coef_) == np.shape(afresh.coef_)
+    assert np.shape(back.intercept_) == np.shape(afresh.intercept_)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_logistic_regression_becomes_a_model_and_one_again(classes: int) -> None:
+    X, _, labels = table(classes)
+    theirs: Any = LogisticRegression(C=0.4)
+    if classes > 2:
+        theirs = OneVsRestClassifier(theirs)
+    theirs.fit(X, labels)
+    model = LogisticModel.from_sklearn(theirs, X, labels)
+    assert model.converted_from_ is not None
+    # scikit-learn's default tolerance leaves it away from its own optimum, and that is said.
+    assert 1e-9 < model.converted_from_.relative < 0.05
+    back = model.to_sklearn()
+    assert type(back) is type(theirs)
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))
+    np.testing.assert_allclose(back.predict_proba(X), model.predict_proba(X), rtol=1e-12)
+    np.testing.assert_array_equal(back.classes_, theirs.classes_)
+    clone(back).fit(X, labels)
+
+
+def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
+    X, _, labels = table()
+    theirs = RidgeClassifier(alpha=3.0).fit(X, labels)
+    model = LinearModel.from_sklearn(theirs, X, labels)
+    signs = model.predict(X) > 0
+    np.testing.assert_array_equal(theirs.classes_[signs.astype(int)], theirs.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "model", "message"),
+    [
+        (Lasso(), LinearModel, "its penalty is l1"),
+        (ElasticNet(), LinearModel, "an l1 part"),
+        (LinearRegression(), LinearModel, "it has no penalty"),
+        (RidgeCV(), LinearModel, "the rows chose its alpha"),
+        (Ridge(alpha=0.0), LinearModel, "a model needs a ridge above 0"),
+        (Ridge(positive=True), LinearModel, "positive=True"),
+        (Ridge(), LogisticModel, "use LinearModel.from_sklearn"),
+        (LogisticRegression(), LinearModel, "use LogisticModel.from_sklearn"),
+        (LogisticRegression(class_weight="balanced"), LogisticModel, "class_weight"),
+        (LogisticRegression(C=np.inf), LogisticModel, "it has no penalty"),
+        (LogisticRegression(solver="liblinear"), LogisticModel, "penalises the intercept"),
+        (LogisticRegression(solver="saga", l1_ratio=0.5), LogisticModel, "l1 or elasticnet"),
+        (SGDClassifier(), LogisticModel, "it stops before its optimum"),
+        (LinearSVC(), LogisticModel, "its loss is the hinge"),
+        (PoissonRegressor(), LinearModel, "its loss is that of counts"),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "get_params") else None,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_another_objective_is_refused_by_name(estimator: Any, model: Any, message: str) -> None:
+    X, y, labels = table()
+    target = labels if is_classifier(estimator) else y
+    if isinstance(estimator, PoissonRegressor):
+        target = np.abs(y)
+    with pytest.raises(InvalidData, match=message) as refused:
+        model.from_sklearn(estimator.fit(X, target), X, target)
+    assert type(estimator).__name__ in str(refused.value)
+
+
+def test_what_is_not_fitted_or_has_other_rows_is_refused() -> None:
+    X, y, labels = table()
+    with pytest.raises(InvalidData, match="fit"):
+        LinearModel.from_sklearn(Ridge(), X, y)
+    with pytest.raises(InvalidData, match="is a class"):
+        LinearModel.from_sklearn(Ridge, X, y)
+    with pytest.raises(InvalidData, match="X has 4 columns"):
+        LinearModel.from_sklearn(Ridge().fit(X, y), X[:, :4], y)
+    three = table(3)[2]
+    with pytest.raises(InvalidData, match="multinomial loss"):
+        LogisticModel.from_sklearn(LogisticRegression().fit(X, three), X, three)
+    with pytest.raises(InvalidData, match="has the labels"):
+        LogisticModel.from_sklearn(LogisticRegression().fit(X, labels), X, three)
