@@ -78,8 +78,8 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
 
     A worker (`lethe work`) processes it. Without --wait, the command prints the request id, and the
     receipt is published on the topic lethe.receipts. Exit code 1, with --wait only: the request was
-    rejected, or no receipt came in time. Without --wait, the exit code is 0 once the request is in the
-    log, even if a warning says that it will be rejected.
+    rejected, or no receipt came in time. Without --wait, the exit code is 0 once the request is in
+    the log, even if a warning says that it will be rejected.
 
     \b
     Examples:

@@ -186,7 +186,7 @@ class DeletionWorker:
         Raises
         ------
         LogReset
-            `lethe.deletions` lost records. A loss in `lethe.commits` halts models instead.
+            A topic of requests lost records. A loss in `lethe.commits` halts models instead.
         """
         keep_turning(
             stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
