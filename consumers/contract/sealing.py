@@ -1,7 +1,8 @@
 """The keys that commits are sealed with: AES-256-GCM, a key for each model, from one secret.
 
 The secrets are in a file (``LETHE_SEAL_KEY_FILE``), one per line, the newest first; without a file,
-in the store, where the first worker creates one. Whoever has the log but not the secret learns how
+in the store, where the first worker creates one. With a file, its newest secret seals, and the
+store's secrets still open what they sealed. Whoever has the log but not the secret learns how
 many commits a model has and when they were made, but nothing of their content.
 """
 
@@ -207,6 +208,17 @@ def keys_of_heads(store: ModelStore) -> dict[str, str]:
         for model, name in zip(models, names, strict=True)
         if isinstance(name, bytes)
     }
+
+
+def handover(store: ModelStore, seals: SealKeys, file: Path) -> str | None:
+    """Return a warning if another key than the newest of ``file`` sealed the newest commits."""
+    others = sorted(set(keys_of_heads(store).values()) - {seals.current})
+    if not others:
+        return None
+    return (
+        f"commits will be sealed with key {seals.current} from {file}, until now with "
+        f"{', '.join(others)}; give this file to every worker and keep a copy"
+    )
 
 
 def check_opens(store: ModelStore, seals: SealKeys) -> None:

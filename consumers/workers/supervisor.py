@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import handover
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.refresh.queue import RefreshLimit
@@ -141,10 +142,14 @@ class Supervisor:
     def _worker(self, runtime: Runtime, name: str) -> DeletionWorker | RefreshWorker:
         store, settings = runtime.store(), runtime.settings
         if name == "deletions":
+            seals, file = runtime.seals(store), settings.seal_key_file
+            warning = None if file is None else handover(store, seals, file)
+            if warning is not None:
+                self._log.warning(warning, action="seal")
             return DeletionWorker(
                 runtime.log,
                 store,
-                runtime.seals(store),
+                seals,
                 signer=runtime.signer(),
                 metrics=self.metrics,
                 health=self.health[name],

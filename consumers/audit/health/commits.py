@@ -13,7 +13,7 @@ from lethe.consumers.audit.health.checks import Check
 from lethe.consumers.commits.journal import commit_partitions
 from lethe.consumers.commits.record import MAX_RECORD_BYTES
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.sealing import keys_of_heads
+from lethe.consumers.contract.sealing import handover, keys_of_heads
 from lethe.consumers.log.base import Log, Partition, Reader
 from lethe.consumers.service.connect import Runtime
 from lethe.engine.errors import LetheError
@@ -51,6 +51,9 @@ def _seals(store: ModelStore, runtime: Runtime) -> Check:
     except LetheError as error:
         return Check(subject, False, str(error))
     place = "the store, and in each backup of it" if path is None else str(path)
+    warning = None if path is None else handover(store, seals, path)
+    if warning is not None:
+        return Check(subject, True, warning)
     newest = f"newest commits sealed with {', '.join(used)}" if used else "no commit yet"
     return Check(subject, True, f"{newest}; {seals.current} seals the next, and lies in {place}")
 

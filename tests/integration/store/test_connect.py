@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_info
 
-from lethe.consumers.contract.sealing import KeyUnknown, new_seal_file, rotate_seal_file
+from lethe.consumers.contract.sealing import (
+    KeyUnknown,
+    handover,
+    new_seal_file,
+    rotate_seal_file,
+)
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import FormatTooOld, InvalidData
@@ -76,7 +81,15 @@ def test_a_file_of_keys_opens_what_the_store_s_own_secret_has_sealed(tmp_path: P
     file = tmp_path / "seal.keys"
     new = new_seal_file(file).current
     with open_runtime(Settings(data_dir=tmp_path, seal_key_file=file)) as runtime:
-        assert list(runtime.seals(runtime.store())) == [new, own]
+        store = runtime.store()
+        seals = runtime.seals(store)
+        assert list(seals) == [new, own]
+        assert handover(store, seals, file) == (
+            f"commits will be sealed with key {new} from {file}, until now with {own}; "
+            "give this file to every worker and keep a copy"
+        )
+        _commit_with(store, "churn", new)
+        assert handover(store, seals, file) is None
 
 
 def _commit_with(store: ModelStore, model: str, key: str) -> None:
