@@ -102,7 +102,7 @@ def leave_each_out(generation: Generation, stream: Stream, rows: Rows, W: Array)
 def scale(generation: Generation, stream: Stream, rows: Rows, each: EachLeftOut) -> Scale:
     """Return what Cook's distance is measured in, from all live rows. Cost O(n d m)."""
     freedom = np.sum(each.leverage, axis=0)
-    if generation.objective.kind is Kind.LOGISTIC:
+    if generation.objective.kind is not Kind.LINEAR:
         return Scale(freedom, np.ones(1))
     residual = rows.y - rows.X @ stream.theta_exact
     left = np.count_nonzero(rows.weight) - freedom

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from harness.study import Study
-from kernel_measures import leave_out, one_row, rebuilding, rows_kept, steps
+from kernel_measures import fitting, leave_out, one_row, rebuilding, rows_kept, steps
 
 STUDY = Study(
     "kernels",
@@ -26,6 +26,7 @@ STUDY = Study(
         rows_kept.SECTION,
         rebuilding.SECTION,
         rebuilding.BOUND_SECTION,
+        fitting.SECTION,
     ),
 )
 

@@ -178,9 +178,14 @@ class DiagnosableModel(ChangingModel):
             )
         if ids is None:
             return np.flatnonzero(members.live)
-        wanted = members.live_among(ids)
-        if len(wanted) < len({str(name) for name in ids}):
-            raise UnknownRows("a row was deleted from this model, so nothing is known of it")
+        if isinstance(ids, str):
+            raise InvalidData(f"give a list of row ids, not the string {ids!r}")
+        wanted = tuple(dict.fromkeys(str(name) for name in ids))
+        for name in wanted:
+            if name not in members.place:
+                raise UnknownRows(f"row {name!r} was never a row of this model")
+            if not members.live[members.place[name]]:
+                raise UnknownRows(f"row {name!r} was deleted from this model; name live rows")
         return members.places(wanted)
 
     def _left_out_each(self, places: NDArray[np.intp]) -> tuple[Rows, EachLeftOut]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import (
     ElasticNet,
     Lasso,
@@ -126,3 +128,75 @@ def test_what_is_not_fitted_or_has_other_rows_is_refused() -> None:
         LogisticModel.from_sklearn(LogisticRegression().fit(X, three), X, three)
     with pytest.raises(InvalidData, match="has the labels"):
         LogisticModel.from_sklearn(LogisticRegression().fit(X, labels), X, three)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_distance_is_to_the_optimum_of_the_weighted_rows(intercept: bool) -> None:
+    X, y, _ = table()
+    weight = np.arange(150) % 3 * 1.0
+    given = Ridge(3.0, fit_intercept=intercept, solver="lsqr", tol=1e-2).fit(X, y, weight)
+    model = LinearModel.from_sklearn(given, X, y, sample_weight=weight)
+    exact = Ridge(3.0, fit_intercept=intercept, solver="svd").fit(X, y, weight)
+    np.testing.assert_allclose(model.coef_, exact.coef_, rtol=1e-10)
+    apart = np.append(given.coef_ - exact.coef_, given.intercept_ - exact.intercept_)
+    assert model.converted_from_ is not None
+    assert model.converted_from_.distance == pytest.approx(np.linalg.norm(apart), rel=1e-6)
+    assert str(model.converted_from_).startswith("this Ridge was ")
+    assert model.fit(X, y).converted_from_ is None
+
+
+@pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()])
+def test_what_is_not_fitted_is_refused_as_scikit_learn_does(estimator: Any) -> None:
+    X, _, labels = table()
+    kind: Any = LinearModel if isinstance(estimator, Ridge) else LogisticModel
+    with pytest.raises(NotFittedError, match="is not fitted; fit it first"):
+        kind.from_sklearn(estimator, X, labels)
+
+
+def test_a_subclass_may_minimise_something_else() -> None:
+    class Other(Ridge):  # type: ignore[misc]
+        pass
+
+    X, y, _ = table()
+    with pytest.raises(InvalidData, match="Other: it minimises another objective"):
+        LinearModel.from_sklearn(Other().fit(X, y), X, y)
+
+
+@pytest.mark.parametrize("inner", [LinearSVC(), LogisticRegression(class_weight={1: 2.0})])
+def test_the_parts_of_a_one_vs_rest_classifier_are_checked(inner: Any) -> None:
+    X, _, labels = table(3)
+    given = OneVsRestClassifier(inner).fit(X, labels)
+    with pytest.raises(InvalidData, match=r"of a LinearSVC|class_weight weighs the rows"):
+        LogisticModel.from_sklearn(given, X, labels)
+
+
+def test_a_frame_must_have_the_columns_of_the_estimator() -> None:
+    X, y, _ = table()
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    given = Ridge().fit(frame, y)
+    with pytest.raises(InvalidData, match="Feature names must be in the same order"):
+        LinearModel.from_sklearn(given, frame[list("edcba")], y)
+    model = LinearModel.from_sklearn(given, frame, y)
+    assert model.to_sklearn().feature_names_in_.tolist() == list("abcde")
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_what_comes_back_holds_only_values_that_need_no_pickle(classes: int) -> None:
+    """skops trusts scikit-learn's own classes, arrays of numbers or text, and plain values."""
+    X, y, _ = table()
+    labels = table(classes)[2] if classes else y
+    model: Any = LogisticModel() if classes else LinearModel()
+    model.fit(pd.DataFrame(X, columns=list("abcde")), labels).delete(["1", "2"])
+    waiting, own = [model.to_sklearn()], 0
+    while waiting:
+        value = waiting.pop()
+        if type(value).__module__.startswith("sklearn."):
+            waiting += vars(value).values()
+            own += 1
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
+            waiting += value.tolist()
+        else:
+            assert isinstance(value, int | float | str | np.ndarray | np.generic | None)
+    assert own == {0: 1, 2: 1, 3: 6}[classes]
