@@ -34,7 +34,10 @@ def print_report(console: Console, outcome: Outcome, checks: Sequence[Check]) ->
         for failure in check.failures[:_FAILURES]:
             promise.append(f"\n{failure}", "red")
         verdicts.add_row(Text("ok", "green") if check.passed else Text("FAIL", "bold red"), promise)
-    for part in ("", table, "", verdicts):
+    scale = Text(
+        "with a few hundred rows retraining is cheap; docs/bench.md has larger models", "dim"
+    )
+    for part in ("", table, scale, "", verdicts):
         console.print(part)
 
 

@@ -33,7 +33,10 @@ _TRIGGER = {
     "generation": "the generation has reached a limit",
     "deferred": "deferred requests need it",
 }
-_COMPLETED = "* completed: its projection was over the budget, so the exact answer is published"
+_COMPLETED = (
+    "* completed: the error of its projection was over the budget or unknown, so the exact answer "
+    "is published"
+)
 _LEGEND = (
     f"{'model':<{_NAME}}{'ver.':<{_INDENT - _NAME}}live rows (newly deleted), published error "
     "(% of its budget), true error (distance to retraining), kind of published error"
