@@ -250,8 +250,8 @@ class Decider:
         if not live and not retired and not deleted_before:
             # Many can read a receipt, so it names neither rows nor subjects.
             by_subject = request.subject_id is not None
-            which = "none of the subject's" if by_subject else "none of these"
-            detail = f"{which} rows is or ever was in this model"
+            which = "no row of this subject" if by_subject else "none of these rows"
+            detail = f"{which} is or ever was in this model"
             return Rejected(
                 source,
                 request_id,
