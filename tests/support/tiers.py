@@ -9,6 +9,8 @@ from __future__ import annotations
 
 THOROUGH = (
     "tests/studies/test_bench",
+    "tests/studies/test_certificates.py::test_a_quick_run_of_a_part_prints_its_tables[sentinels",
+    "tests/studies/test_certificates.py::test_a_quick_run_of_a_part_prints_its_tables[polish",
     "tests/studies/test_contract.py::test_the_document",
     "tests/studies/test_kernels",
     "tests/studies/test_paper.py::test_a_page_of_part",
