@@ -17,6 +17,7 @@ from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.steps import AtStep
 from lethe.consumers.versions.transition import Transition, opened
+from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.keys import ModelKeys, commit_partition
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
@@ -97,7 +98,10 @@ class Committer:
         for each in sealed:
             partition = ModelKeys(each.commit.model_id).partition
             low, end = each.place.previous_end, each.place.offset + 1
-            before = self._store.cursors.move_published(partition, low, end)
+            try:
+                before = self._store.cursors.move_published(partition, low, end)
+            except StoreUnavailable:  # once more, for only the answer says who was overtaken
+                before = self._store.cursors.move_published(partition, low, end)
             if before.published > end:
                 # Overtaken by others: compaction may keep the older parameters that were sent here.
                 self._producer.publish(newest_parameters(self._store, [each.commit.model_id]))

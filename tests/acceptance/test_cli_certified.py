@@ -48,7 +48,7 @@ def register(lethe: Lethe, rows: Path, *more: str, code: int = 0) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--certify", "1,1e-4,10"), "--certify needs --method exact, not pru"),
+        (("--certify", "1,1e-4,10"), "certified removal needs --method exact, not pru"),
         (("--certify", "1,1e-4", "--method", "exact"), "is not EPS,DELTA,SIGMA"),
         (("--certify", "1,0.7,10", "--method", "exact"), "delta must be above 0 and below 0.5"),
         (("--certify", "1,1e-4,1e-15", "--method", "exact"), "raise sigma"),
@@ -79,7 +79,7 @@ def test_a_certified_model_from_a_file_to_a_verified_version(lethe: Lethe, rows:
     assert "SPENT" in lethe("versions", "churn").out
     found = lethe("verify", "churn", "--json").document
     assert found["verified"]
-    assert 0 < found["gradient"] <= found["certificate"]["spent"]
+    assert 0 < found["certificate_measured"] <= found["certificate"]["spent"]
     assert "a gradient residual of" in lethe("verify", "churn").out
     assert lethe("check").code == 0
     assert lethe("export", "churn", "--out", str(rows.with_suffix(".json"))).code == 0

@@ -163,6 +163,8 @@ def values_of(raw: redis.Redis, *, staged: bool) -> Iterator[bytes]:
                 found = raw.lrange(key, 0, -1)
             case "set":
                 found = raw.smembers(key)
+            case "zset":
+                found = raw.zrange(key, 0, -1)
             case "stream":
                 entries: Any = raw.xrange(key)
                 found = [part for _, entry in entries for part in entry.values()]
