@@ -77,12 +77,14 @@ class Follower:
     def homes(self) -> list[int]:
         """Return the commits partitions of the models whose requests are in assigned partitions.
 
+        Of models whose changes of rows alone are read here, they are followed once one comes.
         If there are as many partitions of requests, the numbers are the same; otherwise these may
         be any of them.
         """
         if len(self._reader.partitions(topics.DELETIONS)) != COMMIT_PARTITIONS:
             return list(range(COMMIT_PARTITIONS))
-        return sorted(partition.index for partition in self._consumer.assignment())
+        assigned = self._consumer.assignment()
+        return sorted(each.index for each in assigned if each.topic == topics.DELETIONS)
 
     def follow(self, indexes: Iterable[int]) -> None:
         """Fold those of these partitions that have not been read to their ends already.

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer as Client, TopicPartition, errors
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import OffsetAndMetadata
 
 from lethe.consumers.log.base import Partition, PartitionReset, Position, Record
 from lethe.consumers.log.kafka import reading, settings
+from lethe.consumers.log.kafka.kafka_python.assignor import BalancedTopicsAssignor
 from lethe.consumers.log.kafka.kafka_python.batches import bound_batches
 from lethe.consumers.log.kafka.kafka_python.cluster import KafkaPythonCluster
 from lethe.consumers.log.kafka.kafka_python.connection import client_names
@@ -65,7 +65,7 @@ class KafkaPythonConsumer(KafkaConsumer):
         self._client = _open(
             self._connection,
             **client_names(settings.group_settings(self.group, self._session_seconds)),
-            partition_assignment_strategy=[CooperativeStickyAssignor],
+            partition_assignment_strategy=[BalancedTopicsAssignor],
         )
         finish_joins(self._client)
         self._client.subscribe(topics=list(self.topics), listener=_Listener(self, self._client))
