@@ -21,6 +21,15 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+STAMP_ALL := $(VENV)/.lethe-setup-all
+.PHONY: setup-all
+setup-all: $(STAMP_ALL) ## Add what only `make test-all` needs: other extras, Debian's Chromium and PostgreSQL
+
+$(STAMP_ALL): $(STAMP) requirements-all.lock scripts/debian_packages
+	scripts/debian_packages
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-all.lock
+	@touch $@
+
 .PHONY: demo
 demo: setup ## Run the main job on real data: deletions, refreshes, checks against retraining
 	$(BIN)/lethe demo
@@ -32,11 +41,11 @@ test: setup ## Run the tests, in under 4 minutes (real Kafka needs Java 17 and M
 	$(PYTEST) -m "not thorough"
 
 .PHONY: test-all
-test-all: setup ## Run the tests and every proof, in about 20 minutes
+test-all: setup-all ## Run the tests and every proof, in about 20 minutes
 	$(PYTEST)
 
 .PHONY: test-thorough
-test-thorough: setup ## Run what `make test` leaves out
+test-thorough: setup-all ## Run what `make test` leaves out
 	$(PYTEST) -m thorough
 
 .PHONY: test-fast
@@ -133,6 +142,7 @@ mutants: setup ## Take out one guard at a time and see each caught: a table (ONL
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements-dev.lock
+	$(BIN)/uv pip compile -q pyproject.toml --group all --constraint requirements-dev.lock --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements-all.lock
 
 .PHONY: clean
 clean: ## Remove the environment and caches
