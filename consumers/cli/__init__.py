@@ -11,7 +11,7 @@ Models:
 
 Deletions:
 
-- `delete`: send a request
+- `delete`, `request`: the options of a request; making it, sending it, waiting for its receipt
 - `change`: insert or correct the rows of a file
 - `receipt`: what became of one
 - `work`: the workers

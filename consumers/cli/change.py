@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import click
 
-from lethe.consumers.cli.delete import NoReceipt, receipts_partition, sentence
 from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
 from lethe.consumers.cli.output import Output, counted, prepare
+from lethe.consumers.cli.request import NoReceipt, receipts_partition, sentence
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import (
     MAX_REQUEST_BYTES,

@@ -10,9 +10,9 @@ import click
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
 from lethe.consumers.audit.request_report import FoundReceipt, RequestReport, report_of
 from lethe.consumers.audit.request_rows import Opening, RowsReport, rows_report
-from lethe.consumers.cli.delete import what_changed
 from lethe.consumers.cli.options import global_options, trust_option
 from lethe.consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
+from lethe.consumers.cli.request import what_changed
 from lethe.consumers.contract.events import RowsChanged, rfc3339
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.service.connect import open_runtime

@@ -89,13 +89,19 @@ def test_the_mathematics_do_not_import_the_store() -> None:
             assert not any(name.startswith("lethe.engine.store") for name in imported(path)), path
 
 
-def test_delete_starts_without_the_numerical_code() -> None:
-    """It sends one message: SciPy alone would take longer."""
-    look = "import sys, lethe.consumers.cli.delete; print(*sys.modules)"
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("request", {"numpy", "scipy"}),  # it sends one message: SciPy alone would take longer
+        ("delete", {"numpy", "scipy", "pydantic", "redis", "rich", "structlog"}),  # only its help
+    ],
+)
+def test_delete_starts_without_what_it_does_not_need(module: str, absent: set[str]) -> None:
+    look = f"import sys, lethe.consumers.cli.{module}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert not {"numpy", "scipy"} & set(loaded.stdout.split())
+    assert not absent & set(loaded.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from kafka import errors as kafka_errors
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
-from lethe.consumers.cli.delete import _read_rows
+from lethe.consumers.cli.request import _read_rows
 from lethe.consumers.log.base import Partition
 from lethe.consumers.log.kafka.kafka_python.reading import to_record
 from lethe.consumers.log.kafka.kafka_python.repairs import read_odd_header_names

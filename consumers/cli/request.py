@@ -1,0 +1,262 @@
+"""A deletion request: made of the options of ``lethe delete``, checked, sent; and its receipt."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from lethe.consumers.cli.output import Output, counted, error_number, number, prepare
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import (
+    DELETION_REQUESTED,
+    MAX_REQUEST_BYTES,
+    MAX_ROWS,
+    DeletionRequest,
+    Receipt,
+    rfc3339,
+)
+from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.engine.errors import InvalidRequest, Unavailable
+
+_READ_SECONDS = 0.5
+_SHOWN = 10  # unknown rows that are named
+_READ_RECORDS = 500
+MAX_ROWS_FILE_BYTES = MAX_ROWS * (4 * 128 + 2) + 3
+"""The most that `MAX_ROWS` ids of 128 characters take, with line ends and a byte order mark."""
+
+
+class NoReceipt(Unavailable):
+    """No final receipt came in time; the request is in the log and will be processed."""
+
+    code = "NO_RECEIPT"
+    exit_code = 1
+
+
+def send(ctx: click.Context, options: dict[str, Any]) -> int:
+    """Send the request that the options describe, wait if they say so; return the exit code."""
+    settings, out = prepare(ctx)
+    key = settings.request_signing_key
+    signer = None if key is None else read_signer(key)
+    request = _request(options)
+    with open_runtime(settings) as runtime:
+        models = runtime.models()  # fails before anything is sent if the store cannot be reached
+        reader = runtime.log.reader()
+        try:
+            if request.model_id in models:
+                _check_rows(runtime, request, options)
+            partition = receipts_partition(reader, request.model_id, topics.DELETIONS)
+            begin = reader.bounds(partition).end
+            _send(runtime, request, signer)
+            if options["wait"] is None:
+                if request.model_id not in models:
+                    click.echo(
+                        f"lethe: warning: model {request.model_id!r} is not registered in this "
+                        "store: the request will be rejected; `lethe status` lists the models",
+                        err=True,
+                    )
+                out.document({"request_id": request.request_id, "model_id": request.model_id})
+                out.line(f"request {request.request_id} sent")
+                return 0
+            return _wait(out, reader, partition, begin, request, options["wait"])
+        finally:
+            reader.close()
+
+
+# -- the request --------------------------------------------------------------------------------
+
+
+def _request(options: dict[str, Any]) -> DeletionRequest:
+    rows: tuple[str, ...] | None = options["rows"] or None
+    if options["rows_file"] is not None:
+        rows = tuple(_read_rows(options["rows_file"]))
+    if rows is not None and len(rows) > MAX_ROWS:
+        raise InvalidRequest(
+            f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several requests"
+        )
+    try:
+        request = DeletionRequest(
+            request_id=options["request_id"] or str(uuid.uuid4()),
+            model_id=options["model"],
+            row_ids=rows,
+            subject_id=options["subject"],
+            strict=options["strict"],
+            requested_at=rfc3339(datetime.now(UTC)),
+            reason=options["reason"],
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "request"
+        raise InvalidRequest(f"{place}: {first['msg']}; nothing was sent") from None
+    size = len(_value(request))
+    if size > MAX_REQUEST_BYTES:
+        raise InvalidRequest(f"the request has {size} bytes, more than 1 MiB: send several")
+    return request
+
+
+def _read_rows(path: Path) -> Iterator[str]:
+    """Yield the ids in a file, one per line; blank lines are skipped."""
+    try:
+        if str(path) == "-":
+            content = sys.stdin.buffer.read(MAX_ROWS_FILE_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(MAX_ROWS_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    if len(content) > MAX_ROWS_FILE_BYTES:
+        raise InvalidRequest(
+            f"{path}: more than {MAX_ROWS_FILE_BYTES} bytes, the most that {MAX_ROWS} row ids can "
+            "take; send several requests"
+        )
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{path}: is not UTF-8 text with one row id per line") from None
+    rows = [line.strip() for line in text.split("\n") if line.strip()]
+    if not rows:
+        raise InvalidRequest(f"{path}: names no row; nothing was sent")
+    yield from rows
+
+
+def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, Any]) -> None:
+    """Warn of rows that never belonged to the model; with --strict, refuse them.
+
+    A receipt only counts them: its readers need not know which rows there are.
+    """
+    rows, strict = request.row_ids or (), bool(options["strict"])
+    try:
+        unknown = runtime.never_members(request.model_id, rows)
+    except Unavailable:
+        if strict:
+            raise
+        return  # this user may not read the membership of rows
+    if not unknown:
+        return
+    shown = ", ".join(repr(row) for row in unknown[:_SHOWN])
+    more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    message = f"model {request.model_id!r} never had these rows: {shown}{more}"
+    if options["rows_file"] is not None and unknown == [rows[0]] and len(rows) > 1:
+        message += "; is the first line of the file a header?"
+    if strict:
+        raise InvalidRequest(f"{message}; nothing was sent (--strict)")
+    click.echo(f"lethe: warning: {message}; the request is sent anyway", err=True)
+
+
+def _value(request: DeletionRequest) -> bytes:
+    return request.model_dump_json(exclude_none=True).encode()
+
+
+def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> None:
+    headers = cloudevents.headers(
+        DELETION_REQUESTED, request.request_id, datetime.now(UTC), request.model_id
+    )
+    value = _value(request)
+    if signer is not None:
+        headers = signer.signed(DELETION_REQUESTED, value, headers)
+    message = Message(topics.DELETIONS, request.model_id.encode(), value, headers)
+    producer = runtime.log.producer()
+    try:
+        producer.publish([message])
+    finally:
+        producer.close()
+
+
+# -- the receipt --------------------------------------------------------------------------------
+
+
+def receipts_partition(reader: Reader, model_id: str, requests: str) -> Partition:
+    """Return the partition that the receipt of a request in topic ``requests`` is published on.
+
+    Raises
+    ------
+    InvalidRequest
+        A topic does not exist.
+    """
+    if not (reader.partitions(requests) and reader.partitions(topics.RECEIPTS)):
+        raise InvalidRequest(
+            f"the topics {requests} and {topics.RECEIPTS} do not exist; `lethe register` "
+            "and `lethe work` create them. Nothing was sent"
+        )
+    return reader.partition_for(topics.RECEIPTS, model_id.encode())
+
+
+def _wait(
+    out: Output,
+    reader: Reader,
+    partition: Partition,
+    offset: int,
+    request: DeletionRequest,
+    seconds: float,
+) -> int:
+    """Print the receipts of a request up to the final one; return the exit code."""
+    end = time.monotonic() + seconds
+    deferred = False
+    with out.progress() as report:
+        while time.monotonic() < end:
+            report(f"waiting for the receipt of {request.request_id}", 0, 0)
+            pause = min(_READ_SECONDS, max(0.0, end - time.monotonic()))
+            records, offset = reader.read(partition, offset, pause, _READ_RECORDS)
+            for record in records:
+                receipt = _receipt(record.value, request)
+                if receipt is not None and receipt.final:
+                    break
+                if receipt is not None and not deferred:
+                    deferred = True
+                    click.echo(f"lethe: {sentence(receipt)}", err=True)
+            else:
+                continue
+            break
+        else:
+            place = "deferred and waits for a refresh" if deferred else "in the log"
+            raise NoReceipt(
+                f"no final receipt of request {request.request_id} in {seconds:g} s; it is "
+                f"{place} and will be processed once a worker runs (`lethe work`). To see it "
+                f"later: `lethe receipt {request.request_id}`. A request that fails "
+                f"authentication gets none: it goes to {topics.DEAD_LETTERS}"
+            )
+    out.document(receipt.model_dump(mode="json"))
+    out.line(sentence(receipt))
+    return 1 if receipt.status == "REJECTED" else 0
+
+
+def _receipt(value: bytes | None, request: DeletionRequest) -> Receipt | None:
+    """Return a record's receipt if it belongs to this request."""
+    try:
+        receipt = Receipt.read(value or b"")
+    except ValueError:
+        return None
+    expected = (request.model_id, request.request_id)
+    return receipt if (receipt.model_id, receipt.request_id) == expected else None
+
+
+def what_changed(receipt: Receipt) -> str:
+    """Return in words what a request did to rows."""
+    if receipt.op == "insert":
+        return f"{counted(receipt.rows_inserted, 'row')} inserted"
+    if receipt.op == "correct":
+        return f"{counted(receipt.rows_corrected, 'row')} corrected"
+    return f"{counted(receipt.rows_deleted, 'row')} deleted"
+
+
+def sentence(receipt: Receipt) -> str:
+    """Return a receipt as a line."""
+    parts = [f"request {receipt.request_id}: {receipt.status}"]
+    if receipt.code:
+        parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
+    if receipt.final and receipt.status != "REJECTED":
+        unknown = f", {receipt.rows_unknown} unknown" if receipt.rows_unknown else ""
+        parts.append(f"{what_changed(receipt)}{unknown}, version {receipt.version}")
+    if receipt.final and receipt.error is not None:
+        error = receipt.error
+        parts.append(f"error {error_number(error.relative)} of a budget of {number(error.budget)}")
+    return "; ".join(parts)
