@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from lethe.consumers.contract import events, topics
+from lethe.consumers.contract import erasure_events, events, topics
 from lethe.consumers.log.base import TopicSpec
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "contract"
@@ -80,9 +80,19 @@ EVENTS = (
         events.REFRESH_REQUESTED, events.RefreshRequested, topics.REFRESH_JOBS, "send",
         "A job for the refresh worker.",
     ),
+    Described(
+        erasure_events.SUBJECT_ERASURE_REQUESTED, erasure_events.SubjectErasureRequested,
+        topics.ERASURES, "receive",
+        "Erase a subject from every model that has subjects of its namespace, and keep it out.",
+    ),
+    Described(
+        erasure_events.SUBJECT_ERASURE_COMPLETED, erasure_events.SubjectErasureCompleted,
+        topics.ERASURE_RECEIPTS, "send",
+        "What an erasure did in every model; final unless it is PENDING.",
+    ),
 )  # fmt: skip
-"""What other programs write or read. Not here: lethe.commits and completed refreshes, which are
-Lethe's own, and dead letters, which hold other people's bytes."""
+"""What other programs write or read. Not here: lethe.commits, lethe.suppressions and completed
+refreshes, which are Lethe's own, and dead letters, which hold other people's bytes."""
 
 
 class _WithoutTitles(GenerateJsonSchema):

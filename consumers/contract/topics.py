@@ -14,6 +14,8 @@ MODELS = "lethe.models"
 REFRESH_JOBS = "lethe.refresh-jobs"
 DEAD_LETTERS = "lethe.dead-letters"
 ERASURES = "lethe.erasures"
+ERASURE_RECEIPTS = "lethe.erasure-receipts"
+SUPPRESSIONS = "lethe.suppressions"
 
 FOR_EVER = -1
 _DAY_MS = 86_400_000
@@ -67,5 +69,16 @@ def specs(partitions: int = COMMIT_PARTITIONS) -> list[TopicSpec]:
         TopicSpec(MODELS, partitions, compacted=True),
         TopicSpec(REFRESH_JOBS, 1, retention_ms=7 * _DAY_MS),
         TopicSpec(DEAD_LETTERS, 1, retention_ms=30 * _DAY_MS, max_message_bytes=_DEAD_LETTER_BYTES),
-        TopicSpec(ERASURES, 1, retention_ms=30 * _DAY_MS),
+        TopicSpec(
+            ERASURES,
+            1,
+            retention_ms=30 * _DAY_MS,
+            until_released=True,
+            max_message_bytes=_REQUEST_BYTES,
+            extra={"message.timestamp.type": "LogAppendTime"},
+        ),
+        # A combined receipt has some 200 bytes a model.
+        TopicSpec(ERASURE_RECEIPTS, 1, retention_ms=90 * _DAY_MS, max_message_bytes=8 << 20),
+        # Who is erased, without names: the newest word on each subject stays for ever.
+        TopicSpec(SUPPRESSIONS, 1, compacted=True),
     ]

@@ -76,6 +76,7 @@ def rename_topics(prefix: str) -> None:
     for name in (
         *("DELETIONS", "COMMITS", "RECEIPTS", "VERSIONS", "MODELS", "REFRESH_JOBS"),
         *("ROW_CHANGES", "DEAD_LETTERS", "ERASURES"),
+        *("ERASURE_RECEIPTS", "SUPPRESSIONS"),
     ):
         setattr(topics, name, prefix + getattr(topics, name))
     deletion_worker.GROUP = prefix + deletion_worker.GROUP

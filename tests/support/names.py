@@ -15,6 +15,8 @@ _TOPICS = (
     "REFRESH_JOBS",
     "DEAD_LETTERS",
     "ERASURES",
+    "ERASURE_RECEIPTS",
+    "SUPPRESSIONS",
 )
 _PLAIN = {name: getattr(topics, name) for name in _TOPICS}
 _GROUPS = {deletion_worker: deletion_worker.GROUP, refresh_worker: refresh_worker.GROUP}
