@@ -15,6 +15,7 @@ Deletions:
 - `change`: insert or correct the rows of a file
 - `receipt`: what became of one
 - `work`: the workers
+- `serve`: the HTTP API
 
 Checks and keys:
 

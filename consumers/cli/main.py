@@ -34,6 +34,7 @@ COMMANDS = MappingProxyType(
             "Delete a model's rows and state; its history stays.",
         ),
         "work": ("cli.work", "Run the workers until SIGTERM."),
+        "serve": ("cli.serve", "Serve the HTTP API until SIGTERM."),
         "delete": ("cli.delete", "Send one deletion request."),
         "insert": ("cli.change", "Add rows to a model."),
         "correct": ("cli.change", "Replace rows of a model by corrected ones."),
@@ -166,6 +167,7 @@ _AFTER_INTERRUPT = MappingProxyType(
         "correct": _SAME_FILE,
         "work": "committed requests stand, and the next worker reads the others again",
         "refresh": "a refresh that was scheduled will be done",
+        "serve": "a request that was acknowledged will be processed",
     }
 )
 """By command, what holds after it was interrupted; the others change nothing."""

@@ -14,17 +14,17 @@ import click
 from pydantic import ValidationError
 
 from lethe.consumers.cli.output import Output, counted, error_number, number, prepare
-from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import (
-    DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
     MAX_ROWS,
     DeletionRequest,
     Receipt,
     rfc3339,
 )
+from lethe.consumers.contract.requests import deletion_message, request_value
 from lethe.consumers.contract.signatures import Signer, read_signer
-from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest, Unavailable
 
@@ -97,7 +97,7 @@ def _request(options: dict[str, Any]) -> DeletionRequest:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "request"
         raise InvalidRequest(f"{place}: {first['msg']}; nothing was sent") from None
-    size = len(_value(request))
+    size = len(request_value(request))
     if size > MAX_REQUEST_BYTES:
         raise InvalidRequest(f"the request has {size} bytes, more than 1 MiB: send several")
     return request
@@ -152,21 +152,10 @@ def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, A
     click.echo(f"lethe: warning: {message}; the request is sent anyway", err=True)
 
 
-def _value(request: DeletionRequest) -> bytes:
-    return request.model_dump_json(exclude_none=True).encode()
-
-
 def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> None:
-    headers = cloudevents.headers(
-        DELETION_REQUESTED, request.request_id, datetime.now(UTC), request.model_id
-    )
-    value = _value(request)
-    if signer is not None:
-        headers = signer.signed(DELETION_REQUESTED, value, headers)
-    message = Message(topics.DELETIONS, request.model_id.encode(), value, headers)
     producer = runtime.log.producer()
     try:
-        producer.publish([message])
+        producer.publish([deletion_message(request, signer)])
     finally:
         producer.close()
 

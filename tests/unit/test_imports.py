@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ORDER = (
     "demo",
     "cli",
+    "server",
     "audit",
     "subscriber",
     "workers",
@@ -107,7 +108,7 @@ def test_delete_starts_without_what_it_does_not_need(module: str, absent: set[st
 @pytest.mark.parametrize(
     "package",
     [f"engine/{name}" for name in ("fit", "deletion", "error", "refresh", "store")]
-    + [f"consumers/{name}" for name in ("commits", "service", "cli", "audit")],
+    + [f"consumers/{name}" for name in ("commits", "service", "cli", "audit", "server")],
 )
 def test_a_large_package_lists_its_modules(package: str) -> None:
     """And so a reader need not open each to know what it is for."""

@@ -1,0 +1,15 @@
+"""The HTTP API of ``lethe serve``: what a program or a browser can ask (docs/http.md).
+
+It decides nothing: it appends requests to the log, and reads what the workers have published. May
+import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``server``.
+
+- `serving`: the process: uvicorn, signals, one runtime
+- `app`: the application: routers, errors, the OpenAPI document
+- `services`: what routes use: the log, the store
+- `intake`: requests into the log, acknowledged, many at a time
+- `outcomes`: what became of a request
+- `paths`: ids in paths
+- `problems`: errors as ``application/problem+json``
+
+Packages: `api` has the routes below ``/v1``.
+"""

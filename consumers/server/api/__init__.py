@@ -1,0 +1,1 @@
+"""The routes below ``/v1``, one module for each kind of resource."""

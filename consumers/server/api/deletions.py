@@ -1,0 +1,140 @@
+"""``/v1/models/{model_id}/deletions``: requests to delete rows, and what became of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DeletionRequest, Receipt
+from lethe.consumers.contract.requests import deletion_message
+from lethe.consumers.deletions.validate import Valid, validate
+from lethe.consumers.log.base import Message, Partition, Record
+from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
+from lethe.consumers.server.outcomes import Sent
+from lethe.consumers.server.paths import PathId, segment
+from lethe.consumers.server.problems import Problem, responses, unknown_model
+from lethe.consumers.server.services import Services, ServicesOf
+from lethe.engine.errors import LetheError
+
+router = APIRouter(tags=["deletions"])
+
+PENDING_SECONDS = "1"
+"""``Retry-After`` of a request on its way: a worker answers within milliseconds to a second."""
+
+DEFERRED_SECONDS = "30"
+"""``Retry-After`` of a request that waits for a rebuild."""
+
+
+def location(model_id: str, request_id: str) -> str:
+    """Return where the receipt of a request is found."""
+    return f"/v1/models/{segment(model_id)}/deletions/{segment(request_id)}"
+
+
+def _schema() -> dict[str, Any]:
+    """Return the schema of a body: the event's, but for what the path and the header can say."""
+    schema = DeletionRequest.model_json_schema()
+    schema.pop("required", None)
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+
+
+@router.post(
+    "/v1/models/{model_id}/deletions",
+    status_code=202,
+    summary="Request a deletion",
+    openapi_extra=_schema(),
+    responses=responses(400, 404, 409, 413, 415, 503),
+)
+async def request_deletion(model_id: PathId, request: Request, services: ServicesOf) -> Response:
+    """Answer once the log has acknowledged the request; ``Location`` has its receipt."""
+    data = with_identity(await json_object(request), request, "request_id")
+    if data.setdefault("model_id", model_id) != model_id:
+        raise invalid("model_id in the body is not the model in the path")
+    asked = _validated(data)
+    if services.models.has(model_id) is None:
+        known = await run_in_threadpool(services.models.look_up, model_id)
+        if not known:
+            raise unknown_model()
+    await _send(services, asked)
+    named = asked.request
+    headers = {"Location": location(model_id, named.request_id), "Retry-After": PENDING_SECONDS}
+    document = {"request_id": named.request_id, "model_id": model_id, "status": "PENDING"}
+    return Response(json.dumps(document).encode(), 202, headers, JSON)
+
+
+def _validated(data: dict[str, Any]) -> Valid:
+    """Return a request that the worker will not refuse for its form: its own judgement."""
+    value = json.dumps(data).encode()
+    item = validate(Record(Partition(topics.DELETIONS, "", 0), 0, None, value))
+    if isinstance(item, Valid):
+        return item
+    raise Problem(400, getattr(item, "code", "INVALID_REQUEST"), getattr(item, "detail", ""))
+
+
+async def _send(services: Services, asked: Valid) -> None:
+    """Append a request, unless its id is known with another content."""
+    named = asked.request
+    recent = services.recent.find(named.model_id, named.request_id)
+    if recent is not None and recent.body != asked.body:
+        raise _conflict(named.request_id)
+    services.recent.add(named.model_id, named.request_id, Sent(asked.body))
+    assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
+    message: Message = deletion_message(named, services.signer)
+    try:
+        place = await services.intake.append(message)
+    except LetheError as error:
+        raise Problem(
+            503,
+            error.code,
+            str(error),
+            {"Retry-After": PENDING_SECONDS},
+            request_id=named.request_id,
+        ) from None
+    services.recent.add(named.model_id, named.request_id, Sent(asked.body, place))
+
+
+def _conflict(request_id: str) -> Problem:
+    return Problem(
+        409,
+        "REQUEST_ID_CONFLICT",
+        "a request with this id and another content was sent before; choose another id",
+        request_id=request_id,
+    )
+
+
+@router.get(
+    "/v1/models/{model_id}/deletions/{request_id}",
+    summary="Read what became of a deletion",
+    response_model=Receipt,
+    responses={
+        202: {"description": "Not decided yet: ask again after Retry-After"},
+        **responses(404, 503),
+    },
+)
+async def read_deletion(model_id: PathId, request_id: PathId, services: ServicesOf) -> Response:
+    """Answer with the receipt; 202 and ``Retry-After`` while the request is undecided."""
+    sent = services.recent.find(model_id, request_id)
+    return await run_in_threadpool(_outcome, services, model_id, request_id, sent)
+
+
+def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | None) -> Response:
+    receipt = services.outcomes.receipt(model_id, request_id)
+    if receipt is None and not services.outcomes.may_be_waiting(model_id, sent):
+        receipt = services.outcomes.receipt(model_id, request_id)
+        if receipt is None:
+            raise Problem(
+                404,
+                "UNKNOWN_REQUEST",
+                "no such request: it was never sent, or it was refused as not authenticated",
+            )
+    if receipt is None:
+        document = {"request_id": request_id, "model_id": model_id, "status": "PENDING"}
+        content = json.dumps(document).encode()
+        return Response(content, 202, {"Retry-After": PENDING_SECONDS}, JSON)
+    if not receipt.final:
+        return Response(receipt.value(), 202, {"Retry-After": DEFERRED_SECONDS}, JSON)
+    return Response(receipt.value(), 200, media_type=JSON)

@@ -1,0 +1,48 @@
+"""The application: routers, errors and the OpenAPI document on one FastAPI."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+
+from lethe.consumers.server import problems
+from lethe.consumers.server.api import deletions
+from lethe.consumers.server.paths import RawPath
+from lethe.consumers.server.services import Services
+
+_DESCRIPTION = "Deletion requests in, receipts and checked model versions out."
+
+
+def create_app(services: Services) -> FastAPI:
+    """Return the application that answers with ``services``.
+
+    It has no page of documentation of its own: FastAPI's loads its scripts from elsewhere.
+    """
+    app = FastAPI(
+        title="Lethe",
+        version=version("lethe-engine"),
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = services
+    problems.install(app)
+    app.include_router(deletions.router)
+    app.add_middleware(RawPath)
+    _complete_schema(app)
+    return app
+
+
+def _complete_schema(app: FastAPI) -> None:
+    """Add what FastAPI cannot know to the OpenAPI document."""
+    usual = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = usual()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas.setdefault("Problem", dict(problems.SCHEMA))
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's own documentation does it

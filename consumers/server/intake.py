@@ -1,0 +1,142 @@
+"""Appending to the log: acknowledged, for many requests at a time.
+
+One thread owns the producer. While it waits for the log to acknowledge a send, what arrives
+meanwhile gathers, and becomes the next send: the more requests there are, the more share one
+round trip, and none waits for more than two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Self
+
+from lethe.consumers.log.base import Appended, Message, Producer
+from lethe.consumers.service.logs import logger
+from lethe.engine.errors import LetheError, LogUnavailable
+
+MAX_BATCH = 256
+"""Messages of one send: what Redis Streams takes in one round trip."""
+
+MAX_BATCH_BYTES = 8 << 20
+"""Bytes of one send, for the same reason."""
+
+MAX_WAITING_BYTES = 64 << 20
+"""Bytes that may wait for the log; more are refused at once: a log that is down must not fill the
+memory of the server."""
+
+ACKNOWLEDGE_SECONDS = 15.0
+"""How long a caller waits for the log before it is told to send again."""
+
+
+class Busy(LogUnavailable):
+    """Too many requests wait for the log; send again later."""
+
+    code = "BUSY"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    message: Message
+    answer: asyncio.Future[Appended]
+
+
+class Intake:
+    """Appends messages from any coroutine of one event loop; use it in a ``with`` statement."""
+
+    def __init__(self, producer: Callable[[], Producer]) -> None:
+        self._producer = producer
+        self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
+        self._bytes = 0
+        self._log = logger("server")
+
+    def __enter__(self) -> Self:
+        """Start the thread."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Send what waits, and end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    async def append(self, message: Message) -> Appended:
+        """Return where a message is, once the log has acknowledged it.
+
+        Raises
+        ------
+        LogUnavailable
+            It was not acknowledged in time, and may be in the log: send it again, unchanged.
+        """
+        size = len(message.value or b"")
+        if self._bytes + size > MAX_WAITING_BYTES:
+            raise Busy("the log is behind and the server is full; send the request again later")
+        waiting = _Waiting(message, asyncio.get_running_loop().create_future())
+        self._bytes += size
+        try:
+            self._queue.put(waiting)
+            return await waiting.answer
+        finally:
+            self._bytes -= size
+
+    def _run(self) -> None:
+        producer = self._producer()
+        try:
+            while (batch := self._next()) is not None:
+                self._send(producer, batch)
+        finally:
+            producer.close()
+
+    def _next(self) -> list[_Waiting] | None:
+        """Return what waits, once anything does; None at the end."""
+        first = self._queue.get()
+        if first is None:
+            return None
+        batch, size = [first], len(first.message.value or b"")
+        while len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
+            try:
+                waiting = self._queue.get_nowait()
+            except Empty:
+                break
+            if waiting is None:
+                self._queue.put(None)  # the next call ends the thread
+                break
+            batch.append(waiting)
+            size += len(waiting.message.value or b"")
+        return batch
+
+    def _send(self, producer: Producer, batch: Sequence[_Waiting]) -> None:
+        outcome: Sequence[Appended] | LetheError
+        try:
+            outcome = producer.append([one.message for one in batch], ACKNOWLEDGE_SECONDS)
+        except LetheError as error:
+            outcome = error
+        except Exception as error:  # callers must hear of it, and the thread must go on
+            self._log.error("defect", action="append", reason=type(error).__name__, exc_info=error)
+            outcome = LogUnavailable("the request was not acknowledged; send it again")
+        if isinstance(outcome, LetheError):
+            self._log.warning("not acknowledged", action="append", reason=str(outcome))
+        loop = batch[0].answer.get_loop()
+        if not loop.is_closed():  # else the server has given up its clients
+            loop.call_soon_threadsafe(_settle, batch, outcome)
+
+
+def _settle(batch: Sequence[_Waiting], outcome: Sequence[Appended] | LetheError) -> None:
+    """Answer every caller that still waits."""
+    for i, one in enumerate(batch):
+        if one.answer.done():  # its client has gone
+            continue
+        if isinstance(outcome, LetheError):
+            one.answer.set_exception(outcome)
+        else:
+            one.answer.set_result(outcome[i])

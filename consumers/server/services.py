@@ -1,0 +1,125 @@
+"""What routes use, and how it is opened: the log to write to, the store to read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.log.base import Log
+from lethe.consumers.server.intake import Intake
+from lethe.consumers.server.outcomes import NothingFollowed, Outcomes, RecentRequests
+from lethe.consumers.service.connect import Runtime
+from lethe.engine.store.membership import registered_models
+from lethe.engine.store.store import ModelStore
+
+MODELS_SECONDS = 1.0
+"""How long the list of registered models may be old when a model is missing from it: a client that
+asks for unknown models must not load the store."""
+
+
+class Models:
+    """The ids of the registered models, looked up again when one is missing; for any thread."""
+
+    def __init__(self, read: Callable[[], list[str]]) -> None:
+        self._read = read
+        self._known: frozenset[str] = frozenset()
+        self._read_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def has(self, model_id: str) -> bool | None:
+        """Return True if a model is known; None if the store has to say (`look_up`)."""
+        return True if model_id in self._known else None
+
+    def look_up(self, model_id: str) -> bool:
+        """Return whether a model is registered; blocks."""
+        return model_id in self._known or model_id in self.registered()
+
+    def registered(self) -> frozenset[str]:
+        """Return the ids of the registered models, at most a second old; blocks."""
+        with self._lock:
+            if time.monotonic() - self._read_at > MODELS_SECONDS:
+                self._known = frozenset(self._read())
+                self._read_at = time.monotonic()
+            return self._known
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What routes use.
+
+    Attributes
+    ----------
+    log, store
+        Where requests go, and where the models' states are. The store's client is for any thread.
+    intake
+        Appends requests to the log.
+    outcomes
+        What became of requests.
+    models
+        Which models there are.
+    signer
+        Signs requests, where workers accept signed requests only (`request_signing_key`).
+    recent
+        What was sent lately.
+    """
+
+    log: Log
+    store: ModelStore
+    intake: Intake
+    outcomes: Outcomes
+    models: Models
+    signer: Signer | None
+    recent: RecentRequests = field(default_factory=RecentRequests)
+
+
+@contextmanager
+def open_services(runtime: Runtime) -> Iterator[Services]:
+    """Open what the routes use; the log's topics are created where they are missing.
+
+    Raises
+    ------
+    StoreUnavailable, LogUnavailable
+        A server cannot be reached.
+    InvalidData
+        The key in ``request_signing_key`` cannot be used.
+    """
+    key = runtime.settings.request_signing_key
+    signer = None if key is None else read_signer(key)
+    runtime.ensure_topics()
+    with services_on(runtime.log, runtime.store(), signer) as services:
+        yield services
+
+
+@contextmanager
+def services_on(log: Log, store: ModelStore, signer: Signer | None = None) -> Iterator[Services]:
+    """Open what the routes use on a log that has its topics, and a store."""
+    reader = log.reader()
+    try:
+        with Intake(log.producer) as intake:
+            yield Services(
+                log,
+                store,
+                intake,
+                Outcomes(store, reader, NothingFollowed()),
+                Models(lambda: registered_models(store.client)),
+                signer,
+            )
+    finally:
+        reader.close()
+
+
+async def services_of(request: Request) -> Services:
+    """Return the services of the application that answers a request."""
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesOf = Annotated[Services, Depends(services_of)]
+"""A parameter of a route."""
