@@ -9,6 +9,7 @@ Settings and connections:
 - `kafka_client`: the log in Kafka, by the client that the settings name
 - `embedded_valkey`: the server that runs if no Redis is named, and who uses it
 - `valkey_server`: the process of that server
+- `extras`: one line for an optional extra that is not installed
 - `durations`: spans of time as people write them
 
 Running and watching:

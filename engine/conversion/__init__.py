@@ -8,7 +8,12 @@
 
 from __future__ import annotations
 
-from lethe.engine.conversion.exporting import logistic_of, ridge_of
+from lethe.engine.conversion.exporting import (
+    PublishedFit,
+    logistic_of,
+    plain_estimator,
+    ridge_of,
+)
 from lethe.engine.conversion.importing import from_sklearn
 
-__all__ = ["from_sklearn", "logistic_of", "ridge_of"]
+__all__ = ["PublishedFit", "from_sklearn", "logistic_of", "plain_estimator", "ridge_of"]

@@ -6,6 +6,7 @@ a type that it does not trust.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 
+from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.fitted import PreparedFit
 from lethe.engine.preprocess.pipelines import pipeline_of
 
@@ -22,36 +24,106 @@ if TYPE_CHECKING:
     from lethe.engine.models import LinearModel, LogisticModel
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedFit:
+    """What a plain estimator is made of.
+
+    Attributes
+    ----------
+    theta
+        Published parameters, d x m, the intercept last if there is one.
+    fit_intercept
+        Whether there is one.
+    ridge
+        The ridge strength of the fit; NaN if it is not known: scikit-learn then refuses to refit.
+    flat
+        Whether predictions are (n,), and not n x m.
+    features
+        Names of the columns, (p,), if the estimator is to check them.
+    labels
+        The classes of a classifier, (C,); None of a regression.
+    """
+
+    theta: Array
+    fit_intercept: bool
+    ridge: float
+    flat: bool
+    features: NDArray[Any] | None = None
+    labels: NDArray[Any] | None = None
+
+    @property
+    def coefficients(self) -> Array:
+        """The parameters as scikit-learn has them, (m, p)."""
+        return np.array(self.theta[: self.p].T)
+
+    @property
+    def intercepts(self) -> Array:
+        """The intercepts, (m,)."""
+        return np.array(self.theta[self.p]) if self.fit_intercept else np.zeros(self.theta.shape[1])
+
+    @property
+    def p(self) -> int:
+        """Number of features."""
+        return len(self.theta) - int(self.fit_intercept)
+
+
+def plain_estimator(fit: PublishedFit) -> Ridge | LogisticRegression | OneVsRestClassifier:
+    """Return a fitted estimator that predicts with the published parameters."""
+    if fit.labels is None:
+        return _ridge(fit)
+    coefficients, intercepts = fit.coefficients, fit.intercepts
+    if len(fit.labels) == 2:
+        return _logistic(fit, coefficients, intercepts, fit.labels)
+    whole = OneVsRestClassifier(_unfitted(fit))
+    whole.estimators_ = [
+        _logistic(fit, coefficients[c : c + 1], intercepts[c : c + 1], np.array([0, 1]))
+        for c in range(len(fit.labels))
+    ]
+    whole.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(fit.labels)
+    # In the order of theta's columns: text of whole numbers is not in alphabetical order.
+    whole.label_binarizer_.classes_ = np.array(fit.labels)
+    if not hasattr(type(whole), "classes_"):  # before scikit-learn 1.9 a property
+        whole.classes_ = np.array(fit.labels)
+    return _named(whole, fit)
+
+
 def ridge_of(model: LinearModel) -> Ridge | Pipeline:
     """Return a Ridge with the published parameters; see `LinearModel.to_sklearn`."""
     if model.prepared is not None:
         return _with_transformers(model, model.prepared, Ridge(alpha=model.fitted_ridge))
-    ridge = Ridge(alpha=model.fitted_ridge, fit_intercept=model.has_intercept)
-    ridge.coef_ = np.array(model.coef_)
-    ridge.intercept_ = model.intercept_ if model.has_intercept else 0.0  # whatever the targets
-    ridge.n_iter_, ridge.solver_ = None, "cholesky"
-    return _named(ridge, model)
+    return _ridge(_fit_of(model, None))
 
 
 def logistic_of(model: LogisticModel) -> LogisticRegression | OneVsRestClassifier | Pipeline:
     """Return the classifier with the published parameters; see `LogisticModel.to_sklearn`."""
-    if model.prepared is not None:
-        one = _with_transformers(model, model.prepared, _unfitted(model))
-        one[-1].classes_ = np.array(model.classes_)
-        one[-1].n_iter_ = np.zeros(1, dtype=np.int32)
-        return one
-    coefficients, intercepts, labels = model.coef_, model.intercept_, model.classes_
-    if len(labels) == 2:
-        return _logistic(model, coefficients, intercepts, labels)
-    whole = OneVsRestClassifier(_unfitted(model))
-    whole.estimators_ = [
-        _logistic(model, coefficients[c : c + 1], intercepts[c : c + 1], np.array([0, 1]))
-        for c in range(len(labels))
-    ]
-    whole.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(labels)
-    if not hasattr(type(whole), "classes_"):  # before scikit-learn 1.9 a property
-        whole.classes_ = np.array(labels)
-    return _named(whole, model)
+    fit = _fit_of(model, model.classes_)
+    if model.prepared is None:
+        return plain_estimator(fit)
+    one = _with_transformers(model, model.prepared, _unfitted(fit))
+    one[-1].classes_ = np.array(model.classes_)
+    one[-1].n_iter_ = np.zeros(1, dtype=np.int32)
+    return one
+
+
+def _fit_of(model: LinearModel | LogisticModel, labels: NDArray[Any] | None) -> PublishedFit:
+    return PublishedFit(
+        model.published,
+        model.has_intercept,
+        model.fitted_ridge,
+        model.theta.ndim == 1,
+        getattr(model, "feature_names_in_", None),
+        labels,
+    )
+
+
+def _ridge(fit: PublishedFit) -> Ridge:
+    ridge = Ridge(alpha=fit.ridge, fit_intercept=fit.fit_intercept)
+    ridge.coef_ = fit.coefficients[0] if fit.flat else fit.coefficients
+    ridge.intercept_ = 0.0  # whatever the targets, without an intercept
+    if fit.fit_intercept:
+        ridge.intercept_ = float(fit.intercepts[0]) if fit.flat else fit.intercepts
+    ridge.n_iter_, ridge.solver_ = None, "cholesky"
+    return _named(ridge, fit)
 
 
 def _with_transformers(
@@ -69,23 +141,22 @@ def _with_transformers(
     return pipeline
 
 
-def _unfitted(model: LogisticModel) -> LogisticRegression:
-    fitted = model._fitted
-    return LogisticRegression(C=1.0 / fitted.ridge, fit_intercept=fitted.intercept)
+def _unfitted(fit: PublishedFit) -> LogisticRegression:
+    return LogisticRegression(C=1.0 / fit.ridge, fit_intercept=fit.fit_intercept)
 
 
 def _logistic(
-    model: LogisticModel, coefficients: NDArray[Any], intercept: NDArray[Any], labels: NDArray[Any]
+    fit: PublishedFit, coefficients: Array, intercept: Array, labels: NDArray[Any]
 ) -> LogisticRegression:
-    one = _unfitted(model)
-    one.coef_, one.intercept_ = np.array(coefficients), np.array(intercept)
+    one = _unfitted(fit)
+    one.coef_, one.intercept_ = coefficients, intercept
     one.classes_, one.n_iter_ = np.array(labels), np.zeros(1, dtype=np.int32)
-    return _named(one, model)
+    return _named(one, fit)
 
 
-def _named(estimator: Any, model: LinearModel | LogisticModel) -> Any:
+def _named(estimator: Any, fit: PublishedFit) -> Any:
     """Return the estimator with the number and the names of its features."""
-    estimator.n_features_in_ = model.n_features_in_
-    if hasattr(model, "feature_names_in_"):
-        estimator.feature_names_in_ = model.feature_names_in_
+    estimator.n_features_in_ = fit.p
+    if fit.features is not None:
+        estimator.feature_names_in_ = fit.features
     return estimator

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from lethe.consumers import ModelSubscriber
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.support.command import Lethe
+from tests.support.extras import need
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_classes")]
@@ -125,6 +127,27 @@ def test_exports_of_several_targets_are_ridge_regressions(lethe: Lethe, tmp_path
         np.testing.assert_array_equal(whole["theta"], arrays["theta"])
     with safe_open(tmp_path / "out.safetensors", framework="np") as tensors:
         np.testing.assert_array_equal(whole["theta"], tensors.get_tensor("theta"))
+
+
+def test_exports_for_serving_predict_what_one_vs_rest_does(lethe: Lethe, tmp_path: Path) -> None:
+    need("skops", "skl2onnx", "onnxruntime")
+    import onnxruntime
+    from skops.io import load
+
+    for form in ("skops", "onnx"):
+        lethe("export", "species", "--out", str(tmp_path / f"out.{form}"))
+    X, table = live()
+    judge = OneVsRestClassifier(LogisticRegression(C=1.0, tol=1e-12, max_iter=10_000))
+    judge.fit(X, table["species"].to_pylist())
+    loaded = load(tmp_path / "out.skops", trusted=[])
+    session = onnxruntime.InferenceSession(str(tmp_path / "out.onnx"))
+    label, probabilities = session.run(None, {"X": X})
+    named = {name: X[:, place] for place, name in enumerate(FEATURES)}
+    predicted = loaded.predict_proba(pd.DataFrame(named))
+    np.testing.assert_allclose(predicted, judge.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(probabilities, predicted, rtol=1e-12)
+    assert label.tolist() == judge.predict(X).tolist()
+    assert loaded.estimator.C == 1.0
 
 
 def test_a_subscriber_predicts_from_a_checked_history(lethe: Lethe, server: EmbeddedValkey) -> None:

@@ -17,6 +17,7 @@ ORDER = (
     "cli",
     "server",
     "audit",
+    "export",
     "subscriber",
     "workers",
     "registration",

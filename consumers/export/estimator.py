@@ -1,0 +1,36 @@
+"""A published version as a plain fitted estimator of scikit-learn. Imports scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lethe.consumers.contract.events import Parameters
+from lethe.engine.conversion import PublishedFit, plain_estimator
+from lethe.engine.fit.objective import Array
+
+
+def estimator_of(event: Parameters, theta: Array, ridge: float) -> Any:
+    """Return a fitted Ridge, LogisticRegression or OneVsRestClassifier of checked parameters.
+
+    ``theta`` is d x m with any intercept last, ``ridge`` what the model was registered with. It
+    predicts what the version does, holds no row, and checks the names of a data frame's columns.
+    """
+    return plain_estimator(
+        PublishedFit(
+            theta,
+            event.fit_intercept,
+            ridge,
+            theta.shape[1] == 1,
+            np.array(event.feature_names, dtype=object),
+            _labels(event.kind, event.classes),
+        )
+    )
+
+
+def _labels(kind: str, classes: tuple[str, ...]) -> Any:
+    """Return the labels of a classifier in the order of theta's columns; None of a regression."""
+    if kind == "linear":
+        return None
+    return np.array(classes) if classes else np.array([0, 1])
