@@ -69,6 +69,10 @@ format: setup ## Format the code
 contract: setup ## Write docs/contract: a JSON Schema of each event, and an AsyncAPI document
 	$(BIN)/python scripts/contract.py
 
+.PHONY: manifests
+manifests: setup ## Write the files of deploy/ that are made from the code: dashboard, Strimzi's resources
+	$(BIN)/python scripts/manifests.py
+
 .PHONY: docs
 docs: setup ## Build the docs as a site, build/docs/site/index.html; a link that leads nowhere fails
 	rm -rf build/docs && mkdir -p build/docs && cp -r docs docs/zensical.toml build/docs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,20 +12,8 @@ from lethe.consumers.deletions.batch_processor import Prepared
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
 from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.metrics import Metrics
-from lethe.engine.store.state import ModelState
 
 _NAMED = 16  # request ids in the line of a commit; at DEBUG each request has its own line
-
-
-def report_state(metrics: Metrics, state: ModelState) -> None:
-    """Set the gauges of a model."""
-    model, meta = state.model_id, state.meta
-    relative = meta.error.relative
-    # +Inf and not NaN, so that an alert on "above the budget" fires.
-    metrics.error.labels(model).set(math.inf if relative is None else relative)
-    metrics.budget.labels(model).set(meta.error.budget)
-    metrics.version.labels(model).set(state.version)
-    metrics.rows_live.labels(model).set(meta.rows_live)
 
 
 def report_decisions(

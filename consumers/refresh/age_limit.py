@@ -7,18 +7,14 @@ schedules it when the limit has passed; models without new commits are found her
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from datetime import datetime
 
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.versions.refresh_schedule import refresh_reason
 from lethe.engine.errors import LetheError, Unavailable
-from lethe.engine.store.connection import reachable
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.lookup import read_summaries
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.pipeline import CHUNK
 from lethe.engine.store.staging import TIME_TO_LIVE
-from lethe.engine.store.state import Meta, parse_config, parse_meta
 from lethe.engine.store.store import ModelStore
 
 
@@ -29,7 +25,8 @@ def past_age_limit(store: ModelStore, now: datetime) -> list[RefreshRequested]:
     it is due, as with `lethe refresh --due`.
     """
     jobs = []
-    for model, meta in _metas(store):
+    for summary in read_summaries(store.client, registered_models(store.client)):
+        model, meta = summary.model_id, summary.meta
         age = 0.0 if meta.first_deletion_at is None else _since(meta.first_deletion_at, now)
         if age <= meta.config.limits.limits().age_seconds or meta.rows_live == 0:
             continue
@@ -60,23 +57,6 @@ def _job(store: ModelStore, model: str, now: datetime) -> RefreshRequested | Non
         version=state.version,
         reason=reason,
     )
-
-
-def _metas(store: ModelStore) -> Iterator[tuple[str, Meta]]:
-    models = registered_models(store.client)
-    for start in range(0, len(models), CHUNK):
-        chunk = models[start : start + CHUNK]
-        pipeline = store.client.pipeline(transaction=False)
-        for model in chunk:
-            pipeline.hmget(ModelKeys(model).head, ["config", "meta"])
-        with reachable(store.client):
-            answers = pipeline.execute()
-        for model, (config, meta) in zip(chunk, answers, strict=True):
-            try:
-                if meta is not None:
-                    yield model, parse_meta(meta, parse_config(config, model))
-            except LetheError:
-                continue
 
 
 def _since(moment: datetime, now: datetime) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from lethe.consumers.service.health import Health
+
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
 _ROWS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 
@@ -34,8 +36,13 @@ class Metrics:
         self.commits = counter(
             "lethe_commits_total", "Commits: won, or contested by another writer", ("outcome",)
         )
+        for outcome in ("won", "contested"):  # a rate needs the series before its first event
+            self.commits.labels(outcome)
         self.folds = counter("lethe_folds_total", "Partitions of commits that were read again")
         self.refreshes = counter("lethe_refreshes_total", "Refresh jobs done, by size", ("size",))
+        self.refreshes_failed = counter(
+            "lethe_refreshes_failed_total", "Refresh jobs that failed; the log says why"
+        )
         self.refreshes_refused = counter(
             "lethe_refreshes_refused_total",
             "Refresh requests refused because they are too frequent",
@@ -61,6 +68,17 @@ class Metrics:
         self.budget = gauge("lethe_error_budget", "Relative error budget", ("model",))
         self.version = gauge("lethe_version", "Newest version", ("model",))
         self.rows_live = gauge("lethe_rows_live", "Live rows", ("model",))
+        self.deferred = gauge(
+            "lethe_deferred_requests", "Requests that wait for a rebuild", ("model",)
+        )
+        self.of_models = (self.error, self.budget, self.version, self.rows_live, self.deferred)
         self.lag = gauge("lethe_lag_records", "Records not processed yet", ("partition",))
         self.held = gauge("lethe_held_requests", "Requests waiting to be batched")
         self.halted = gauge("lethe_halted_models", "Models halted until an operator acts")
+        self.live = gauge("lethe_worker_live", "1 while /healthz answers 200", ("worker",))
+        self.ready = gauge("lethe_worker_ready", "1 while /readyz answers 200", ("worker",))
+
+    def watch(self, worker: str, health: Health) -> None:
+        """Show a worker's health, read whenever the metrics are."""
+        self.live.labels(worker).set_function(lambda: health.live()[0])
+        self.ready.labels(worker).set_function(lambda: health.ready()[0])

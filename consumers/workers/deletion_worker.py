@@ -36,7 +36,7 @@ from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor, Prepared, Round
 from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.grouping import Group, group_records
-from lethe.consumers.deletions.report import report_decisions, report_state, report_without_commit
+from lethe.consumers.deletions.report import report_decisions, report_without_commit
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Partition, Position, Record
@@ -51,6 +51,7 @@ from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.consumers.workers.lag import LagGauge
+from lethe.consumers.workers.model_gauges import ModelGauges
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.apply import Applied, Change
 from lethe.engine.store.keys import commit_partition
@@ -172,6 +173,7 @@ class DeletionWorker:
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = LagGauge(self._consumer, self._metrics, self._health)
+        self._gauges = ModelGauges(self._metrics, store)
         self._assignment = Assignment(self._consumer, store, self._logger)
         self._halts = Halts(self._metrics, self._logger)
         self._publisher = Publisher(self._producer, store, at_step)
@@ -348,7 +350,7 @@ class DeletionWorker:
         after = committed(prepared.transition, sealed, arrays)
         self._states.put(with_enough_sentinels(self._store, after))
         self._to_publish.append(sealed)
-        report_state(self._metrics, after)
+        self._gauges.show(after)
         if not sealed.commit.leaves_no_row:
             self._shred(prepared, sealed, change)
 
@@ -454,7 +456,9 @@ class DeletionWorker:
         self._window.drop(fresh)
         self._halts.clear()
         self._at_step(Step.TAKE_OVER)
-        self._follower.follow(self._follower.homes())
+        homes = self._follower.homes()
+        self._follower.follow(homes)
+        self._gauges.take_over(homes)
         for partition in sorted(fresh):
             self._assignment.start(partition)
         self._rewind = False
@@ -472,6 +476,7 @@ class DeletionWorker:
         if lost:
             self._window.drop(lost)
             self._states.clear()
+            self._gauges.keep(self._follower.homes())
             self._journal.forget()
             self._publisher.forget()
         return lost

@@ -22,6 +22,7 @@ class LagGauge:
         self._metrics = metrics
         self._health = health
         self._due = 0.0
+        self._shown: set[str] = set()
 
     def measure_next(self) -> None:
         """Measure at the next call of `measure_if_due`, even if it is not due yet."""
@@ -29,13 +30,16 @@ class LagGauge:
 
     def waiting(self, positions: Mapping[Partition, int]) -> int:
         """Return how many records of the assigned partitions are not read yet."""
-        waiting = 0
+        behind: dict[str, int] = {}
         for partition in self._consumer.assignment():
             end = self._consumer.bounds(partition).end
-            behind = max(0, end - positions.get(partition, 0))
-            self._metrics.lag.labels(f"{partition.topic}/{partition.index}").set(behind)
-            waiting += behind
-        return waiting
+            name = f"{partition.topic}/{partition.index}"
+            behind[name] = max(0, end - positions.get(partition, 0))
+            self._metrics.lag.labels(name).set(behind[name])
+        for name in self._shown - behind.keys():
+            self._metrics.lag.remove(name)  # another worker has it, and shows it
+        self._shown = set(behind)
+        return sum(behind.values())
 
     def measure_if_due(self, positions: Mapping[Partition, int], window: BatchWindow) -> bool:
         """Measure if it is time, and report to metrics and health; return whether it was time."""

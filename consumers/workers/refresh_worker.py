@@ -251,6 +251,7 @@ class RefreshWorker:
             job=event.job_id,
             reason=reason,
         )
+        self._metrics.refreshes_failed.inc()
         write_failure(self._store.client, event.model_id, event.job_id, reason)
 
     def _complete(self, event: RefreshRequested) -> None:

@@ -54,6 +54,8 @@ class Supervisor:
         self.stop = threading.Event()
         self.health = {name: Health() for name in names}
         self.metrics = Metrics()
+        for name, health in self.health.items():
+            self.metrics.watch(name, health)
         self._impatient = impatient
         self._at_step = at_step
         self._log = logger("work")

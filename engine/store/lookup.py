@@ -1,4 +1,4 @@
-"""Reading of many models in one round trip: what requests refer to, heads, newest versions.
+"""Reading of many models in one round trip: what requests refer to, heads, versions, summaries.
 
 Nothing here loads a model's state.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.fit.objective import Array
 from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
@@ -22,8 +22,17 @@ from lethe.engine.store.generation import theta_of
 from lethe.engine.store.keys import ModelKeys, PartitionKeys, by_shard, shard_of
 from lethe.engine.store.pipeline import chunks, present, read_shards, run_pipeline
 from lethe.engine.store.reading import integer, parse_text
-from lethe.engine.store.state import Head, ModelConfig, ModelState, check_format, parse_config
+from lethe.engine.store.state import (
+    Head,
+    Meta,
+    ModelConfig,
+    ModelState,
+    check_format,
+    parse_config,
+    parse_meta,
+)
 
+_SUMMARY_FIELDS = ("format", "status", "version", "config", "meta")
 _SHOWN_FIELDS = ("format", "newest", "status", "config", "theta_exact", "published")
 
 
@@ -258,3 +267,57 @@ def _shown(model_id: str, stored: Any) -> Shown | None:
     what = f"model {model_id!r}, its parameters"
     theta = codec.unpack(exact, (config.d, config.m), f"{what}, theta_exact")
     return Shown(version, config, theta_of(published, theta, what))
+
+
+# -- summaries ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Where a registered model stands: its head without arrays, and how many requests wait in it.
+
+    Attributes
+    ----------
+    deferred
+        Number of requests that wait for a rebuild.
+    """
+
+    model_id: str
+    version: int
+    meta: Meta
+    deferred: int
+
+
+def read_summaries(client: redis.Redis, models: Sequence[str]) -> Iterator[Summary]:
+    """Yield where each registered model stands. Cost O(d) each: the names of its features.
+
+    A model that is damaged, or of another format, is left out: it halts when it is needed. A few
+    hundred models take one round trip.
+    """
+    for chunk in chunks(models):
+        stored = run_pipeline(client, (), partial(_queue_summaries, models=chunk), each=True)
+        answers = iter(stored)
+        for model, head, deferred in zip(chunk, answers, answers, strict=True):
+            with suppress(LetheError):
+                summary = _summary(model, head, deferred)
+                if summary is not None:
+                    yield summary
+
+
+def _queue_summaries(pipeline: Any, models: Sequence[str]) -> None:
+    for model in models:
+        keys = ModelKeys(model)
+        pipeline.hmget(keys.head, _SUMMARY_FIELDS)
+        pipeline.hlen(keys.deferred)
+
+
+def _summary(model_id: str, head: Any, deferred: Any) -> Summary | None:
+    for answer in (head, deferred):
+        if isinstance(answer, CorruptState):
+            raise answer
+    stored_format, status, version, config, meta = head
+    if meta is None or status == b"UNREGISTERED":
+        return None
+    check_format(stored_format, model_id)
+    number = integer(version, f"model {model_id!r}, version")
+    return Summary(model_id, number, parse_meta(meta, parse_config(config, model_id)), deferred)

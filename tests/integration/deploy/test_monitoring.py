@@ -1,0 +1,72 @@
+"""promtool runs the alerts; a real worker exports what they and the dashboard ask for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from tests.conftest import give_up
+from tests.support.command import Lethe
+from tests.support.servers import Missing, free_port
+from tests.support.training import write
+from tests.unit.test_monitoring import FILES, expressions
+
+ADDED_BY_PROMETHEUS = {"job", "instance"}
+
+
+def promtool(*arguments: str) -> str:
+    """Run Debian's promtool; return what it prints."""
+    path = shutil.which("promtool")
+    if path is None:
+        give_up(Missing("no promtool: `make setup-all`, or apt-get install prometheus"))
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_alert_rules_are_valid() -> None:
+    promtool("check", "rules", "--lint-fatal", str(FILES / "alerts.yaml"))
+
+
+def test_each_alert_fires_when_it_must_and_only_then() -> None:
+    promtool("test", "rules", str(Path(__file__).with_name("alerts_test.yaml")))
+
+
+@pytest.mark.redis
+def test_a_real_worker_exports_every_series_with_every_label(tmp_path: Path) -> None:
+    data = write(tmp_path / "rows.parquet", logistic=True)
+    port = free_port()
+    with EmbeddedValkey(tmp_path / "work") as server:
+        lethe = Lethe(server.data_dir)
+        lethe("register", "m", "--data", str(data), "--id", "id", "--target", "y",
+              "--kind", "logistic", "--ridge", "1")  # fmt: skip
+        with lethe.working("--http-port", str(port)) as worker:
+            lethe("delete", "m", "--row", "u3", "--wait", "120")
+            lethe("refresh", "m", "--size", "rebuild", "--wait", "120")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                page = answer.read().decode()
+            worker.send_signal(signal.SIGTERM)
+            worker.communicate(timeout=120)
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
+    for place, expression in expressions():
+        names = re.findall(r"\blethe_\w+", expression)
+        assert set(names) <= labels.keys(), place
+        known = set().union(*(labels[name] for name in names)) | ADDED_BY_PROMETHEUS
+        grouped = {
+            label.strip()
+            for group in re.findall(r"by \(([^)]*)\)", expression)
+            for label in group.split(",")
+        }
+        selected = set(re.findall(r'(\w+) ?(?:=|=~|!=|!~) ?"', expression))
+        assert grouped | selected <= known, place
