@@ -26,7 +26,7 @@ Reading and writing models:
 
 - `store`: `ModelStore`: load states, look up, apply changes
 - `membership`: which models there are, and which rows they had, without loading one
-- `lookup`: many models in one round trip: what requests refer to, heads, newest versions, where they stand
+- `lookup`: many models in one round trip: what requests refer to, heads, versions, summaries
 - `apply`: step 7, a commit's change of the store, with ``apply.lua``
 - `cursors`: how far the store has come, with ``cursors.lua``
 - `staging`: a generation or a data set written beside the live one, and read back

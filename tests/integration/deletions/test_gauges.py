@@ -39,7 +39,9 @@ def test_a_worker_shows_its_models_before_their_first_request(memory: Platform) 
     memory.register("m", leveraged("linear"), method="exact", budget=10.0)
     memory.register("gone")
     memory.send_index("m", 0, 12)
-    memory.drain(memory.deletion_worker())  # no refresh worker: the request waits
+    former = memory.deletion_worker()
+    memory.drain(former)  # no refresh worker: the request waits
+    former.close()
     memory.registrar().unregister("gone")
     metrics = Metrics()
     worker = memory.deletion_worker(metrics=metrics)
