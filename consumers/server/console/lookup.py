@@ -1,0 +1,132 @@
+"""Which models have, or had, a row or a subject's rows, and what a request would do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from lethe.engine.store.keys import ModelKeys, shard_of
+from lethe.engine.store.membership import every_model
+from lethe.engine.store.pipeline import chunks, run_pipeline
+from lethe.engine.store.reading import integer, parse_ids, parse_json_value
+
+__all__ = ["Found", "every_model", "find_row", "find_rows", "find_subject", "subject_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of one model: how many are live, deleted before, or were never the model's.
+
+    ``versions`` are those that deleted them.
+    """
+
+    model_id: str
+    total: int = 0
+    live: int = 0
+    deleted: int = 0
+    never: int = 0
+    versions: tuple[int, ...] = ()
+    registered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a model keeps its rows and subjects."""
+
+    generation: str
+    dataset: str
+    registered: bool
+
+
+def find_row(client: redis.Redis, models: Sequence[str], row_id: str) -> list[Found]:
+    """Return the models that have or had a row. Cost: two round trips for 500 models."""
+    found = find_rows(client, dict.fromkeys(models, (row_id,)))
+    return [one for one in found if one.live or one.deleted]
+
+
+def find_subject(client: redis.Redis, models: Sequence[str], subject_id: str) -> list[Found]:
+    """Return the models that have or had rows of a subject. Cost: three round trips for 500."""
+    return find_rows(client, subject_rows(client, models, subject_id))
+
+
+def subject_rows(
+    client: redis.Redis, models: Sequence[str], subject_id: str
+) -> dict[str, tuple[str, ...]]:
+    """Return the rows of a subject, by model; models that do not know it are left out."""
+    rows: dict[str, tuple[str, ...]] = {}
+    for chunk in chunks(models):
+        places = _places(client, chunk)
+        known = [name for name in chunk if name in places]
+        keys = [ModelKeys(name).dataset(places[name].dataset).subjects for name in known]
+        stored = run_pipeline(
+            client, (), lambda pipe, keys=keys: [pipe.hget(key, subject_id) for key in keys]
+        )
+        for name, value in zip(known, stored, strict=True):
+            if value is not None:
+                rows[name] = parse_ids(value, f"model {name!r}, a subject's rows")
+    return rows
+
+
+def find_rows(client: redis.Redis, rows: Mapping[str, Sequence[str]]) -> list[Found]:
+    """Return what became of rows, by model. Cost: two round trips for 500 models."""
+    found: list[Found] = []
+    for chunk in chunks(list(rows)):
+        places = _places(client, chunk)
+        known = [name for name in chunk if name in places]
+
+        def queue(pipe: Any, names: Sequence[str] = known, places: Any = places) -> None:
+            for name in names:
+                model = ModelKeys(name)
+                live = model.generation(places[name].generation)
+                for row in rows[name]:
+                    pipe.hexists(live.rows(shard_of(row)), row)
+                pipe.hmget(model.ledger, list(rows[name]))
+
+        answers = iter(run_pipeline(client, (), queue))
+        for name in chunk:
+            ids = rows[name]
+            if name not in places:
+                found.append(Found(name, len(ids), never=len(ids), registered=False))
+                continue
+            live = sum(bool(next(answers)) for _ in ids)
+            ledger = [value for value in next(answers) if value is not None]
+            versions = {integer(value, f"model {name!r}, its ledger") for value in ledger}
+            gone = len(ledger)
+            found.append(
+                Found(
+                    name,
+                    len(ids),
+                    live,
+                    gone,
+                    max(0, len(ids) - live - gone),
+                    tuple(sorted(versions)),
+                    places[name].registered,
+                )
+            )
+    return found
+
+
+def _places(client: redis.Redis, models: Sequence[str]) -> dict[str, _Place]:
+    """Return where models keep their rows; without those that were never registered."""
+    heads = run_pipeline(
+        client,
+        (),
+        lambda pipe: [
+            pipe.hmget(ModelKeys(name).head, ["rows", "meta", "status"]) for name in models
+        ],
+    )
+    places: dict[str, _Place] = {}
+    for name, (rows, meta, status) in zip(models, heads, strict=True):
+        if meta is None:
+            continue
+        fields = parse_json_value(meta, f"model {name!r}, its stored head")
+        dataset = fields.get("dataset_key") if isinstance(fields, dict) else None
+        places[name] = _Place(
+            (rows or b"").decode(errors="replace"),
+            dataset if isinstance(dataset, str) else "",
+            status != b"UNREGISTERED",
+        )
+    return places

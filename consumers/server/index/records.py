@@ -1,0 +1,208 @@
+"""What one record of a topic adds to the index.
+
+Topics repeat records, and the index reads several topics, each at its own pace: so what a record
+adds must not depend on when it is read, and adding it twice must change nothing. Of the outcomes of
+one request, the one with the highest rank is shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Mapping
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt, rfc3339
+from lethe.consumers.deletions.transition import log_time
+from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.log.base import Record
+from lethe.consumers.subscriber.history import read_version
+from lethe.engine.errors import BrokenChain
+
+WAITING = "WAITING"
+"""Sent, and not answered yet."""
+
+DEAD_LETTER = "DEAD_LETTER"
+"""Not answered, because nobody on the list of keys signed it: it went to dead letters."""
+
+_SENT, _CONFLICT, _NOT_FINAL, _FINAL = range(4)
+
+
+def add(connection: sqlite3.Connection, record: Record) -> bool:
+    """Add a record; False if there is nothing in it that the index can read."""
+    adding = _ADDING.get(record.partition.topic)
+    if adding is None:
+        return False
+    try:
+        return adding(connection, record)
+    except (ValueError, RecursionError, BrokenChain):
+        return False  # `lethe audit` reports such records
+
+
+def _add_request(connection: sqlite3.Connection, record: Record) -> bool:
+    item = validate(record)
+    if isinstance(item, Valid):
+        request = item.request
+        rows = None if request.row_ids is None else len(request.row_ids)
+        named = (request.model_id, request.request_id, rows, request.subject_id is not None)
+        op = getattr(request, "op", "delete")
+    elif isinstance(item, Refused) and item.model_id and item.request_id:
+        named, op = (item.model_id, item.request_id, None, False), "delete"
+    else:
+        return False
+    model_id, request_id, rows, by_subject = named
+    place = (record.partition.topic, record.partition.index, record.offset)
+    connection.execute(
+        "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)"
+        " ON CONFLICT (topic, partition, position) DO UPDATE SET model_id = excluded.model_id,"
+        " request_id = excluded.request_id, at = excluded.at, rows = excluded.rows,"
+        " by_subject = excluded.by_subject",
+        (*place, model_id, request_id, _moment(record), rows, by_subject),
+    )
+    connection.execute(
+        _UPSERT_SENT, (model_id, request_id, op, _SENT, WAITING, _moment(record), *place)
+    )
+    _note_dead_letter(connection, place)
+    return True
+
+
+# A request that was answered UNKNOWN_MODEL or went to dead letters waits again if it is sent again.
+_UPSERT_SENT = f"""
+INSERT INTO requests (model_id, request_id, op, rank, status, at, topic, partition, position)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (model_id, request_id) DO UPDATE SET
+  rank = excluded.rank, status = excluded.status, code = NULL, detail = NULL, at = excluded.at,
+  rows_deleted = 0, rows_inserted = 0, rows_corrected = 0, rows_unknown = 0, version = NULL,
+  topic = excluded.topic, partition = excluded.partition, position = excluded.position
+WHERE (rank = {_SENT} OR code IS 'UNKNOWN_MODEL')
+  AND (topic <> excluded.topic OR partition <> excluded.partition OR position < excluded.position)
+"""  # noqa: S608 - no value of a record is in it
+
+
+def _add_receipt(connection: sqlite3.Connection, record: Record) -> bool:
+    value = record.value or b""
+    receipt = Receipt.read(value)
+    source, completed_at = receipt.source, rfc3339(receipt.completed_at)
+    digest = hashlib.sha256(value).digest()
+    place = f"{record.partition.topic}/{record.partition.index} at offset {record.offset}"
+    connection.execute(
+        "INSERT OR IGNORE INTO receipts VALUES (?, ?, ?, ?, ?, ?)",
+        (receipt.model_id, receipt.request_id, digest, completed_at, place, value),
+    )
+    connection.execute(
+        _UPSERT_RECEIPT,
+        {
+            **{name: getattr(receipt, name) for name in _COPIED},
+            "rank": _rank(receipt),
+            "at": completed_at,
+            "topic": source.topic,
+            "partition": source.partition,
+            "position": source.offset,
+        },
+    )
+    return True
+
+
+_COPIED = (
+    "model_id", "request_id", "op", "status", "code", "detail", "rows_deleted", "rows_inserted",
+    "rows_corrected", "rows_unknown", "version",
+)  # fmt: skip
+_UPSERT_RECEIPT = """
+INSERT INTO requests (model_id, request_id, op, rank, status, code, detail, at, rows_deleted,
+                      rows_inserted, rows_corrected, rows_unknown, version, topic, partition,
+                      position)
+VALUES (:model_id, :request_id, :op, :rank, :status, :code, :detail, :at, :rows_deleted,
+        :rows_inserted, :rows_corrected, :rows_unknown, :version, :topic, :partition, :position)
+ON CONFLICT (model_id, request_id) DO UPDATE SET
+  op = excluded.op, rank = excluded.rank, status = excluded.status, code = excluded.code,
+  detail = excluded.detail, at = excluded.at, rows_deleted = excluded.rows_deleted,
+  rows_inserted = excluded.rows_inserted, rows_corrected = excluded.rows_corrected,
+  rows_unknown = excluded.rows_unknown, version = excluded.version, topic = excluded.topic,
+  partition = excluded.partition, position = excluded.position
+WHERE (excluded.rank > rank OR (excluded.rank = rank AND excluded.at >= at))
+  AND NOT (excluded.code IS 'UNKNOWN_MODEL' AND topic = excluded.topic
+           AND partition = excluded.partition AND position > excluded.position)
+  """
+
+
+def _rank(receipt: Receipt) -> int:
+    """Return how much an outcome says of its request; a conflict is about another body."""
+    if receipt.code == "REQUEST_ID_CONFLICT":
+        return _CONFLICT
+    # A request for an unknown model is not remembered: it can be sent again.
+    pending = not receipt.final or receipt.code == "UNKNOWN_MODEL"
+    return _NOT_FINAL if pending else _FINAL
+
+
+def _add_dead_letter(connection: sqlite3.Connection, record: Record) -> bool:
+    headers = {name: value.decode("utf-8", errors="replace") for name, value in record.headers}
+    where, _, offset = headers.get("lethe-source", "").rpartition("/")
+    topic, _, partition = where.rpartition("/")
+    if not (_is_number(partition) and _is_number(offset)):
+        return False
+    place = (topic, int(partition), int(offset))
+    connection.execute(
+        "INSERT INTO sent VALUES (?, ?, ?, '', '', ?, NULL, NULL, ?, ?)"
+        " ON CONFLICT (topic, partition, position) DO UPDATE SET code = excluded.code,"
+        " detail = excluded.detail",
+        (*place, _moment(record), headers.get("lethe-error-code"), headers.get("lethe-error")),
+    )
+    _note_dead_letter(connection, place)
+    return True
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 16
+
+
+def _note_dead_letter(connection: sqlite3.Connection, place: tuple[str, int, int]) -> None:
+    """Show a request that has no answer as a dead letter if the record at its place became one."""
+    connection.execute(
+        "UPDATE requests SET status = ?, code = sent.code, detail = sent.detail FROM sent"
+        " WHERE (requests.model_id, requests.request_id) = (sent.model_id, sent.request_id)"
+        " AND (requests.topic, requests.partition, requests.position)"
+        " = (sent.topic, sent.partition, sent.position)"
+        " AND (sent.topic, sent.partition, sent.position) = (?, ?, ?)"
+        " AND sent.code IS NOT NULL AND requests.rank = ?",
+        (DEAD_LETTER, *place, _SENT),
+    )
+
+
+def _add_version(connection: sqlite3.Connection, record: Record) -> bool:
+    version = read_version(record, (record.key or b"").decode())
+    error, refresh = version.error, version.refresh
+    share = None if error.relative is None or not error.budget else error.relative / error.budget
+    connection.execute(
+        f"INSERT OR IGNORE INTO versions VALUES ({', '.join('?' * 21)})",  # noqa: S608 - constants
+        (version.model_id, version.version, version.generation, version.digest, version.kind,
+         version.method, version.status, rfc3339(version.created_at), version.rows_live,
+         version.rows_deleted, error.kind, error.relative, error.bound, error.budget, error.over,
+         version.completed, len(version.request_ids), version.commit,
+         None if refresh is None else refresh.size.value,
+         None if refresh is None else refresh.reason,
+         None if refresh is None else refresh.seconds),
+    )  # fmt: skip
+    connection.execute(
+        "INSERT INTO models VALUES (?, ?, ?, ?) ON CONFLICT (model_id) DO UPDATE SET"
+        " version = excluded.version, over_budget = excluded.over_budget,"
+        " error_share = excluded.error_share WHERE excluded.version > version",
+        (version.model_id, version.version, error.over, share),
+    )
+    return True
+
+
+def _moment(record: Record) -> str:
+    """Return when the log took a record."""
+    return rfc3339(log_time(record))
+
+
+_ADDING: Mapping[str, Callable[[sqlite3.Connection, Record], bool]] = {
+    topics.DELETIONS: _add_request,
+    topics.ROW_CHANGES: _add_request,
+    topics.RECEIPTS: _add_receipt,
+    topics.VERSIONS: _add_version,
+    topics.DEAD_LETTERS: _add_dead_letter,
+}
+
+FOLLOWED = tuple(_ADDING)
+"""The topics that the index is made from."""

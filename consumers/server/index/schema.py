@@ -1,0 +1,146 @@
+"""The index file: its tables, and how it is opened, dropped and made again.
+
+Nothing in it is needed elsewhere: the topics hold all of it. So a file of another format or a
+damaged one is deleted, and the follower reads the topics again. It holds request ids, counts and
+outcomes, and neither a row id nor a subject.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+FORMAT = 1
+"""Raised whenever a table changes; a file of another format is made again."""
+
+FILE = "console.sqlite"
+
+_BUSY_MS = 5_000  # a writer commits several times a second
+_SUFFIXES = ("", "-wal", "-shm")
+
+_TABLES = """
+CREATE TABLE positions (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, topic_id TEXT NOT NULL, next INTEGER NOT NULL,
+  PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE requests (
+  id INTEGER PRIMARY KEY,
+  model_id TEXT NOT NULL, request_id TEXT NOT NULL,
+  op TEXT NOT NULL, rank INTEGER NOT NULL, status TEXT NOT NULL, code TEXT, detail TEXT,
+  at TEXT NOT NULL,
+  rows_deleted INTEGER NOT NULL DEFAULT 0, rows_inserted INTEGER NOT NULL DEFAULT 0,
+  rows_corrected INTEGER NOT NULL DEFAULT 0, rows_unknown INTEGER NOT NULL DEFAULT 0,
+  version INTEGER, topic TEXT NOT NULL, partition INTEGER NOT NULL, position INTEGER NOT NULL,
+  UNIQUE (model_id, request_id)
+);
+CREATE INDEX requests_by_time ON requests (at, id);
+CREATE INDEX requests_of_model ON requests (model_id, at, id);
+CREATE INDEX requests_by_status ON requests (status, at, id);
+CREATE INDEX requests_by_code ON requests (code, at, id) WHERE code IS NOT NULL;
+CREATE INDEX requests_by_request ON requests (request_id);
+CREATE INDEX requests_of_version ON requests (model_id, version) WHERE version IS NOT NULL;
+
+CREATE TABLE sent (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, position INTEGER NOT NULL,
+  model_id TEXT NOT NULL, request_id TEXT NOT NULL, at TEXT NOT NULL, rows INTEGER,
+  by_subject INTEGER, code TEXT, detail TEXT,
+  PRIMARY KEY (topic, partition, position)
+) WITHOUT ROWID;
+CREATE INDEX sent_of_request ON sent (model_id, request_id);
+CREATE INDEX sent_by_time ON sent (at);
+
+CREATE TABLE receipts (
+  model_id TEXT NOT NULL, request_id TEXT NOT NULL, digest BLOB NOT NULL,
+  completed_at TEXT NOT NULL, place TEXT NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY (model_id, request_id, digest)
+);
+CREATE INDEX receipts_by_time ON receipts (completed_at);
+
+CREATE TABLE versions (
+  model_id TEXT NOT NULL, version INTEGER NOT NULL, generation INTEGER NOT NULL,
+  digest TEXT NOT NULL, kind TEXT NOT NULL, method TEXT NOT NULL, status TEXT NOT NULL,
+  created_at TEXT NOT NULL, rows_live INTEGER NOT NULL, rows_deleted INTEGER NOT NULL,
+  error_kind TEXT NOT NULL, error REAL, bound REAL, budget REAL NOT NULL,
+  over_budget INTEGER NOT NULL, completed INTEGER NOT NULL, requests INTEGER NOT NULL,
+  version_commit INTEGER NOT NULL,
+  refresh TEXT, refresh_reason TEXT, refresh_seconds REAL,
+  PRIMARY KEY (model_id, version)
+) WITHOUT ROWID;
+
+CREATE TABLE models (
+  model_id TEXT PRIMARY KEY, version INTEGER NOT NULL, over_budget INTEGER NOT NULL,
+  error_share REAL
+) WITHOUT ROWID;
+CREATE INDEX models_by_share ON models (over_budget, error_share);
+
+CREATE TABLE store_facts (
+  model_id TEXT PRIMARY KEY, status TEXT NOT NULL, deferred INTEGER NOT NULL,
+  pending_reason TEXT, pending_since TEXT, trouble TEXT, trouble_detail TEXT
+) WITHOUT ROWID;
+"""
+
+
+class IndexFile:
+    """The file of one data directory. Each `read` and each writer has a connection of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir / FILE
+
+    def open_for_writing(self) -> sqlite3.Connection:
+        """Return a connection to a file of this format; any other is deleted first."""
+        try:
+            connection = self._connect()
+            if _usable(connection):
+                return connection
+            connection.close()
+        except sqlite3.DatabaseError:
+            pass
+        return self.make_again()
+
+    def make_again(self) -> sqlite3.Connection:
+        """Delete the file, and return a connection to an empty one."""
+        for suffix in _SUFFIXES:
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        connection = self._connect()
+        connection.executescript(f"PRAGMA journal_mode = WAL; {_TABLES}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        # Only the owner may read it, also where the umask says otherwise.
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        connection.execute("PRAGMA synchronous = NORMAL")  # what a crash loses is read again
+        return connection
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection that only reads, and sees one moment.
+
+        A file that is missing or damaged reads as an empty index: its follower makes it again.
+        """
+        try:
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+            )
+            connection.execute("SELECT 1 FROM positions LIMIT 1")
+        except sqlite3.DatabaseError:
+            connection = sqlite3.connect(":memory:", isolation_level=None)
+            connection.executescript(_TABLES)
+        with closing(connection):
+            connection.row_factory = sqlite3.Row
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            connection.execute("BEGIN")
+            yield connection
+
+
+def _usable(connection: sqlite3.Connection) -> bool:
+    """Return whether a file has this format and is not damaged. Cost: one pass over the file."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] != FORMAT:
+        return False
+    return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
