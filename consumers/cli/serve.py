@@ -41,6 +41,7 @@ def serve(ctx: click.Context, /, *, host: str, port: int) -> int:
     settings, out = prepare(ctx)
     try:
         from lethe.consumers.server import app, services, serving  # noqa: PLC0415 - an extra
+        from lethe.consumers.server.console import install  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart"):
             raise
@@ -53,13 +54,16 @@ def serve(ctx: click.Context, /, *, host: str, port: int) -> int:
         stopped_by(stop, signal.SIGTERM, signal.SIGINT),
         open_runtime(settings) as runtime,
         services.open_services(runtime) as opened,
+        install.open_console(runtime, opened) as console,
     ):
 
         def ready(bound: int) -> None:
             logger("server").info("serving", action="start", on=runtime.log.name, port=bound)
             out.document({"url": f"http://{host}:{bound}"})
-            out.line(f"serving on http://{host}:{bound}")
+            out.line(f"serving on http://{host}:{bound}; the console is at /console/")
             sys.stdout.flush()
 
-        serving.serve(app.create_app(opened), host, port, ready)
+        application = app.create_app(opened)
+        install.install(application, console)
+        serving.serve(application, host, port, ready)
     return 0

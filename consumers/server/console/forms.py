@@ -98,8 +98,7 @@ async def sign_in(request: Request, console: ConsoleOf) -> Response:
     secret, to = form.get("key", "").strip(), form.get("next", "")
     if console.keys is None or console.keys.find(secret) is None:
         error = "That is not a key of this server, or it has expired."
-        values = {"title": "Sign in", "next": to, "error": error}
-        return console.page(None, "sign_in.html", status=403, **values)
+        return console.page(None, "sign_in.html", status=403, title="Sign in", next=to, error=error)
     local = to.startswith(f"{PREFIX}/") and "\\" not in to
     answer = RedirectResponse(to if local else f"{PREFIX}/", 303)
     answer.set_cookie(
@@ -152,7 +151,7 @@ def delete_page(
     console: ConsoleOf,
     visitor: VisitorOf,
     model: Annotated[str, Query(max_length=128)] = "",
-    id: Annotated[str, Query(max_length=128)] = "",  # noqa: A002 - the name in the address
+    id: Annotated[str, Query(max_length=128)] = "",
 ) -> HTMLResponse:
     """Show the form of a deletion."""
     return _delete_page(console, visitor, {"model": model, "id": id})
@@ -293,8 +292,8 @@ def _as_sent(console: Console, model_id: str, request_id: str) -> Message | None
 @router.get("/lookup")
 def lookup_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
     """Show the form for looking up."""
-    values = {"found": None, "searched": 0, "error": None, "by": "subject", "named": ""}
-    return console.page(visitor, "lookup.html", title="Look up", page="lookup", **values)
+    values: dict[str, Any] = {"found": None, "searched": 0, "error": None, "by": "subject"}
+    return console.page(visitor, "lookup.html", title="Look up", page="lookup", named="", **values)
 
 
 @router.post("/lookup")
@@ -303,11 +302,10 @@ async def look_up(request: Request, console: ConsoleOf, visitor: VisitorOf) -> H
     form = await form_of(request, console, visitor)
     by, named = form.get("by", "subject"), form.get("named", "").strip()
     values: dict[str, Any] = {"found": None, "searched": 0, "error": None, "by": by, "named": named}
+    values |= {"title": "Look up", "page": "lookup"}
     if not 1 <= len(named) <= 128:
         values["error"] = "An id has 1 to 128 characters."
-        return console.page(
-            visitor, "lookup.html", status=400, title="Look up", page="lookup", **values
-        )
+        return console.page(visitor, "lookup.html", status=400, **values)
 
     def look() -> tuple[list[lookup.Found], int]:
         client = console.services.store.client
@@ -316,4 +314,4 @@ async def look_up(request: Request, console: ConsoleOf, visitor: VisitorOf) -> H
         return find(client, seen, named), len(seen)
 
     values["found"], values["searched"] = await run_in_threadpool(look)
-    return console.page(visitor, "lookup.html", title="Look up", page="lookup", **values)
+    return console.page(visitor, "lookup.html", **values)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Any
@@ -27,6 +28,7 @@ from lethe.consumers.server.index.follower import Follower
 from lethe.consumers.server.index.models import visible_models
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.services import Services
+from lethe.consumers.service.connect import Runtime
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -80,7 +82,22 @@ class Console:
             return frozenset(name for name in visible_models(connection) if visitor.sees(name))
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer
+@contextmanager
+def open_console(runtime: Runtime, services: Services) -> Iterator[Console]:
+    """Open what the console uses; the index lies in the data directory, and is followed from now.
+
+    Raises
+    ------
+    InvalidData
+        The data directory cannot be written, or the trusted keys cannot be read.
+    """
+    file = IndexFile(runtime.settings.data_dir)
+    follower = Follower(file, services.log, services.store, runtime.trusted())
+    with follower.running():
+        yield Console(services, file, follower)
+
+
+class Refused(Exception):
     """An answer instead of a page: a title, a sentence, a status."""
 
     def __init__(self, status: int, title: str, detail: str) -> None:
@@ -89,7 +106,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer
         self.title = title
 
 
-class SignIn(Exception):  # noqa: N818 - it is an answer
+class SignIn(Exception):
     """The visitor has to enter a key first."""
 
     def __init__(self, to: str) -> None:
@@ -103,9 +120,7 @@ async def console_of(request: Request) -> Console:
     return console
 
 
-async def visitor_of(
-    request: Request, console: Annotated[Console, Depends(console_of)]
-) -> Visitor:
+async def visitor_of(request: Request, console: Annotated[Console, Depends(console_of)]) -> Visitor:
     """Return who looks.
 
     Raises

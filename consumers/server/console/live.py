@@ -31,10 +31,14 @@ async def changes(
     yield b"retry: 2000\n\n"
     while time.monotonic() - begin < LONGEST_SECONDS and not await gone():
         now = progress()
-        if (now.changes, now.trouble, now.caught_up) != (seen.changes, seen.trouble, seen.caught_up):
+        if _shown(now) != _shown(seen):
             seen, said = now, time.monotonic()
             yield b"event: change\ndata: %d\n\n" % now.changes
         elif time.monotonic() - said > KEEP_ALIVE_SECONDS:
             said = time.monotonic()
             yield b": still here\n\n"
         await asyncio.sleep(LOOK_SECONDS)
+
+
+def _shown(progress: Progress) -> tuple[object, ...]:
+    return progress.changes, progress.trouble, progress.caught_up

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import redis
@@ -61,13 +62,16 @@ def subject_rows(
         places = _places(client, chunk)
         known = [name for name in chunk if name in places]
         keys = [ModelKeys(name).dataset(places[name].dataset).subjects for name in known]
-        stored = run_pipeline(
-            client, (), lambda pipe, keys=keys: [pipe.hget(key, subject_id) for key in keys]
-        )
+        stored = run_pipeline(client, (), partial(_queue_subject, keys, subject_id))
         for name, value in zip(known, stored, strict=True):
             if value is not None:
                 rows[name] = parse_ids(value, f"model {name!r}, a subject's rows")
     return rows
+
+
+def _queue_subject(keys: Sequence[str], subject_id: str, pipeline: Any) -> None:
+    for key in keys:
+        pipeline.hget(key, subject_id)
 
 
 def find_rows(client: redis.Redis, rows: Mapping[str, Sequence[str]]) -> list[Found]:
@@ -77,14 +81,7 @@ def find_rows(client: redis.Redis, rows: Mapping[str, Sequence[str]]) -> list[Fo
         places = _places(client, chunk)
         known = [name for name in chunk if name in places]
 
-        def queue(pipe: Any, names: Sequence[str] = known, places: Any = places) -> None:
-            for name in names:
-                model = ModelKeys(name)
-                live = model.generation(places[name].generation)
-                for row in rows[name]:
-                    pipe.hexists(live.rows(shard_of(row)), row)
-                pipe.hmget(model.ledger, list(rows[name]))
-
+        queue = partial(_queue_rows, [(name, places[name], rows[name]) for name in known])
         answers = iter(run_pipeline(client, (), queue))
         for name in chunk:
             ids = rows[name]
@@ -107,6 +104,15 @@ def find_rows(client: redis.Redis, rows: Mapping[str, Sequence[str]]) -> list[Fo
                 )
             )
     return found
+
+
+def _queue_rows(asked: Sequence[tuple[str, _Place, Sequence[str]]], pipeline: Any) -> None:
+    for name, place, ids in asked:
+        model = ModelKeys(name)
+        live = model.generation(place.generation)
+        for row in ids:
+            pipeline.hexists(live.rows(shard_of(row)), row)
+        pipeline.hmget(model.ledger, list(ids) or [""])
 
 
 def _places(client: redis.Redis, models: Sequence[str]) -> dict[str, _Place]:

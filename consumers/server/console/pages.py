@@ -40,7 +40,7 @@ def requests_page(
     visitor: VisitorOf,
     *,
     model: Text = "",
-    id: Text = "",  # noqa: A002 - the name in the address
+    id: Text = "",
     status: Text = "",
     code: Text = "",
     since: Annotated[str, Query(alias="from", max_length=32)] = "",
@@ -79,7 +79,7 @@ def request_page(
     visitor: VisitorOf,
     *,
     model: Text = "",
-    id: Text = "",  # noqa: A002 - the name in the address
+    id: Text = "",
     done: Text = "",
 ) -> HTMLResponse:
     """Show what happened to one request."""
@@ -127,7 +127,7 @@ def models_page(
 def model_page(
     console: ConsoleOf,
     visitor: VisitorOf,
-    id: Text = "",  # noqa: A002 - the name in the address
+    id: Text = "",
     below: Annotated[int | None, Query(ge=0, lt=1 << 53)] = None,
 ) -> HTMLResponse:
     """Show one model: its state, and the timeline of its versions and refreshes."""

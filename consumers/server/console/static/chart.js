@@ -38,7 +38,7 @@ function options(place, refreshed, of) {
       {
         label: "error", stroke: of.accent, width: 2, spanGaps: false,
         points: { show: true, size: 6, fill: of.accent, filter: (u, series, show) => (show ? refreshed.flatMap((is, i) => (is ? [i] : [])) : null) },
-        value: (u, value) => (value === null ? "unknown" : value.toPrecision(3)),
+        value: (u, value, series, place) => (place === null || place === undefined ? "" : value === null ? "unknown" : value.toPrecision(3)),
       },
       { label: "budget", stroke: of.bad, width: 1.5, dash: [6, 4], points: { show: false }, value: (u, value) => (value === null ? "" : value.toPrecision(3)) },
     ],
