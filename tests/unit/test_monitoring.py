@@ -56,13 +56,6 @@ def test_every_series_that_is_asked_for_exists(place: str, expression: str) -> N
     assert asked <= exported()
 
 
-def test_no_series_is_without_a_panel() -> None:
-    asked = " ".join(expression for _, expression in expressions())
-    for name in exported():
-        family = re.sub("_(bucket|count|sum)$", "", name)
-        assert re.search(rf"\b{family}(_bucket)?\b", asked), name
-
-
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_alert_has_a_runbook_and_says_how_urgent_it_is(rule: dict[str, Any]) -> None:
     page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
