@@ -18,11 +18,13 @@ ENSURE = """
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
 loader = SourceFileLoader("kafka_script", sys.argv[1])
 module = module_from_spec(spec_from_loader("kafka_script", loader))
+sys.path.insert(0, str(Path(sys.argv[1]).parent))
 loader.exec_module(module)
 try:
-    print(module.ensure_libs())
+    print(module.JARS.ensure())
 except module.Problem as problem:
     sys.exit(str(problem))
 """
@@ -36,7 +38,8 @@ def checkout(tmp_path: Path) -> Path:
     """
     (tmp_path / "scripts").mkdir()
     (tmp_path / "deploy" / "kafka").mkdir(parents=True)
-    shutil.copy(KAFKA_SCRIPT, tmp_path / "scripts" / "kafka")
+    for name in ("kafka", "local_servers.py"):
+        shutil.copy(KAFKA_SCRIPT.with_name(name), tmp_path / "scripts")
     shutil.copy(
         KAFKA_SCRIPT.parent.parent / "deploy" / "kafka" / "pom.xml", tmp_path / "deploy" / "kafka"
     )
