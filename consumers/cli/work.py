@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import click
 import stamina
@@ -15,6 +16,7 @@ import stamina
 from lethe.consumers.cli.options import Flags, global_options
 from lethe.consumers.cli.output import prepare
 from lethe.consumers.cli.stopping import stopped_by
+from lethe.consumers.intake.mapping import load_mapping
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.http import serve
 from lethe.consumers.service.logs import logger
@@ -22,11 +24,22 @@ from lethe.consumers.service.loop import collect_rarely
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.supervisor import POLL_SECONDS, Supervisor
+from lethe.engine.errors import InvalidData
 
 
 @click.command(short_help="Run the workers until SIGTERM.")
 @click.argument(
-    "which", default="all", type=click.Choice(["deletions", "refresh", "all"]), required=False
+    "which",
+    default="all",
+    type=click.Choice(["deletions", "refresh", "intake", "all"]),
+    required=False,
+)
+@click.option(
+    "--cdc",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also read changes of a database from Debezium's topics, as this mapping says (TOML; "
+    "docs/cdc.md). Needs Kafka.",
 )
 @click.option(
     "--until-idle",
@@ -61,12 +74,16 @@ def work(
     /,
     *,
     which: str,
+    cdc: Path | None,
     until_idle: bool,
     http_port: int | None,
     min_batch: int | None,
     max_wait: str | None,
 ) -> int | None:
     """Run workers: those for deletions, those for refreshes, or both (the default).
+
+    With --cdc, they also include the one that turns changes of a database into requests; `intake`
+    runs it alone.
 
     On SIGTERM or SIGINT it finishes the commit under way and exits cleanly; a refresh under way is
     left to the next worker. While a server is down it waits, with one log line per try; nothing is
@@ -77,14 +94,22 @@ def work(
       lethe work                       both workers, one process
       lethe work refresh               only refreshes, LETHE_REBUILD_THREADS BLAS threads
       lethe work --until-idle          do what is waiting, then return
+      lethe work --cdc tables.toml     deletions from a database, too
       lethe work --min-batch 5 --max-wait 15m
     """  # noqa: D301 - click looks for the character
     ctx.ensure_object(Flags).settings |= {"min_batch": min_batch, "max_wait": max_wait}
     settings, out = prepare(ctx)
     port = settings.http_port if http_port is None else http_port
     stamina.instrumentation.set_on_retry_hooks([])  # the workers log themselves what they wait for
+    if which == "intake" and cdc is None:
+        raise click.UsageError("intake needs a mapping: --cdc FILE")
+    mapping = None if cdc is None else load_mapping(cdc)
+    if mapping is not None and settings.kafka_bootstrap_servers is None:
+        raise InvalidData("--cdc reads the topics that Debezium writes to Kafka: give --kafka")
     names = ["deletions", "refresh"] if which == "all" else [which]
-    supervisor = Supervisor(names, impatient=until_idle)
+    if mapping is not None and "intake" not in names:
+        names.append("intake")
+    supervisor = Supervisor(names, impatient=until_idle, mapping=mapping)
     with stopped_by(supervisor.stop, signal.SIGTERM, signal.SIGINT), ExitStack() as stack:
         if port:
             explicit = http_port is not None or "http_port" in settings.model_fields_set
@@ -116,7 +141,8 @@ def _run(runtime: Runtime, supervisor: Supervisor, *, until_idle: bool) -> bool:
     """Run the workers until they are stopped; return whether they ran out of work."""
     with supervisor.running(runtime):
         if until_idle:
-            with closing(Drained(runtime.log.reader(), runtime.store())) as drained:
+            reader, store = runtime.log.reader(), runtime.store()
+            with closing(Drained(reader, store, supervisor.mapping)) as drained:
                 return supervisor.wait_until_idle(drained)
         while not supervisor.stop.wait(POLL_SECONDS):
             pass

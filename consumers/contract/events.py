@@ -41,6 +41,7 @@ MODEL_PARAMETERS = "lethe.model.parameters.v1"
 REFRESH_REQUESTED = "lethe.refresh.requested.v1"
 
 MAX_ROWS = 10_000
+MAX_ID_LENGTH = 128
 MAX_REQUEST_BYTES = 1 << 20
 
 
@@ -74,12 +75,14 @@ def _whole_number_as_text(value: Any) -> Any:
 
 
 Id = Annotated[
-    str, StringConstraints(strict=True, min_length=1, max_length=128), AfterValidator(_encodable)
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=MAX_ID_LENGTH),
+    AfterValidator(_encodable),
 ]
 RowId = Annotated[
     Id,
     BeforeValidator(_whole_number_as_text),
-    WithJsonSchema({"type": ["string", "integer"], "minLength": 1, "maxLength": 128}),
+    WithJsonSchema({"type": ["string", "integer"], "minLength": 1, "maxLength": MAX_ID_LENGTH}),
 ]
 """Id of a row or a subject: text, or an integer, which stands for its digits."""
 _Rows = Annotated[

@@ -51,12 +51,14 @@ _DEAD_LETTER_KEY = 1024
 _DEAD_LETTER_HEADERS = 60 * 1024
 """Bytes of a dead letter's key, and of its record's headers; see `topics.specs`."""
 
+_KEPT_WHOLE = frozenset((topics.DELETIONS, topics.ERASURES))
+
 
 def dead_letter(refused: Refused) -> Message:
     """Return the message that keeps an unreadable record, byte for byte.
 
-    Of a record of ``lethe.row-changes`` it keeps the digest alone: values of rows lie in no log for
-    longer than T.
+    Of records that hold values of rows, ``lethe.row-changes`` and changes of tables, it keeps the
+    digest alone: such values lie in no log of ours for longer than T.
 
     The message fits, whatever record the log accepted: a key, headers or a value beyond the limits
     of dead letters would stop the worker. If the value is cut, ``lethe-truncated`` has its length.
@@ -66,7 +68,7 @@ def dead_letter(refused: Refused) -> Message:
     key, value = record.key or b"", record.value or b""
     cut: Headers = ()
     headers = record.headers
-    if record.partition.topic == topics.ROW_CHANGES:
+    if record.partition.topic not in _KEPT_WHOLE:
         value, headers = digest_of(record).encode(), ()
     if len(value) > MAX_REQUEST_BYTES:
         cut = (("lethe-truncated", str(len(value)).encode()),)

@@ -128,7 +128,7 @@ class Table(_Strict):
         named = {**self.key, **(self.subject or {})}
         if "decimal" in named.values() and self.decimal_handling != "string":
             raise ValueError(
-                "a decimal column needs decimal_handling = \"string\", and the connector "
+                'a decimal column needs decimal_handling = "string", and the connector '
                 "decimal.handling.mode=string: otherwise the values are base64"
             )
         if self.deletes == "subject" and self.subject is None:
@@ -149,9 +149,7 @@ class Mapping(_Strict):
     """A whole mapping. ``connector`` is the ``topic.prefix``, which Debezium's records name."""
 
     connector: Name
-    tables: Annotated[
-        tuple[Table, ...], Field(min_length=1, max_length=MAX_TABLES, strict=False)
-    ]
+    tables: Annotated[tuple[Table, ...], Field(min_length=1, max_length=MAX_TABLES, strict=False)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

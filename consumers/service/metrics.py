@@ -30,6 +30,9 @@ class Metrics:
         )
         self.rows_deleted = counter("lethe_rows_deleted_total", "Rows deleted", ("model",))
         self.dead_letters = counter("lethe_dead_letters_total", "Records that could not be read")
+        self.changes = counter(
+            "lethe_changes_total", "Changes of tables that were read, by outcome", ("outcome",)
+        )
         self.unauthenticated = counter(
             "lethe_unauthenticated_total", "Requests without a valid signature by an authorised key"
         )

@@ -81,3 +81,16 @@ class Step(StrEnum):
     """The commit is applied, but the offsets from which the model takes requests are not stored."""
     REGISTER_FINISH = "register_finish"
     """All commits are applied, but nothing is published."""
+
+
+class IntakeStep(StrEnum):
+    """The steps of the intake worker, which is in no request's way: it sends requests."""
+
+    POLL = "intake_poll"
+    """The next changes are about to be polled."""
+    SEND = "intake_send"
+    """Changes were read, but none of their requests is sent."""
+    DELETE = "intake_delete"
+    """Rows are inserted under their new ids, and nothing else is sent."""
+    ADVANCE = "intake_advance"
+    """All requests are acknowledged, but the position is not moved."""

@@ -5,12 +5,15 @@ It is judged from outside the workers, so that it counts what any process has do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from lethe.consumers.contract import topics
+from lethe.consumers.intake.mapping import Mapping
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
+from lethe.consumers.workers.intake_worker import intake_watermark
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
@@ -25,11 +28,16 @@ class PartitionLag:
     waiting: int
 
 
-def lags(reader: Reader, store: ModelStore, topic: str) -> Iterator[PartitionLag]:
-    """Yield each partition's lag; without a watermark, all of its records wait."""
+def lags(
+    reader: Reader, store: ModelStore, topic: str, position: Callable[[Partition], str] = str
+) -> Iterator[PartitionLag]:
+    """Yield each partition's lag; without a watermark, all of its records wait.
+
+    ``position`` gives the name of a partition's watermark.
+    """
     for partition in reader.partitions(topic):
         bounds = reader.bounds(partition)
-        stored = store.cursors.watermark(str(partition))
+        stored = store.cursors.watermark(position(partition))
         next_offset = bounds.begin if stored is None else stored
         if topic == topics.ROW_CHANGES:  # what expired before it was read waits no longer
             next_offset = max(next_offset, bounds.begin)
@@ -47,16 +55,31 @@ def stuck(state: ModelState) -> str:
 
 
 class Drained:
-    """Checks whether topics are drained; one thread uses it."""
+    """Checks whether topics are drained; one thread uses it.
 
-    def __init__(self, reader: Reader, store: ModelStore) -> None:
+    ``mapping``: of change data capture, if an intake worker runs.
+    """
+
+    def __init__(self, reader: Reader, store: ModelStore, mapping: Mapping | None = None) -> None:
         self._reader = reader
         self._store = store
+        self._mapping = mapping
 
     def topics(self, names: Iterable[str]) -> bool:
         """Return whether every record of these topics is processed; checks them in this order."""
         return all(
             lag.waiting == 0 for name in names for lag in lags(self._reader, self._store, name)
+        )
+
+    def changes(self) -> bool:
+        """Return whether every change of a table is read, and its requests are in the log."""
+        if self._mapping is None:
+            return True
+        position = partial(intake_watermark, self._mapping)
+        return all(
+            lag.waiting == 0
+            for name in self._mapping.topics
+            for lag in lags(self._reader, self._store, name, position)
         )
 
     def refreshes(self) -> str:

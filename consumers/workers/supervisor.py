@@ -10,8 +10,10 @@ from typing import TypeVar
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import handover
+from lethe.consumers.contract.signatures import read_signer
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
+from lethe.consumers.intake.mapping import Mapping
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.health import Health
@@ -21,6 +23,7 @@ from lethe.consumers.service.settings import Settings
 from lethe.consumers.service.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.drained import Drained
+from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import CorruptState, RefreshFailed, Unavailable
 
@@ -40,16 +43,23 @@ class Supervisor:
     Parameters
     ----------
     names
-        Which workers to run: ``deletions``, ``refresh`` or both.
+        Which workers to run: ``deletions``, ``refresh``, ``intake``, or several.
     impatient
         Whether a server that is down when the workers start is an error; by default the workers
         wait for it.
     at_step
         The hook of the deletion worker (`consumers.service.steps`).
+    mapping
+        What the intake worker reads.
     """
 
     def __init__(
-        self, names: Sequence[str], *, impatient: bool = False, at_step: AtStep = no_hook
+        self,
+        names: Sequence[str],
+        *,
+        impatient: bool = False,
+        at_step: AtStep = no_hook,
+        mapping: Mapping | None = None,
     ) -> None:
         self.stop = threading.Event()
         self.health = {name: Health() for name in names}
@@ -58,6 +68,7 @@ class Supervisor:
             self.metrics.watch(name, health)
         self._impatient = impatient
         self._at_step = at_step
+        self.mapping = mapping
         self._log = logger("work")
         self._failures: list[BaseException] = []
 
@@ -102,8 +113,8 @@ class Supervisor:
         while not self.stop.wait(poll_seconds):
             needed = ""
             try:
-                if drained.topics(names):
-                    needed = "" if len(workers) == 1 else drained.refreshes()
+                if drained.changes() and drained.topics(names):
+                    needed = drained.refreshes() if len(workers) > 1 else ""
                     if not needed:
                         return True
             except Unavailable as error:
@@ -141,8 +152,19 @@ class Supervisor:
         finally:
             self.stop.set()
 
-    def _worker(self, runtime: Runtime, name: str) -> DeletionWorker | RefreshWorker:
+    def _worker(self, runtime: Runtime, name: str) -> DeletionWorker | RefreshWorker | IntakeWorker:
         store, settings = runtime.store(), runtime.settings
+        if name == "intake" and self.mapping is not None:
+            key = settings.request_signing_key
+            return IntakeWorker(
+                runtime.log,
+                store,
+                self.mapping,
+                read_shapes(store, self.mapping),
+                signer=None if key is None else read_signer(key),
+                metrics=self.metrics,
+                health=self.health[name],
+            )
         if name == "deletions":
             seals, file = runtime.seals(store), settings.seal_key_file
             warning = None if file is None else handover(store, seals, file)

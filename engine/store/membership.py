@@ -108,6 +108,39 @@ def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) ->
     return unknown
 
 
+def live_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> frozenset[str]:
+    """Return those of the rows that are live. Costs and errors as `never_members`."""
+    model = ModelKeys(model_id)
+    with reachable(client):
+        generation = client.hget(model.head, "rows")
+    live = model.generation(text(generation) if generation else "")
+    found: set[str] = set()
+    for chunk in chunks(row_ids):
+        with reachable(client):
+            pipeline = client.pipeline(transaction=False)
+            for row in chunk:
+                pipeline.hexists(live.rows(shard_of(row)), row)
+            answers = pipeline.execute()
+        found.update(row for row, answer in zip(chunk, answers, strict=True) if answer)
+    return frozenset(found)
+
+
+def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
+    """Return the ids of a model's live rows. Cost O(n), a round trip for each shard.
+
+    A row that is inserted or deleted meanwhile may be in it or not.
+    """
+    model = ModelKeys(model_id)
+    with reachable(client):
+        generation = client.hget(model.head, "rows")
+        live = model.generation(text(generation) if generation else "")
+        names: set[str] = set()
+        for shard in live.every_rows():
+            found: Any = client.hkeys(shard)
+            names.update(text(name) for name in found)
+    return frozenset(names)
+
+
 # -- lost rows ------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ ORDER = (
     "export",
     "subscriber",
     "workers",
+    "intake",
     "registration",
     "deletions",
     "refresh",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,32 +69,52 @@ def _unreadable(path: Path, error: OSError) -> InvalidData:
     return InvalidData(f"{path}: cannot be read ({reason}); check the path")
 
 
-def open_file(path: Path, texts: Collection[str] = ()) -> TableFile:
+def column_names(path: Path) -> list[str]:
+    """Return the names of a file's columns; raises what `open_file` raises."""
+    with _explained(path):
+        if path.suffix.lower() == ".parquet":
+            return list(pq.read_schema(path).names)
+        return _header(path)
+
+
+def open_file(
+    path: Path, texts: Collection[str] = (), only: Sequence[str] | None = None
+) -> TableFile:
     """Read a file. A CSV column is all numbers or all text; columns in ``texts`` are read as text.
+
+    ``only``: read these columns, which it has, and no others.
 
     Raises
     ------
     InvalidData
         It cannot be read as what its name says.
     """
+    with _explained(path):
+        if path.suffix.lower() == ".parquet":
+            return TableFile(path, _read_parquet(path, only), is_csv=False)
+        return TableFile(path, _read_csv(path, texts, only), is_csv=True)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn errors of reading a file into messages for a person."""
     check_readable(path)
-    suffix = path.suffix.lower()
     try:
-        if suffix == ".parquet":
-            return TableFile(path, _read_parquet(path), is_csv=False)
-        return TableFile(path, _read_csv(path, texts), is_csv=True)
+        yield
     except UnicodeDecodeError:
         raise InvalidData(f"{path}: the name of a column is not UTF-8 text; rename it") from None
     except OSError as error:
         raise _unreadable(path, error) from error
     except pa.ArrowException as error:
-        form = "Parquet" if suffix == ".parquet" else "CSV (UTF-8, commas, a header line)"
+        form = (
+            "Parquet" if path.suffix.lower() == ".parquet" else "CSV (UTF-8, commas, a header line)"
+        )
         raise InvalidData(f"{path}: is not readable as {form}; is it damaged or cut off?") from (
             error
         )
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet file if both its metadata and its content stay within the limits.
 
     A page that repeats one value a billion times is a few bytes long: the size of the file says
@@ -118,7 +139,7 @@ def _read_parquet(path: Path) -> pa.Table:
         batches: list[pa.RecordBatch] = []
         size = 0
         rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // metadata.num_columns))
-        for batch in file.iter_batches(batch_size=rows):
+        for batch in file.iter_batches(batch_size=rows, columns=only):
             size += batch.nbytes
             if size > MAX_TABLE_BYTES:
                 raise InvalidData(
@@ -126,12 +147,15 @@ def _read_parquet(path: Path) -> pa.Table:
                     "that are not features, or register fewer rows"
                 )
             batches.append(batch)
-        table = pa.Table.from_batches(batches, schema=file.schema_arrow)
+        schema = file.schema_arrow
+        if only is not None:
+            schema = batches[0].schema if batches else pa.schema([schema.field(n) for n in only])
+        table = pa.Table.from_batches(batches, schema=schema)
     table.validate(full=True)  # among others, that text is UTF-8
     return table
 
 
-def _read_csv(path: Path, texts: Collection[str]) -> pa.Table:
+def _read_csv(path: Path, texts: Collection[str], only: Sequence[str] | None = None) -> pa.Table:
     """Read numeric columns as numbers; if a value is not one, read all as text, to say which."""
     size = path.stat().st_size
     if size > MAX_CSV_BYTES:
@@ -140,12 +164,14 @@ def _read_csv(path: Path, texts: Collection[str]) -> pa.Table:
         raise InvalidData(f"{path}: the file is empty; it needs a header line and rows")
     header = _header(path)
     try:
-        return _read_numbers(path, header, texts)
+        return _read_numbers(path, header, texts, only)
     except pa.ArrowInvalid:
-        return _read_text(path, header)
+        return _read_text(path, header, only)
 
 
-def _read_numbers(path: Path, header: list[str], texts: Collection[str]) -> pa.Table:
+def _read_numbers(
+    path: Path, header: list[str], texts: Collection[str], only: Sequence[str] | None
+) -> pa.Table:
     """Read columns whose first block is numbers as float64; raise if a later block is not."""
     plain = pacsv.ConvertOptions(null_values=[], strings_can_be_null=False)
     with pacsv.open_csv(path, convert_options=plain) as first:
@@ -159,10 +185,11 @@ def _read_numbers(path: Path, header: list[str], texts: Collection[str]) -> pa.T
     if list(kinds) != header:
         raise pa.ArrowInvalid("the names in the header are not distinct")
     plain.column_types = types
+    plain.include_columns = only or []  # none: all
     return pacsv.read_csv(path, convert_options=plain)
 
 
-def _read_text(path: Path, header: list[str]) -> pa.Table:
+def _read_text(path: Path, header: list[str], only: Sequence[str] | None) -> pa.Table:
     bad: list[pacsv.InvalidRow] = []
 
     def remember(row: pacsv.InvalidRow) -> str:
@@ -177,7 +204,9 @@ def _read_text(path: Path, header: list[str]) -> pa.Table:
             read_options=pacsv.ReadOptions(use_threads=False),
             parse_options=pacsv.ParseOptions(invalid_row_handler=remember),
             convert_options=pacsv.ConvertOptions(
-                column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False
+                column_types=dict.fromkeys(header, pa.string()),
+                strings_can_be_null=False,
+                include_columns=only or [],
             ),
         )
     except pa.ArrowInvalid:

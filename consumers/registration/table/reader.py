@@ -16,7 +16,7 @@ import numpy as np
 
 from lethe.consumers.registration.candidate import TrainingData
 from lethe.consumers.registration.table.class_column import class_column
-from lethe.consumers.registration.table.file import TableFile, open_file
+from lethe.consumers.registration.table.file import TableFile, column_names, open_file
 from lethe.consumers.registration.table.values import (
     ColumnError,
     is_numeric,
@@ -123,12 +123,23 @@ def read_table(
 
 
 def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
-    present = file.table.column_names
-    repeated = next((name for name in present if present.count(name) > 1), None)
-    if repeated is not None:
-        raise InvalidData(f"{file.path}: has more than one column {repeated!r}; rename one")
     wanted = [columns.id, *columns.targets, *(columns.features or ())]
     wanted += [columns.subject] if columns.subject is not None else []
+    _check_present(file.path, file.table.column_names, wanted)
+    twice = next((name for name in wanted if wanted.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"column {twice!r} is named twice; each column has one role")
+    if columns.features is not None and not columns.features:
+        raise InvalidData("--features names no column")
+    if kind is Kind.LOGISTIC and len(columns.targets) != 1:
+        raise InvalidData("a logistic model has one target")
+
+
+def _check_present(path: Path, present: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a file that has two columns of one name, or lacks one."""
+    repeated = next((name for name in present if present.count(name) > 1), None)
+    if repeated is not None:
+        raise InvalidData(f"{path}: has more than one column {repeated!r}; rename one")
     absent = [name for name in dict.fromkeys(wanted) if name not in present]
     if absent:
         missing = [repr(name) for name in absent]
@@ -137,14 +148,7 @@ def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
         more = ", ..." if len(present) > _NAMES_SHOWN else ""
         shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
         what = f"column{'s' * (len(missing) > 1)} {', '.join(missing)}"
-        raise InvalidData(f"{file.path}: has no {what}; it has {shown}{more}{hint}")
-    twice = next((name for name in wanted if wanted.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidData(f"column {twice!r} is named twice; each column has one role")
-    if columns.features is not None and not columns.features:
-        raise InvalidData("--features names no column")
-    if kind is Kind.LOGISTIC and len(columns.targets) != 1:
-        raise InvalidData("a logistic model has one target")
+        raise InvalidData(f"{path}: has no {what}; it has {shown}{more}{hint}")
 
 
 def _check_size(path: Path, rows: int, features: int, blocks: int = 1) -> None:
@@ -183,6 +187,25 @@ def _features(file: TableFile, names: Sequence[str], reading: str, progress: Pro
 
 
 # -- ids ----------------------------------------------------------------------------------------
+
+
+def read_ids(path: Path, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the values of the columns that make the ids of a table's rows, row by row.
+
+    No other column is read.
+
+    Raises
+    ------
+    InvalidData
+        The file cannot be read, lacks a column, or has a row without an id.
+    """
+    _check_present(path, column_names(path), columns)
+    file = open_file(path, columns, columns)
+    values = [names_in(file, name, "ids") for name in columns]
+    for row, blank in enumerate(None in each for each in zip(*values, strict=True)):
+        if blank:
+            raise InvalidData(f"{path}, {file.place(row)}: the id is empty; every row needs one")
+    return tuple(tuple(str(one) for one in each) for each in zip(*values, strict=True))
 
 
 def _ids(file: TableFile, name: str) -> tuple[str, ...]:

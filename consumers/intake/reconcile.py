@@ -1,0 +1,45 @@
+"""A table against a model: which live rows the table no longer has. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest
+
+_ENVELOPE_BYTES = 4096  # of a request, besides the ids of its rows
+
+
+def missing_rows(live: Collection[str], table: Collection[str]) -> list[str]:
+    """Return the live rows that the table lacks, sorted: the same rows make the same requests."""
+    return sorted(set(live).difference(table))
+
+
+def deletions_of(model_id: str, rows: Sequence[str]) -> Iterator[DeletionRequest]:
+    """Yield requests to delete rows, each as large as a request may be.
+
+    The id of a request follows from its rows. Sent again, it has no effect, and neither has a
+    request for some of them.
+    """
+    part: list[str] = []
+    size = _ENVELOPE_BYTES
+    for row in rows:
+        length = len(json.dumps(row, ensure_ascii=False).encode()) + 1
+        if part and (len(part) == MAX_ROWS or size + length > MAX_REQUEST_BYTES):
+            yield _request(model_id, part)
+            part, size = [], _ENVELOPE_BYTES
+        part.append(row)
+        size += length
+    if part:
+        yield _request(model_id, part)
+
+
+def _request(model_id: str, rows: Sequence[str]) -> DeletionRequest:
+    content = json.dumps(["reconcile", model_id, *rows]).encode()
+    return DeletionRequest(
+        request_id=hashlib.sha256(content).hexdigest()[:32],
+        model_id=model_id,
+        row_ids=tuple(rows),
+        reason="lethe reconcile",
+    )

@@ -1,0 +1,306 @@
+"""One change of a row becomes requests, a refusal, or nothing. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+from lethe.consumers.contract.events import ChangedRow, DeletionRequest, RowsChanged
+from lethe.consumers.intake.change import Change, Row, UnreadableChange, parse_change
+from lethe.consumers.intake.mapping import ColumnType, Mapping as TableMapping, Table
+from lethe.consumers.intake.naming import Unnamed, id_of, request_id_of
+from lethe.consumers.log.base import Record
+
+INVALID_CHANGE = "INVALID_CHANGE"
+FOREIGN_CHANGE = "FOREIGN_CHANGE"
+TABLE_TRUNCATED = "TABLE_TRUNCATED"
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_REASON = "change data capture"
+
+Outcome = Literal[
+    "deletion",
+    "correction",
+    "move",
+    "tombstone",
+    "created",
+    "snapshot",
+    "message",
+    "ignored",
+    "refused",
+]
+
+_WITHOUT_EFFECT: Mapping[str, Outcome] = {"c": "created", "r": "snapshot", "m": "message"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a correction of a model's row needs: its features and targets, in order."""
+
+    features: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """A row under its new id. It is sent only if the model still has ``former``, its old id.
+
+    A row that was erased at a person's request must not come back because its key changed.
+    """
+
+    former: str
+    request: RowsChanged
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """What a record asks for.
+
+    Attributes
+    ----------
+    outcome
+        In a word, for metrics.
+    insertions
+        Rows to insert, sent first.
+    corrections, deletions
+        Requests, sent after them.
+    code, detail
+        Why the record goes to the dead letters, if it does. Without values of the row.
+    """
+
+    outcome: Outcome
+    insertions: tuple[Insertion, ...] = ()
+    corrections: tuple[RowsChanged, ...] = ()
+    deletions: tuple[DeletionRequest, ...] = ()
+    code: str | None = None
+    detail: str = ""
+
+
+def translate(record: Record, mapping: TableMapping, shapes: Mapping[str, Shape]) -> Translated:
+    """Return what a record asks for.
+
+    Parameters
+    ----------
+    record
+        A record of one of the mapping's topics.
+    mapping
+        The whole mapping.
+    shapes
+        The shapes of the models whose rows are corrected, by model.
+    """
+    tables = mapping.of_topic(record.partition.topic)
+    flattened = any(table.format == "flattened" for table in tables.values())
+    try:
+        change = parse_change(record, flattened=flattened)
+        if change is None:
+            return _tombstone(tables)
+        table = _table_of(change, mapping.connector, tables)
+    except UnreadableChange as error:
+        return _refused(INVALID_CHANGE, str(error))
+    if table is None:
+        return _refused(
+            FOREIGN_CHANGE,
+            f"connector {change.origin.connector!r}, table {change.origin.table!r}: the mapping "
+            "names another connector, or not this table of the topic",
+        )
+    try:
+        return _of_table(change, table, shapes)
+    except Unnamed as error:
+        return _refused(INVALID_CHANGE, f"table {table.table}: {error}")
+
+
+def _refused(code: str, detail: str) -> Translated:
+    return Translated("refused", code=code, detail=detail)
+
+
+def _tombstone(tables: Mapping[str, Table]) -> Translated:
+    """Return what follows a deletion so that compaction forgets the row: nothing to do.
+
+    In a flattened topic it can be the only trace of a deletion.
+    """
+    if any(one.format == "flattened" and one.tombstones == "refuse" for one in tables.values()):
+        return _refused(
+            INVALID_CHANGE,
+            "a tombstone without a change: set delete.tombstone.handling.mode=rewrite, or with "
+            'rewrite-with-tombstone write tombstones = "ignore" in the mapping',
+        )
+    return Translated("tombstone")
+
+
+def _table_of(change: Change, connector: str, tables: Mapping[str, Table]) -> Table | None:
+    return tables.get(change.origin.table) if change.origin.connector == connector else None
+
+
+def _of_table(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:
+    match change.op:
+        case "d":
+            return _deleted(change, table)
+        case "u":
+            return _updated(change, table, shapes)
+        case "c" if change.old_key and table.key_changes == "correct":
+            return _created_under_new_key(change, table, shapes)
+        case "t":
+            models = ", ".join(table.models)
+            return _refused(
+                TABLE_TRUNCATED,
+                f"table {table.table} was truncated, and no record names its rows: export the "
+                f"table and run `lethe reconcile MODEL --data FILE` for {models}",
+            )
+    return Translated(_WITHOUT_EFFECT[change.op])
+
+
+# -- deletions ------------------------------------------------------------------------------------
+
+
+def _deleted(change: Change, table: Table) -> Translated:
+    if change.new_key and table.key_changes == "correct":
+        return Translated("ignored")  # the creation that follows does both
+    return Translated("deletion", deletions=tuple(_deletions(change, table, change.key)))
+
+
+def _deletions(change: Change, table: Table, key: Row) -> Iterator[DeletionRequest]:
+    """Yield for each model the deletion of the old row, whose primary key is ``key``."""
+    by_subject = table.deletes == "subject" and table.subject is not None
+    columns = table.subject if by_subject and table.subject else table.key
+    name = _former_name(change, table, columns, key)
+    for model_id in table.models:
+        yield DeletionRequest(
+            request_id=request_id_of(change.origin, model_id, table.deletes, name),
+            model_id=model_id,
+            row_ids=None if by_subject else (name,),
+            subject_id=name if by_subject else None,
+            reason=_REASON,
+        )
+
+
+def _former_name(change: Change, table: Table, columns: Mapping[str, ColumnType], key: Row) -> str:
+    """Return the id that columns of the old row make.
+
+    Raises
+    ------
+    Unnamed
+        A column is outside the primary key, and its old value was not sent: Debezium then invents
+        one, an empty text, a zero, or the column's default.
+    """
+    outside = [name for name in columns if name not in key]
+    if not outside:
+        return id_of(columns, key, change.encoded)
+    full = f"ALTER TABLE {table.table} REPLICA IDENTITY FULL"
+    if table.replica_identity != "full" or change.before is None:
+        raise Unnamed(f"the old value of column {outside[0]!r} was not sent: {full}")
+    if any(change.before.get(name) == 0 for name in outside):
+        raise Unnamed(f"column {outside[0]!r} is zero, as Debezium invents it: {full}")
+    return id_of(columns, {**change.before, **key}, change.encoded)
+
+
+# -- corrections ----------------------------------------------------------------------------------
+
+
+def _updated(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:
+    """Return the correction of an updated row; or the deletion of one that has another id now."""
+    after = {**(change.after or {}), **change.key}
+    if not table.key.keys() <= change.key.keys():
+        former = _former_name(change, table, table.key, change.key)
+        if former != id_of(table.key, after, change.encoded):
+            if table.key_changes == "correct":
+                return _moved(change, table, former, shapes)
+            deletions = tuple(_deletions(change, table, change.key))
+            return Translated("deletion", deletions=deletions)
+    if table.updates == "ignore" or not _concerns(change, table, shapes):
+        return Translated("ignored")
+    corrections = tuple(_changed(change, "correct", table, shapes))
+    return Translated("correction", corrections=corrections)
+
+
+def _created_under_new_key(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:
+    """Return what moves a row whose primary key changed; the record names its old key."""
+    former = change.former
+    if former is None:
+        raise Unnamed(
+            "the row has another primary key now, and the header with its old one is not JSON: "
+            "its old id was not erased; run `lethe reconcile`"
+        )
+    return _moved(change, table, _former_name(change, table, table.key, former), shapes)
+
+
+def _moved(change: Change, table: Table, former: str, shapes: Mapping[str, Shape]) -> Translated:
+    """Return the deletion of a row under its old id, and its insertion under the new one.
+
+    What cannot be inserted is refused, and erased all the same.
+    """
+    deletions = tuple(
+        DeletionRequest(
+            request_id=request_id_of(change.origin, model_id, "row", former),
+            model_id=model_id,
+            row_ids=(former,),
+            reason=_REASON,
+        )
+        for model_id in table.models
+    )
+    try:
+        inserted = _changed(change, "insert", table, shapes)
+        insertions = tuple(Insertion(former, request) for request in inserted)
+    except Unnamed as error:
+        return Translated(
+            "refused", deletions=deletions, code=INVALID_CHANGE, detail=f"{table.table}: {error}"
+        )
+    return Translated("move", insertions=insertions, deletions=deletions)
+
+
+def _concerns(change: Change, table: Table, shapes: Mapping[str, Shape]) -> bool:
+    """Return whether a model uses a column that changed; True if the old row was not sent."""
+    before, after = change.before, change.after or {}
+    if before is None or table.replica_identity != "full":
+        return True
+    names = {*(table.subject or ())}
+    for model_id in table.models:
+        shape = shapes[model_id]
+        names |= {table.features.get(name, name) for name in (*shape.features, *shape.targets)}
+    return any(before.get(name) != after.get(name) for name in names)
+
+
+def _changed(
+    change: Change, op: Literal["insert", "correct"], table: Table, shapes: Mapping[str, Shape]
+) -> Iterator[RowsChanged]:
+    """Yield for each model the row as it is now."""
+    after = {**(change.after or {}), **change.key}
+    name = id_of(table.key, after, change.encoded)
+    subject = None
+    if table.subject is not None:
+        subject = id_of(table.subject, after, change.encoded)
+    for model_id in table.models:
+        shape = shapes[model_id]
+        targets = [_number(after, table, target, change) for target in shape.targets]
+        row = ChangedRow(
+            id=name,
+            values={name: _number(after, table, name, change) for name in shape.features},
+            target=targets[0] if len(targets) == 1 else tuple(targets),
+            subject=subject,
+        )
+        yield RowsChanged(
+            request_id=request_id_of(change.origin, model_id, op, name),
+            model_id=model_id,
+            op=op,
+            rows=(row,),
+        )
+
+
+def _number(row: Row, table: Table, name: str, change: Change) -> float:
+    """Return the value of a feature or target; decimals are text, and true and false 1 and 0."""
+    column = table.features.get(name, name)
+    value = row.get(column)
+    if isinstance(value, int | float) or (
+        isinstance(value, str) and column not in change.encoded and _NUMBER.fullmatch(value)
+    ):
+        with suppress(OverflowError):  # a whole number of 400 digits
+            number = float(value)
+            if isfinite(number):
+                return number
+    raise Unnamed(
+        f"column {column!r} is not a finite number; if it is numeric in the database, set "
+        "decimal.handling.mode to string or double"
+    )

@@ -1,0 +1,268 @@
+"""The intake worker: reads changes of a database, and sends the requests that they ask for.
+
+It reads the topics of a mapping (`consumers.intake`) in a group of its own. A position moves only
+once every request before it is acknowledged, so that a worker that is killed reads some changes
+again. Each then makes the same requests, with the same ids, and these have no effect again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from lethe.consumers.contract.requests import change_message, deletion_message
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.deletions.transition import dead_letter
+from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.intake.mapping import Mapping as TableMapping
+from lethe.consumers.intake.translate import Shape, Translated, translate
+from lethe.consumers.log.base import Consumer, Log, Message, Partition, Position, Record
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.logs import logger
+from lethe.consumers.service.loop import keep_turning
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.steps import AtStep, IntakeStep, no_hook
+from lethe.consumers.workers.assignment import start_offset
+from lethe.consumers.workers.lag import LagGauge
+from lethe.engine.errors import InvalidData, LogReset
+from lethe.engine.store.membership import live_members, registered_models
+from lethe.engine.store.store import ModelStore
+
+GROUP = "lethe-intake"
+_POLL_SECONDS = 0.5
+_LAG_SECONDS = 2.0  # between two looks at the ends of the topics
+_RECORDS = 500
+"""Of one poll. A record of 1 MiB, Kafka's limit, and its parsed form make some 2 GB of them."""
+
+
+def intake_group(mapping: TableMapping) -> str:
+    """Return the consumer group of a mapping: processes with another mapping are another group."""
+    return f"{GROUP}-{mapping.digest()}"
+
+
+def intake_watermark(mapping: TableMapping, partition: Partition) -> str:
+    """Return the name of a position in the store: another mapping reads its topics from the start.
+
+    What it reads again has the ids of the first time.
+    """
+    return f"{partition}/{mapping.digest()}"
+
+
+def read_shapes(store: ModelStore, mapping: TableMapping) -> Mapping[str, Shape]:
+    """Return the shapes of the models of a mapping whose rows are corrected.
+
+    Raises
+    ------
+    InvalidData
+        A model is not registered. Its requests would be answered UNKNOWN_MODEL and be gone.
+    """
+    registered = registered_models(store.client)
+    missing = next((model for model in mapping.models if model not in registered), None)
+    if missing is not None:
+        raise InvalidData(
+            f"the mapping names model {missing!r}, which is not registered: register it first; "
+            "deletions since its data were exported are then applied"
+        )
+    corrected = {
+        model for table in mapping.tables if table.updates == "correct" for model in table.models
+    }
+    configs = {model: store.load_model(model).meta.config for model in sorted(corrected)}
+    return {
+        model: Shape(config.feature_names, config.target_names) for model, config in configs.items()
+    }
+
+
+class IntakeWorker:
+    """Reads the topics of a mapping; one thread runs it.
+
+    Parameters
+    ----------
+    log, store
+        Where changes and requests are, and where the positions in the topics are kept.
+    mapping, shapes
+        Which table feeds which models, and the shapes of those whose rows are corrected.
+    signer
+        Signs the requests, where these must be signed.
+    at_step
+        Called with the name of each step as it is reached; crash tests kill the worker here.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        store: ModelStore,
+        mapping: TableMapping,
+        shapes: Mapping[str, Shape],
+        *,
+        signer: Signer | None = None,
+        metrics: Metrics | None = None,
+        health: Health | None = None,
+        at_step: AtStep = no_hook,
+    ) -> None:
+        self._store = store
+        self._mapping = mapping
+        self._shapes = shapes
+        self._signer = signer
+        self._metrics = metrics or Metrics()
+        self._health = health or Health()
+        self._at_step = at_step
+        self._logger = logger("intake")
+        self._consumer: Consumer = log.consumer(intake_group(mapping), mapping.topics)
+        self._producer = log.producer()
+        self._positions: dict[Partition, int] = {}
+        self._rewind = False
+        self._gauge = LagGauge(self._consumer, self._metrics, self._health)
+        self._due = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set; wait for servers that are away, without losing anything."""
+        keep_turning(
+            stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
+        )
+
+    def recover(self) -> None:
+        """Forget what was read: the next turn goes back to the positions in the store."""
+        self._rewind = True
+
+    def run_once(self, timeout: float = _POLL_SECONDS) -> int:
+        """Read some changes and send their requests; return how many were read."""
+        self._take_over()
+        self._at_step(IntakeStep.POLL)
+        records = self._consumer.poll(timeout, _RECORDS)
+        lost = self._drop_lost()
+        records = [record for record in records if record.partition not in lost]
+        if records:
+            translated = [
+                (record, translate(record, self._mapping, self._shapes)) for record in records
+            ]
+            self._send(translated)
+            self._at_step(IntakeStep.ADVANCE)
+            self._advance(records)
+            self._report(translated)
+        self._measure()
+        return len(records)
+
+    def _measure(self) -> None:
+        """Report progress, and now and then how much is left to read."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _LAG_SECONDS
+            self._gauge.last = self._gauge.waiting(self._positions)
+        self._health.progress(self._gauge.last)
+
+    def close(self) -> None:
+        """Leave the group and release connections."""
+        self._consumer.close()
+        self._producer.close()
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def _send(self, translated: Sequence[tuple[Record, Translated]]) -> None:
+        """Send all requests and dead letters, and wait until they are acknowledged.
+
+        Rows go in under their new ids before they go out under the old ones: a worker that dies in
+        between finds the old ids live, and sends both again.
+        """
+        self._at_step(IntakeStep.SEND)
+        self._producer.publish(self._insertions(one for _, one in translated))
+        self._at_step(IntakeStep.DELETE)
+        messages: list[Message] = []
+        for record, one in translated:
+            messages += [change_message(each, self._signer) for each in one.corrections]
+            messages += [deletion_message(each, self._signer) for each in one.deletions]
+            if one.code is not None:
+                messages.append(dead_letter(Refused(record, one.code, one.detail)))
+        self._producer.publish(messages)
+
+    def _insertions(self, translated: Iterable[Translated]) -> list[Message]:
+        """Return the rows that move to another id: those that the models have under the old one."""
+        insertions = [each for one in translated for each in one.insertions]
+        messages = []
+        for model_id in sorted({each.request.model_id for each in insertions}):
+            moved = [each for each in insertions if each.request.model_id == model_id]
+            former = [each.former for each in moved]
+            live = live_members(self._store.client, model_id, former)
+            messages += [
+                change_message(each.request, self._signer) for each in moved if each.former in live
+            ]
+            if len(live) < len(set(former)):
+                self._logger.info(
+                    "rows with another primary key are not in the model, and are not inserted",
+                    action="not_moved",
+                    model=model_id,
+                    rows=len(set(former)) - len(live),
+                )
+        return messages
+
+    # -- positions ----------------------------------------------------------------------------
+
+    def _advance(self, records: Sequence[Record]) -> None:
+        """Move past records whose requests are acknowledged."""
+        moved: dict[Partition, Position] = {}
+        for record in records:
+            moved[record.partition] = Position(record.offset + 1, record.leader_epoch)
+        self._store.cursors.set_watermarks(
+            {
+                intake_watermark(self._mapping, partition): position.next_offset
+                for partition, position in moved.items()
+            }
+        )
+        for partition, position in moved.items():
+            self._positions[partition] = position.next_offset
+        self._consumer.commit_hint(moved)
+
+    def _take_over(self) -> None:
+        self._drop_lost()
+        fresh = set(self._consumer.take_assigned())
+        if self._rewind:
+            fresh |= self._consumer.assignment()
+        for partition in sorted(fresh):
+            self._positions[partition] = self._start(partition)
+            self._consumer.seek(partition, self._positions[partition])
+        self._rewind = False
+
+    def _drop_lost(self) -> frozenset[Partition]:
+        lost = self._consumer.take_lost()
+        for partition in lost:
+            self._positions.pop(partition, None)
+        return lost
+
+    def _start(self, partition: Partition) -> int:
+        """Return where to resume. If changes were lost, it goes on with those that are there."""
+        watermark = self._store.cursors.watermark(intake_watermark(self._mapping, partition))
+        bounds = self._consumer.bounds(partition)
+        try:
+            return start_offset(partition, watermark, bounds)
+        except LogReset as error:
+            tables = self._mapping.of_topic(partition.topic).values()
+            self._logger.error(
+                "changes were lost before they were read: export the tables and run "
+                "`lethe reconcile MODEL --data FILE` for each of the models",
+                action="changes_lost",
+                models=sorted({model for table in tables for model in table.models}),
+                reason=str(error),
+            )
+            return bounds.begin
+
+    # -- reports ------------------------------------------------------------------------------
+
+    def _report(self, translated: Sequence[tuple[Record, Translated]]) -> None:
+        """Count and log what became of records: never a value, and no id of a row."""
+        outcomes = Counter(one.outcome for _, one in translated)
+        for outcome, number in outcomes.items():
+            self._metrics.changes.labels(outcome).inc(number)
+        self._logger.info("changes read", action="intake", outcomes=dict(outcomes))
+        for record, one in translated:
+            if one.code is None:
+                continue
+            self._metrics.dead_letters.inc()
+            self._logger.warning(
+                "dead letter",
+                action="intake",
+                status=one.code,
+                reason=one.detail,
+                topic=record.partition.topic,
+                partition=record.partition.index,
+                offset=record.offset,
+            )
