@@ -20,15 +20,14 @@ from lethe.engine.store.connection import text
 from lethe.engine.store.keys import SHARDS, ModelKeys, commit_partition
 from tests.support.evidence import check_receipt_log
 from tests.support.oracles import Wide, distance, relative, retrain_wide
-from tests.support.platform import Platform, row_ids
+from tests.support.platform import Platform
 
 Mask: TypeAlias = NDArray[np.bool_]
 
 
 def live_mask(platform: Platform, model_id: str = "m") -> Mask:
     """Return which of the family's rows are live, by the ledger alone."""
-    ledger = ledger_of(platform, model_id)
-    return np.array([row not in ledger for row in row_ids(platform.data[model_id])])
+    return platform.live_mask(model_id)
 
 
 def ledger_of(platform: Platform, model_id: str = "m") -> dict[str, int]:
@@ -39,10 +38,9 @@ def ledger_of(platform: Platform, model_id: str = "m") -> dict[str, int]:
 
 def retrained(platform: Platform, model_id: str = "m", *, penalised: bool = False) -> Wide:
     """Return the minimiser on the live rows, in extended precision."""
-    data = platform.data[model_id]
+    data = platform.live_data(model_id)
     penalty = np.full(len(data.penalty), data.ridge) if penalised else data.penalty
-    live = live_mask(platform, model_id)
-    return retrain_wide(data.kind, data.design[live], data.y[live], data.weight[live], penalty)
+    return retrain_wide(data.kind, data.design, data.y, data.weight, penalty)
 
 
 def true_error(platform: Platform, model_id: str = "m") -> float:

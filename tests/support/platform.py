@@ -8,11 +8,13 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import redis
+from numpy.typing import NDArray
 
 from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract import topics
@@ -38,8 +40,9 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import Terms
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.connection import Barrier, NoBarrier, connect
+from lethe.engine.store.connection import Barrier, NoBarrier, connect, text
 from lethe.engine.store.jobs import JobResult
+from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.row_keys import RowKeys
 from lethe.engine.store.state import LimitsRecord, ModelConfig, ModelState
 from lethe.engine.store.store import ModelStore
@@ -367,6 +370,16 @@ class Platform:
     def load(self, model_id: str = "m") -> ModelState:
         """Return the stored state."""
         return self.store.load_model(model_id)
+
+    def live_mask(self, model_id: str = "m") -> NDArray[np.bool_]:
+        """Return which of the family's rows are live, by the ledger alone."""
+        ledger = {text(row) for row in self._raw.hkeys(ModelKeys(model_id).ledger)}
+        return np.array([row not in ledger for row in row_ids(self.data[model_id])])
+
+    def live_data(self, model_id: str = "m") -> Data:
+        """Return a model's live rows as training data."""
+        data, live = self.data[model_id], self.live_mask(model_id)
+        return replace(data, X=data.X[live], y=data.y[live], weight=data.weight[live])
 
     def records(self, topic: str) -> list[Record]:
         """Return everything in a topic, by partition and offset."""

@@ -60,7 +60,8 @@ def main() -> int:
         print(missing, file=sys.stderr)
         return 2
     say("checking")
-    verdicts = judge(history) if len(history.finals) == len(history.data) else []
+    whole = len(history.finals) == len(history.rows) == len(history.data)
+    verdicts = judge(history) if whole else []
     if verdicts:
         limit = max(20.0, given.seconds / 4)
         verdicts.append(agrees_with_its_commits(history, SECRET))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from lethe.consumers.contract import topics
 from tests.proof.agreement import check_published, check_store
 from tests.proof.chaos.facts import Verdict
-from tests.proof.chaos.history import History
+from tests.proof.chaos.history import History, Json
 from tests.proof.independent_fold import Disagreement, ModelFold, fold
+from tests.proof.live_rows import LiveRows, rows_of
 
 
 def agrees_with_its_commits(history: History, *secrets: bytes) -> Verdict:
     """Topics, ledger, offsets, receipts and their log are what the commits come to, and no more."""
     verdict = Verdict("things said by topics or by the store, and not by the commits")
-    partitions: dict[int, list[bytes | None]] = defaultdict(list)
-    for record in history.topics[topics.COMMITS]:
-        values = partitions[record.source[1]]
-        values += [None] * (record.source[2] - len(values)) + [record.value]
     try:
-        models = fold(partitions, *secrets)
+        models = _folded(history, *secrets)
         receipts, versions = (
             [record.value for record in history.topics[topic]]
             for topic in (topics.RECEIPTS, topics.VERSIONS)
@@ -36,16 +36,50 @@ def agrees_with_its_commits(history: History, *secrets: bytes) -> Verdict:
     return verdict
 
 
+def read_rows(history: History, *secrets: bytes) -> None:
+    """Work out the live rows of each model, version by version.
+
+    Raises
+    ------
+    Disagreement
+        A commit changes rows, or a receipt says of rows, what cannot be (`tests.proof.live_rows`).
+    """
+    values = {record.source: record.value for one in history.topics.values() for record in one}
+
+    def value_at(place: str, offset: int) -> bytes:
+        return values[(*history.places[place], offset)]
+
+    def body_of(receipt: Mapping[str, Any]) -> Json:
+        source = receipt["source"]
+        found: Json = json.loads(values[source["topic"], source["partition"], source["offset"]])
+        return found
+
+    models = _folded(history, *secrets)
+    for name, data in history.data.items():
+        model, rows = models[name], LiveRows(rows_of(data), value_at, body_of)
+        for _, _, header in model.commits:
+            finals = [model.log[place] for _, place in header["bodies"] if place >= 0]
+            rows.take(header, finals)
+        history.rows[name] = rows
+
+
+def _folded(history: History, *secrets: bytes) -> dict[str, ModelFold]:
+    partitions: dict[int, list[bytes | None]] = defaultdict(list)
+    for record in history.topics[topics.COMMITS]:
+        values = partitions[record.source[1]]
+        values += [None] * (record.source[2] - len(values)) + [record.value]
+    return fold(partitions, *secrets)
+
+
 def _of_store(history: History, name: str, model: ModelFold) -> str | None:
     final = history.finals[name]
-    model.offsets = {part.rpartition("/")[2]: at for part, at in model.offsets.items()}
     try:
         check_store(
             model,
             head=(final.commit, final.commit_digest),
             version=final.version,
             ledger=final.ledger,
-            offsets={str(part): at for part, at in final.offsets.items()},
+            offsets=final.offsets,
             finals={r: said.encode() for r, (mark, said) in final.receipts.items() if mark == "F"},
             deferred=(),
         )

@@ -12,6 +12,7 @@ from lethe.consumers.contract.events import Parameters
 from lethe.consumers.contract.version_chain import theta_of
 from tests.proof.chaos.facts import Facts, Verdict
 from tests.proof.chaos.history import Json
+from tests.proof.live_rows import data_of
 from tests.support.oracles import distance, retrain_wide
 
 
@@ -57,15 +58,11 @@ def theta_within_its_bound(facts: Facts, seconds: float = 30.0, seed: int = 0) -
 
 def _distance(facts: Facts, version: Json, parameters: Parameters) -> float:
     model = version["model_id"]
-    data, ledger = facts.history.data[model], facts.history.finals[model].ledger
-    theta = theta_of(parameters)
-    number = version["version"]
-    live = np.array([ledger.get(f"row-{i}", number + 1) > number for i in range(len(data.X))])
-    if not live.any():
+    rows, theta = facts.history.rows[model].at(version["version"]), theta_of(parameters)
+    data = data_of(rows, facts.history.data[model])
+    if not rows:
         return float(np.linalg.norm(theta))
     penalised = version["status"] == "INTERCEPT_PENALISED"
     penalty = np.full(len(data.penalty), data.ridge) if penalised else data.penalty
-    truth = retrain_wide(
-        data.kind, data.design[live], data.y[live], data.weight[live], penalty, start=theta
-    )
+    truth = retrain_wide(data.kind, data.design, data.y, data.weight, penalty, start=theta)
     return distance(theta, truth)

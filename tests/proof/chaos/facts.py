@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lethe.consumers.contract import topics
-from tests.proof.chaos.history import Asked, History, Json, Record, Source
+from tests.proof.chaos.history import Asked, History, Json, Record, Source, change_of
 
 _SHOWN = 5
 
@@ -62,7 +62,12 @@ class Facts:
         self.acknowledged = {
             (asked.model, asked.request_id) for asked in history.asked if asked.acknowledged
         }
-        self.sent = [r for r in history.topics.get(topics.DELETIONS, []) if _is_request(r)]
+        self.sent = [
+            record
+            for topic in (topics.DELETIONS, topics.ROW_CHANGES)
+            for record in history.topics.get(topic, [])
+            if _is_request(record)
+        ]
         self.at = {record.source: record for record in self.sent}
         self.receipts = [
             record for record in history.topics.get(topics.RECEIPTS, []) if record.data is not None
@@ -99,15 +104,24 @@ class Facts:
         return next(iter(self.finals.get(name, {}).values()), None)
 
     def rows(self, model: str, content: tuple[object, ...]) -> list[str]:
-        """Return the member rows that a request names."""
-        rows, subject = content
+        """Return the registered rows that a request for a deletion names."""
+        rows, subject, _ = content
         n = len(self.history.data[model].X)
         if isinstance(subject, str):
             first = 3 * int(subject.rpartition("-")[2])
             return [f"row-{i}" for i in range(first, min(first + 3, n))]
-        assert isinstance(rows, tuple)
+        if not isinstance(rows, tuple):
+            return []
         kept = (row for row in rows if row.startswith("row-"))
         return [row for row in kept if int(row.rpartition("-")[2]) < n]
+
+    def inserted(self, model: str, content: tuple[object, ...]) -> set[str]:
+        """Return the rows that a request for a deletion names and that somebody inserted."""
+        rows, subject, _ = content
+        inserted = self.history.rows[model].inserted()
+        if isinstance(subject, str):
+            return {row for row, of in inserted.items() if of == subject}
+        return inserted.keys() & set(rows if isinstance(rows, tuple) else ())
 
 
 def link_of(record: Record) -> Link | None:
@@ -133,13 +147,14 @@ def link_of(record: Record) -> Link | None:
 
 def _is_request(record: Record) -> bool:
     data = record.data or {}
-    return "request_id" in data and ("row_ids" in data or "subject_id" in data)
+    return "request_id" in data and not data.keys().isdisjoint({"row_ids", "subject_id", "op"})
 
 
 def content_of(data: Json) -> tuple[object, ...]:
     """Return what makes two requests the same."""
     rows = data.get("row_ids")
-    return (None if rows is None else tuple(sorted(set(rows))), data.get("subject_id"))
+    named = None if rows is None else tuple(sorted(set(rows)))
+    return (named, data.get("subject_id"), change_of(data))
 
 
 def source_of(receipt: Json) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.proof.live_rows import LiveRows
 from tests.support.families import Data
 
 Json = dict[str, Any]
@@ -26,6 +28,8 @@ class Asked:
         What it names: the one or the other.
     acknowledged
         Whether some sending of it was acknowledged by the log.
+    change
+        Of an insert or a correction: `change_of` it. It names neither rows nor a subject.
     """
 
     model: str
@@ -33,11 +37,20 @@ class Asked:
     rows: tuple[str, ...] | None
     subject: str | None
     acknowledged: bool
+    change: str | None = None
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What makes two requests the same: the rows in any order, or the subject."""
-        return (None if self.rows is None else tuple(sorted(set(self.rows))), self.subject)
+        """What makes two requests the same: the rows in any order, the subject, or the change."""
+        rows = None if self.rows is None else tuple(sorted(set(self.rows)))
+        return (rows, self.subject, self.change)
+
+
+def change_of(data: Json) -> str | None:
+    """Return what an insert or a correction asks for, rows in the order of ids; None: neither."""
+    if "op" not in data:
+        return None
+    return json.dumps([data["op"], sorted(data["rows"], key=lambda row: str(row["id"]))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class Final:
     commit_digest: str
     version: int
     digest: str
-    offsets: Mapping[int, int]
+    offsets: Mapping[str, int]  # by ``<topic id>/<partition>``
     ledger: Mapping[str, int]
     deletions_from: int  # how many were deleted before the first that is listed
     deletions: Sequence[str]
@@ -114,8 +127,11 @@ class History:
         Every request that producers sent, once for each content.
     garbage
         Values that are no requests, as sent; whether some sending was acknowledged.
-    topics
-        By topic: all records, by partition and offset.
+    topics, places
+        By topic: all records, by partition and offset. By ``<topic id>/<partition>``: the topic's
+        name and the partition.
+    rows
+        By model: its live rows, version by version, as commits and ``lethe.row-changes`` have them.
     finals
         By model: what the store holds in the end.
     live, reads
@@ -131,6 +147,8 @@ class History:
     asked: list[Asked] = field(default_factory=list)
     garbage: dict[bytes, bool] = field(default_factory=dict)
     topics: dict[str, list[Record]] = field(default_factory=dict)
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    rows: dict[str, LiveRows] = field(default_factory=dict)
     finals: dict[str, Final] = field(default_factory=dict)
     live: list[Live] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)

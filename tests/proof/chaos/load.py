@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -16,18 +16,21 @@ import numpy as np
 from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.cloudevents import headers as event_headers
-from lethe.consumers.contract.events import DELETION_REQUESTED, RefreshRequested
+from lethe.consumers.contract.events import DELETION_REQUESTED, ROWS_CHANGED, RefreshRequested
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.errors import Unavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.state import LimitsRecord
-from tests.proof.chaos.history import Asked
+from tests.proof.chaos.history import Asked, Json, change_of
 from tests.support.families import Data
 
 _STRANGERS = 5
 _BACKLOG = 4000  # requests without a final receipt, above which producers wait
 _KEPT = 20_000  # requests that may be sent again later
 _UNSURE = 0.2  # of the batches that failed are never sent again
+
+_OF_INSERTED = 0.2  # of the deletions by row name a row that somebody wanted to insert, too
+_OUT_OF_PLACE = 0.05  # of the inserts name rows that may be there already
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class Producers:
         self._kept: list[tuple[Asked, bytes]] = []  # what may be sent again
         self._order = {plan.name: self._shuffled(plan) for plan in models}
         self._rows = {name: order[::-1] for name, order in self._order.items()}
+        self._inserted: dict[str, list[str]] = {plan.name: [] for plan in models}
         self.contents: dict[tuple[str, str], dict[Asked, bool]] = {}
         self.garbage: dict[bytes, bool] = {}
         self.sent = 0
@@ -120,7 +124,7 @@ class Producers:
     def asked(self) -> list[Asked]:
         """Return every content that was sent, and whether it was acknowledged."""
         return [
-            Asked(one.model, one.request_id, one.rows, one.subject, done)
+            replace(one, acknowledged=done)
             for contents in self.contents.values()
             for one, done in contents.items()
         ]
@@ -187,8 +191,10 @@ class Producers:
             rows = (f"stranger-{rng.randrange(1000)}",)
         elif kind < 0.35:
             subject = self._some_subject(rng, plan)
+        elif kind < 0.60:
+            return self._change(rng, plan)
         else:
-            extra = ("stranger",) if kind < 0.38 else ()
+            extra = ("stranger",) if kind < 0.63 else ()
             rows = (*self._some_rows(rng, plan), *extra)
         return self._request(rng, model, rows, subject)
 
@@ -212,7 +218,34 @@ class Producers:
                 # Rows that were named before, so that the pool lasts as long as the run.
                 named = max(1, len(plan.data.X) - len(fresh))
                 chosen = [self._order[plan.name][rng.randrange(named)] for _ in range(count)]
-        return tuple(dict.fromkeys(f"row-{row}" for row in chosen))
+            inserted = self._inserted[plan.name]
+            extra = [rng.choice(inserted)] if inserted and rng.random() < _OF_INSERTED else []
+        return tuple(dict.fromkeys([*(f"row-{row}" for row in chosen), *extra]))
+
+    def _change(self, rng: random.Random, plan: Plan) -> tuple[Asked, Message]:
+        """Insert new rows or correct others, now and then such as are there or are not."""
+        op = rng.choice(["insert", "correct"])
+        count = rng.choice([1, 1, 2, 4])
+        with self._lock:
+            inserted = self._inserted[plan.name]
+            known = [f"row-{rng.randrange(len(plan.data.X))}", *inserted[-20:]]
+            if op == "correct" or rng.random() < _OUT_OF_PLACE:
+                names = rng.sample(known, min(count, len(known)))
+            else:
+                names = [f"new-{len(inserted) + i}" for i in range(count)]
+                inserted += names
+        rows = [self._row(rng, plan, name, inserts=op == "insert") for name in names]
+        return self._request(rng, plan.name, None, None, change={"op": op, "rows": rows})
+
+    def _row(self, rng: random.Random, plan: Plan, name: str, *, inserts: bool) -> Json:
+        data = plan.data
+        y = [rng.gauss(1, 1) if data.kind == "linear" else 1.0 for _ in range(data.y.shape[1])]
+        row: Json = {"id": name, "values": [rng.gauss(0, 1) for _ in data.X[0]], "target": y}
+        if rng.random() < 0.3:
+            row["weight"] = rng.choice([0.5, 2.0])
+        if inserts and rng.random() < 0.3:
+            row["subject"] = f"subject-{rng.randrange(len(data.X)) // 3}"
+        return row
 
     def _request(
         self,
@@ -221,21 +254,23 @@ class Producers:
         rows: tuple[str, ...] | None,
         subject: str | None,
         request_id: str | None = None,
+        change: Json | None = None,
     ) -> tuple[Asked, Message]:
         with self._lock:
             self._names += 1
             name = request_id or f"r{self._names}"
-        asked = Asked(model, name, rows, subject, acknowledged=False)
+        asked = Asked(model, name, rows, subject, False, change_of(change or {}))
         body = {"request_id": name, "model_id": model}
-        named = {"row_ids": list(rows)} if rows is not None else {"subject_id": subject}
+        named: Json = {"row_ids": list(rows)} if rows is not None else {"subject_id": subject}
+        named = change or named
         value = json.dumps(body | named).encode()
         with self._lock:
             self.contents.setdefault((model, name), {}).setdefault(asked, False)
-        return asked, _message(rng, model, value)
+        return asked, _message(rng, model, value, _topic_of(asked))
 
     def _repeat(self, rng: random.Random) -> tuple[Asked, Message]:
         asked, value = rng.choice(self._kept)
-        return asked, _message(rng, asked.model, value)
+        return asked, _message(rng, asked.model, value, _topic_of(asked))
 
     def _conflict(self, rng: random.Random) -> tuple[Asked, Message]:
         first, _ = rng.choice(self._kept)
@@ -256,14 +291,20 @@ class Producers:
         )
         with self._lock:
             self.garbage.setdefault(value, False)
-        return None, Message(topics.DELETIONS, plan.name.encode(), value)
+        topic = rng.choice([topics.DELETIONS, topics.ROW_CHANGES])
+        return None, Message(topic, plan.name.encode(), value)
 
 
-def _message(rng: random.Random, model: str, value: bytes) -> Message:
+def _topic_of(asked: Asked) -> str:
+    return topics.DELETIONS if asked.change is None else topics.ROW_CHANGES
+
+
+def _message(rng: random.Random, model: str, value: bytes, topic: str) -> Message:
     headers: tuple[tuple[str, bytes], ...] = ()
     if rng.random() < 0.3:
-        headers = event_headers(DELETION_REQUESTED, uuid.uuid4().hex, datetime.now(UTC), model)
-    return Message(topics.DELETIONS, model.encode(), value, headers)
+        kind = DELETION_REQUESTED if topic == topics.DELETIONS else ROWS_CHANGED
+        headers = event_headers(kind, uuid.uuid4().hex, datetime.now(UTC), model)
+    return Message(topic, model.encode(), value, headers)
 
 
 def refresh_order(size: RefreshKind | None, model: str, generation: int, version: int) -> Message:

@@ -25,6 +25,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import Barrier, connect
 from lethe.engine.store.keys import ModelKeys, PartitionKeys
 from lethe.engine.store.store import ModelStore
+from tests.proof.chaos.agreement import read_rows
 from tests.proof.chaos.collect import Search, files_of, read_final, read_topics, values_of
 from tests.proof.chaos.crew import SESSION_SECONDS, Crew, wait_until
 from tests.proof.chaos.faults import Faults
@@ -34,7 +35,8 @@ from tests.proof.chaos.proxy import Proxies
 from tests.proof.chaos.readers import Sight, Watcher, look, receipts_to, subscribe
 from tests.proof.chaos.recording import read_diaries
 from tests.proof.chaos.store_pair import DURABILITIES, Durability, StorePair
-from tests.support.platform import config_of, seals, training_data
+from tests.proof.independent_fold import Disagreement
+from tests.support.platform import SECRET, config_of, seals, training_data
 from tests.support.servers import KafkaProcess, free_port
 
 _WORKERS = 3
@@ -354,7 +356,7 @@ class Run:
             self._behind = [
                 *(
                     f"{partition} at {passed} of {end}"
-                    for topic in (topics.REFRESH_JOBS, topics.DELETIONS)
+                    for topic in (topics.REFRESH_JOBS, topics.DELETIONS, topics.ROW_CHANGES)
                     for partition, end in reader.ends(reader.partitions(topic)).items()
                     if end > (passed := store.cursors.watermark(str(partition)) or 0)
                 ),
@@ -409,7 +411,11 @@ class Run:
         self.crew.replace_deserters()
         self._say("reading back")
         store, raw = self._model_store(), connect(self.store.url)
-        self.history.topics = read_topics(self.log)
+        read_topics(self.log, self.history)
+        try:
+            read_rows(self.history, SECRET)
+        except Disagreement as error:
+            outcome.failures.append(f"rows: {error}")
         for plan in self._plans:
             try:
                 self.history.finals[plan.name] = read_final(store, raw, plan.name)

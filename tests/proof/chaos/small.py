@@ -13,6 +13,7 @@ from tests.proof.chaos.checker import digest_of
 from tests.proof.chaos.facts import Link, link_of
 from tests.proof.chaos.history import Asked, Final, History, Json, Live, Read, Record
 from tests.proof.chaos.load import make
+from tests.proof.live_rows import LiveRows, rows_of
 from tests.support.oracles import retrain
 
 MODEL = "m"
@@ -91,7 +92,7 @@ def history() -> History:
         commit_digest=_link(commits[-1]).digest,
         version=newest["version"],
         digest=newest["digest"],
-        offsets={0: len(sent)},
+        offsets={"id/0": len(sent)},
         ledger=ledger,
         deletions_from=2,
         deletions=list(ledger)[2:],
@@ -104,8 +105,30 @@ def history() -> History:
     made.live = [Live("watcher", MODEL, v["version"], v["digest"]) for v in versions]
     made.reads = [Read("state", MODEL, 1, versions[1]["digest"], versions[1]["parameters_digest"])]
     made.diaries = [_applied(float(i), "deletions-1", _link(commits[i])) for i in range(4)]
+    made.places = {"id/0": (topics.DELETIONS, 0)}
+    made.rows[MODEL] = _rows(made, versions)
     made.remains = {"memory of the store": {"live": 21, "deleted": 0}}
     return made
+
+
+def _rows(made: History, versions: list[Json]) -> LiveRows:
+    """Return the live rows, version by version, as the commits of a real log would tell them."""
+    sent = {record.source: record.data or {} for record in made.topics[topics.DELETIONS]}
+    finals = {r.data["request_id"]: r.value for r in made.topics[topics.RECEIPTS][::-1] if r.data}
+    rows = LiveRows(
+        rows_of(made.data[MODEL]),
+        lambda *_: b"",
+        lambda receipt: sent[tuple(receipt["source"].values())],
+    )
+    ledger = made.finals[MODEL].ledger
+    for number, version in enumerate(versions):
+        header = {
+            "kind": "requests" if number else "registration",
+            "newest": number,
+            "deleted": [row for row, at in ledger.items() if at == number],
+        }
+        rows.take(header, [finals[name] for name in version["request_ids"]])
+    return rows
 
 
 def altered(record: Record, **changes: Any) -> Record:

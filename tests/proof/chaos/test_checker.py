@@ -126,7 +126,7 @@ def _state_behind(made: History) -> None:
 
 
 def _undecided_record(made: History) -> None:
-    made.finals[MODEL] = moved(made.finals[MODEL], offsets={0: 2})
+    made.finals[MODEL] = moved(made.finals[MODEL], offsets={"id/0": 2})
 
 
 def _unpublished_receipt(made: History) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -21,15 +20,14 @@ from lethe.engine.store.keys import SHARDS, ModelKeys
 from lethe.engine.store.records import CertificateRecord
 from tests.proof.agreement import check_store
 from tests.proof.independent_fold import ModelFold
+from tests.proof.live_rows import LiveRows, data_of
 from tests.proof.simulation.log import SimulatedLog
 from tests.proof.simulation.requests import Producers
 from tests.proof.simulation.truth import Truth
-from tests.support.invariants import check_theta, keys_of, live_mask, retrained
+from tests.support.families import Data
+from tests.support.invariants import check_theta, keys_of, retrained
 from tests.support.oracles import distance
-from tests.support.platform import Platform, row_ids
-
-Bodies = Callable[[Receipt], dict[str, Any]]
-"""Returns the request that a receipt answers: the record that it names."""
+from tests.support.platform import Platform
 
 CERTIFIED = "certified"
 """Name of the family whose models are certified."""
@@ -39,6 +37,11 @@ class SimulatedPlatform(Platform):
     """A platform that also sees what retention removed, and partitions that were added."""
 
     log: Log
+    truth: Truth
+
+    def live_data(self, model_id: str = "m") -> Data:
+        """Return a model's live rows as training data, by the log alone."""
+        return data_of([*self.truth.rows[model_id].live.values()], self.data[model_id])
 
     def records(self, topic: str) -> list[Record]:
         """Return everything that a topic ever had."""
@@ -60,7 +63,7 @@ def undecided(platform: Platform, producers: Producers, truth: Truth) -> list[st
     for receipt, value in _receipts(platform):
         published[receipt.model_id, receipt.request_id].add(value)
     missing = []
-    for record in platform.records(topics.DELETIONS):
+    for record in requests_in(platform):
         named = producers.of_record(record)
         if named is None:
             continue
@@ -73,6 +76,11 @@ def undecided(platform: Platform, producers: Producers, truth: Truth) -> list[st
         elif not any(_answers(value, record) for value in published[named]):
             missing.append(f"{where}, which came before its model")
     return missing
+
+
+def requests_in(platform: Platform) -> list[Record]:
+    """Return all requests that the log ever had, of both topics."""
+    return platform.records(topics.DELETIONS) + platform.records(topics.ROW_CHANGES)
 
 
 def answers_of_commits(platform: Platform) -> set[bytes]:
@@ -102,8 +110,12 @@ def _is_of_model(platform: Platform, model: ModelFold, record: Record) -> bool:
 
 def _answers(value: bytes, record: Record) -> bool:
     receipt = json.loads(value)
-    place = (receipt["source"]["partition"], receipt["source"]["offset"])
-    return receipt["code"] == "UNKNOWN_MODEL" and place == (record.partition.index, record.offset)
+    place = {
+        "topic": record.partition.topic,
+        "partition": record.partition.index,
+        "offset": record.offset,
+    }
+    return bool(receipt["code"] == "UNKNOWN_MODEL" and receipt["source"] == place)
 
 
 def check_stored(platform: Platform, model_id: str, fold: ModelFold) -> None:
@@ -128,15 +140,17 @@ def check_stored(platform: Platform, model_id: str, fold: ModelFold) -> None:
     assert retired == fold.retired, f"{model_id}: other rows are retired"
 
 
-def check_rows(platform: Platform, model_id: str, fold: ModelFold) -> None:
+def check_rows(platform: Platform, model_id: str, fold: ModelFold, rows: LiveRows) -> None:
     """Live rows have records, no others have; what is neither live nor about to be expires."""
     raw, keys = platform.raw(), ModelKeys(model_id)
-    rows = text(raw.hget(keys.head, "rows") or b"")
-    held = {text(row) for s in range(SHARDS) for row in raw.hkeys(keys.generation(rows).rows(s))}
-    registered = fold.meta["status"] != "UNREGISTERED"
-    names = set(row_ids(platform.data[model_id])) if registered else set[str]()
-    live = names - fold.ledger.keys()
-    assert held == live, f"{model_id}: records of {sorted(held ^ live)}"
+    generation = text(raw.hget(keys.head, "rows") or b"")
+    held: dict[str, bytes] = {}
+    for shard in range(SHARDS):
+        records: dict[bytes, bytes] = raw.hgetall(keys.generation(generation).rows(shard))  # type: ignore[assignment]  # redis-py's types
+        held |= {text(row): record for row, record in records.items()}
+    live = rows.live
+    assert held.keys() == live.keys(), f"{model_id}: records of {sorted(held.keys() ^ live.keys())}"
+    _check_values(held, rows, platform.data[model_id], fold)
     assert fold.meta["rows_live"] == len(live), f"{model_id}: counts {fold.meta['rows_live']}"
     deletions = [text(row) for row in raw.lrange(keys.deletions, 0, -1)]
     first = int(raw.hget(keys.head, "deletions_from") or b"0")
@@ -144,7 +158,8 @@ def check_rows(platform: Platform, model_id: str, fold: ModelFold) -> None:
     assert fold.ledger.keys() >= set(deletions)
     assert first + len(deletions) == fold.meta["deletions_logged"] == len(fold.ledger)
     staged = [text(name) for name in raw.hkeys(keys.stagings)]  # housekeeping sweeps it
-    stays = [f":gen:{rows}:", f":data:{fold.meta['dataset_key']}:"] if registered else []
+    registered = fold.meta["status"] != "UNREGISTERED"
+    stays = [f":gen:{generation}:", f":data:{fold.meta['dataset_key']}:"] if registered else []
     stays += [f":{kind}:{name}:" for name in staged for kind in ("gen", "data")]
     for name in keys_of(platform, model_id):
         if any(one in name for one in stays):
@@ -153,30 +168,15 @@ def check_rows(platform: Platform, model_id: str, fold: ModelFold) -> None:
             assert raw.ttl(name) > 0, f"{name} stays for ever"
 
 
-def check_outcomes(platform: Platform, model_id: str, fold: ModelFold, bodies: Bodies) -> None:
-    """Check that each outcome is true: what was answered as deleted is, and unknown rows are."""
-    members = set(row_ids(platform.data[model_id]))
-    applied = 0
-    for name, value in fold.finals.items():
-        final = Receipt.model_validate_json(value)
-        applied += final.rows_deleted
-        rows = set(_rows_named(platform, model_id, bodies(final)))
-        if final.status == "REJECTED":
-            unknown = final.code == "UNKNOWN_ROWS" and members & rows
-            assert not unknown, f"{model_id}/{name}: rows are unknown, and were registered"
-        else:
-            left = (members & rows) - fold.ledger.keys()
-            assert not left, f"{model_id}/{name}: {final.status}, and {sorted(left)} are left"
-    ledgered = members & fold.ledger.keys()
-    assert applied == len(ledgered), f"{model_id}: {applied} rows deleted, {len(ledgered)} gone"
-
-
-def _rows_named(platform: Platform, model: str, body: dict[str, Any]) -> tuple[str, ...]:
-    if "row_ids" in body:
-        return tuple(body["row_ids"])
-    number = int(body["subject_id"].removeprefix("subject-"))
-    rows = range(3 * number, min(3 * number + 3, len(platform.data[model].X)))
-    return tuple(f"row-{row}" for row in rows)
+def _check_values(held: Mapping[str, bytes], rows: LiveRows, data: Data, fold: ModelFold) -> None:
+    """Check that records have the newest values of their rows, bit for bit, and no former ones."""
+    d, m = data.X.shape[1] + data.intercept, data.y.shape[1]
+    for name, record in held.items():
+        blocks = m if fold.config.get("class_names") else 1
+        found = codec.unpack_rows([record], d, m, name, blocks).rows
+        row = rows.live[name]
+        values = (*found.X[0, : len(row.x)].tolist(), *found.y[0].tolist(), found.weight[0])
+        assert values == (*row.x, *row.y, row.weight), f"{name}: other values are stored"
 
 
 def check_answer(platform: Platform, model_id: str) -> None:
@@ -222,11 +222,11 @@ def _check_certificates(platform: Platform, model: str) -> None:
     stored = platform.raw().hget(state.generation_keys.fixed, "noise")
     assert isinstance(stored, bytes)
     noise = codec.unpack(stored, (state.meta.config.d, state.meta.config.m), "noise")
-    data, live = platform.data[model], live_mask(platform, model)
-    X, theta = data.design[live].astype(np.longdouble), state.stream.published
+    data, theta = platform.live_data(model), state.stream.published
+    X = data.design.astype(np.longdouble)
     margin = X @ theta
     mean = margin if data.kind == "linear" else 1 / (1 + np.exp(-margin))
-    gradient = X.T @ (mean - data.y[live]) + data.ridge * theta + noise
+    gradient = X.T @ (mean - data.y) + data.ridge * theta + noise
     certificate = versions[-1].certificate
     assert isinstance(certificate, CertificateRecord)
     assert float(np.linalg.norm(gradient.astype(np.float64))) <= certificate.spent
@@ -240,8 +240,9 @@ def check_company(platform: Platform, model: str, batching: Batching) -> None:
     deleted = 0
     for version in platform.versions(model):
         gone, deleted = version.rows_deleted - deleted, version.rows_deleted
-        if version.refresh is None and version.source is not None:
-            since = sent[version.source.partition, version.source.first_offset]
+        source = version.source
+        if version.refresh is None and source is not None and source.topic == topics.DELETIONS:
+            since = sent[source.partition, source.first_offset]
             waited = version.created_at.timestamp() - since
             enough = gone >= batching.rows or waited > batching.seconds - 0.01
             assert enough, f"{model}: version {version.version} leaves out {gone} rows"

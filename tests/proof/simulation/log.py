@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Partition, Record, TopicSpec
 from lethe.consumers.log.memory import HookCall, MemoryConsumer, MemoryLog, MemoryReader
 
@@ -53,6 +54,7 @@ class SimulatedLog(MemoryLog):
         super().__init__(hook=hook, clock=watcher.seconds)
         self._watcher = watcher
         self._gone: list[Record] = []
+        self._changes: dict[tuple[str, int], Record] = {}
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         """Create the missing topics."""
@@ -80,6 +82,7 @@ class SimulatedLog(MemoryLog):
         """Add one message to its partition."""
         self._watcher.appending(message)
         record = super().append(message)
+        self._note(record)
         self._watcher.appended(record)
         return record
 
@@ -92,7 +95,12 @@ class SimulatedLog(MemoryLog):
                 int(self.clock() * 1000),
             )  # fmt: skip
             held.records.append(record)
+            self._note(record)
             self.changed.notify_all()
+
+    def _note(self, record: Record) -> None:
+        if record.partition.topic == topics.ROW_CHANGES:
+            self._changes[str(record.partition), record.offset] = record
 
     def trim(self, partition: Partition, below_offset: int) -> None:
         """Remove records, but keep them for the checks."""
@@ -112,6 +120,12 @@ class SimulatedLog(MemoryLog):
         for held in self.partitions(topic):
             records += held.records
         return records
+
+    def value_at(self, partition: str, offset: int) -> bytes:
+        """Return the value of a change of rows, also of one that was removed since."""
+        found = self._changes[partition, offset].value
+        assert found is not None
+        return found
 
 
 class _Reader(MemoryReader):

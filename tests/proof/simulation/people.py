@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,7 @@ class People:
         """Decide what a model is, before it is registered."""
         rng = self._rng
         family = rng.choice(_FAMILIES)
-        kind = "logistic" if family == "classes" else rng.choice(["linear", "logistic"])
+        kind = "logistic" if family == "classes" else rng.choice(["linear", "linear", "logistic"])
         certified = family == CERTIFIED
         method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
         limits = LimitsRecord(
@@ -209,7 +210,13 @@ class People:
     def add_partitions(self) -> None:
         """Add a partition to a topic."""
         log = self._world.log
-        names = [topics.DELETIONS, topics.RECEIPTS, topics.VERSIONS, topics.COMMITS]
+        names = [
+            topics.DELETIONS,
+            topics.ROW_CHANGES,
+            topics.RECEIPTS,
+            topics.VERSIONS,
+            topics.COMMITS,
+        ]
         topic = self._rng.choice(names)
         now = len(log.partitions(topic))
         if now < _PARTITIONS or topic == topics.COMMITS:
@@ -218,7 +225,7 @@ class People:
             self._world.note(f"add a partition to {topic}")
 
     def make_again(self) -> None:
-        """Make the topic of requests again: drained, and all processes stopped.
+        """Make a topic of requests again: drained, and all processes stopped.
 
         The newest requests are sent again, as one does who is not sure.
         """
@@ -227,8 +234,11 @@ class People:
         world.drain()
         if world.undecided():
             return  # a model that has lost rows has requests in it that wait
-        newest = [held.records[-3:] for held in world.log.partitions(topics.DELETIONS)]
-        world.log.delete_topic(topics.DELETIONS)
+        topic = self._rng.choice([topics.DELETIONS, topics.DELETIONS, topics.ROW_CHANGES])
+        if topic == topics.ROW_CHANGES:
+            self.images = [world.disk.image()]  # older ones need the values that go with it
+        newest = [held.records[-3:] for held in world.log.partitions(topic)]
+        world.log.delete_topic(topic)
         world.log.ensure_topics(topics.specs(self._rng.choice([1, 2, 3])))
         for records in newest:
             world.producers.resend(records)
@@ -245,6 +255,7 @@ class People:
             if mark > held.begin:
                 world.log.trim(held.identity, mark)
                 world.count("retention removes old deletions")
+        self._retain_changes(images)
         if world.busy():
             return  # not under the eyes of who reads: retention takes days
         for held in world.log.partitions(topics.COMMITS):
@@ -253,3 +264,20 @@ class People:
                 world.log.trim(held.identity, mark)
                 world.count("retention removes old commits")
                 world.trimmed = True
+
+    def _retain_changes(self, images: Sequence[Image]) -> None:
+        """Let retention remove changes of rows that no fold from a state of the store can need."""
+        world = self._world
+        needed: dict[str, int] = {}
+        for model, fold in world.truth.models.items():
+            lowest = min(image.lowest(commit_partition(model)) for image in images)
+            for offset, _, header in fold.commits:
+                for _, _, partition, at, _ in header.get("changes", ()) if offset >= lowest else ():
+                    needed[partition] = min(at, needed.get(partition, at))
+        for held in world.log.partitions(topics.ROW_CHANGES):
+            name = str(held.identity)
+            mark = min(image.watermark(name) for image in images)
+            mark = min(mark, needed.get(name, mark))
+            if mark > held.begin:
+                world.log.trim(held.identity, mark)
+                world.count("retention removes old changes of rows")

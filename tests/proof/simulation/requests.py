@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
 from lethe.consumers.log.base import Message, Record
 from tests.proof.simulation.log import SimulatedLog
+from tests.support.families import Data
 
 Counted = Callable[[str], None]
 
@@ -27,21 +28,24 @@ class Producers:
         What decides, and where requests go.
     counted
         Called with the kind of each fault.
-    rows
-        How many rows each model has, by its id.
+    data
+        What each model is registered with, by its id.
     """
 
     def __init__(
-        self, rng: Random, log: SimulatedLog, counted: Counted, rows: dict[str, int]
+        self, rng: Random, log: SimulatedLog, counted: Counted, data: Mapping[str, Data]
     ) -> None:
         self._rng = rng
         self._log = log
         self._counted = counted
-        self._rows = rows
+        self._data = data
+        self._rows = {model: len(of.X) for model, of in data.items()}
+        self._inserts: dict[str, list[str]] = {model: [] for model in data}
         self._producer = log.producer()
         self._late: list[tuple[Message, int | None]] = []
         self._strays = rng.random() < 0.25  # one producer has a partitioner of its own
         self._bodies: dict[tuple[str, str], list[bytes]] = {}
+        self._topics: dict[bytes, str] = {}
         self._of_body: dict[bytes, tuple[str, str]] = {}
         self.garbage: set[bytes] = set()
         self.sent = 0
@@ -50,17 +54,21 @@ class Producers:
         """Send something; return a line about it."""
         self.sent += 1
         kind = self._rng.random()
-        if kind < 0.72:
+        if kind < 0.42:
             return self._new(self._rng.choice(list(self._rows)))
+        if kind < 0.72:
+            return self._change(self._rng.choice(list(self._rows)))
         if kind < 0.87:
             return self._repeat()
         if kind < 0.93:
             self._counted("request for a model that is not registered")
             return self._ask(UNREGISTERED, {"row_ids": ["row-0"]})
         garbage = b"not a request %d" % len(self.garbage)
-        self.garbage.add(garbage)
+        topic = self._rng.choice([topics.DELETIONS, topics.ROW_CHANGES])
+        changes = topic == topics.ROW_CHANGES  # of these, dead letters have the digest alone
+        self.garbage.add(hashlib.sha256(garbage).hexdigest().encode() if changes else garbage)
         self._counted("request that cannot be read")
-        self._append(garbage, self._rng.choice(list(self._rows)))
+        self._append(topic, garbage, self._rng.choice(list(self._rows)))
         return "send garbage"
 
     def deliver(self, everything: bool = False) -> None:
@@ -77,16 +85,16 @@ class Producers:
         value = record.value or b""
         return self._of_body.get(value)
 
-    def answered_by(self, receipt: Receipt) -> dict[str, Any]:
+    def answered_by(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request that a receipt answers: the record that it names."""
-        bodies = self._bodies[receipt.model_id, receipt.request_id]
-        place = (receipt.source.partition, receipt.source.offset)
-        for record in self._log.everything(topics.DELETIONS):
-            found = (record.partition.index, record.offset) == place and record.value in bodies
-            if found:
+        bodies = self._bodies[receipt["model_id"], receipt["request_id"]]
+        source = receipt["source"]
+        for record in self._log.everything(source["topic"]):
+            place = (record.partition.index, record.offset)
+            if place == (source["partition"], source["offset"]) and record.value in bodies:
                 body: dict[str, Any] = json.loads(record.value or b"")
                 return body
-        raise AssertionError(f"{receipt.request_id}: its receipt names a record that is not its")
+        raise AssertionError(f"{receipt['request_id']}: its receipt names a record that is not its")
 
     # -- kinds --------------------------------------------------------------------------------
 
@@ -99,16 +107,61 @@ class Producers:
             return self._ask(model, {"row_ids": ["stranger"]})
         if kind < 0.30:
             return self._ask(model, {"subject_id": f"subject-{self._rng.randrange(n // 3)}"})
-        rows = self._rng.sample(range(n), min(n, self._rng.choice([1, 1, 2, 5, 12])))
-        return self._ask(model, {"row_ids": [f"row-{row}" for row in rows]})
+        rows = self._known(model, self._rng.choice([1, 1, 2, 5, 12]))
+        return self._ask(model, {"row_ids": rows})
 
-    def _ask(self, model: str, what: dict[str, object]) -> str:
+    def _known(self, model: str, count: int) -> list[str]:
+        """Return ids of rows that were registered, or that somebody wanted to insert."""
+        inserted = self._inserts[model]
+        rows = {f"row-{self._rng.randrange(self._rows[model])}": None for _ in range(count)}
+        if inserted and self._rng.random() < 0.4:
+            rows[self._rng.choice(inserted)] = None
+        return list(rows)
+
+    def _change(self, model: str) -> str:
+        """Ask for an insert or a correction, now and then of rows that cannot be changed so."""
+        op = self._rng.choice(["insert", "insert", "correct"])
+        self._counted(f"request to {op} rows")
+        if op == "correct" or self._rng.random() < 0.1:
+            rows = self._known(model, self._rng.choice([1, 1, 3]))
+        else:
+            first, count = self._rng.randrange(1000), self._rng.choice([1, 1, 2, 4])
+            rows = [f"new-{row}" for row in range(first, first + count)]
+            self._inserts[model] += rows
+        if self._rng.random() < 0.04:
+            rows.append("stranger")
+        values = [self._values(model, row, inserts=op == "insert") for row in rows]
+        return self._ask(model, {"op": op, "rows": values}, f"{op} {rows}")
+
+    def _values(self, model: str, row: str, *, inserts: bool) -> dict[str, object]:
+        """Return a row like one of the model's own; zeros stay, so that sparse rows stay sparse."""
+        data, like = self._data[model], self._rng.randrange(self._rows[model])
+        x = [value * (1 + 0.3 * self._rng.gauss(0, 1)) for value in data.X[like].tolist()]
+        y = data.y[like].tolist()
+        if data.kind == "linear":
+            y = [value + 0.3 * self._rng.gauss(0, 1) for value in y]
+        if self._rng.random() < 0.02:
+            x.pop()
+        found: dict[str, object] = {"id": row, "values": x, "target": y}
+        if self._rng.random() < 0.3:
+            found["weight"] = self._rng.choice([0.5, 2.0])
+        if inserts and self._rng.random() < 0.3:
+            found["subject"] = f"subject-{self._rng.randrange(self._rows[model] // 3)}"
+        return found
+
+    def _ask(self, model: str, what: dict[str, Any], said: str = "") -> str:
         name = f"request-{len(self._bodies)}"
+        self._bodies[model, name] = []
+        body = self._add_body(model, name, what)
+        self._append(self._topics[body], body, model)
+        return f"send {name} to {model}: {said or what}"
+
+    def _add_body(self, model: str, name: str, what: dict[str, Any]) -> bytes:
         body = json.dumps({"request_id": name, "model_id": model, **what}).encode()
-        self._bodies[model, name] = [body]
+        self._bodies[model, name].append(body)
         self._of_body[body] = model, name
-        self._append(body, model)
-        return f"send {name} to {model}: {what}"
+        self._topics[body] = topics.ROW_CHANGES if "op" in what else topics.DELETIONS
+        return body
 
     def _repeat(self) -> str:
         """Send an earlier request again: the same body, or another one under its name."""
@@ -116,21 +169,22 @@ class Producers:
             return "nothing to repeat"
         (model, name), bodies = self._rng.choice(list(self._bodies.items()))
         if self._rng.random() < 0.3 and model in self._rows:
-            row = f"row-{self._rng.randrange(self._rows[model])}"
-            body = {"request_id": name, "model_id": model, "row_ids": [row]}
-            bodies.append(json.dumps(body).encode())
-            self._of_body[bodies[-1]] = model, name
+            row, changes = f"row-{self._rng.randrange(self._rows[model])}", self._rng.random() < 0.3
+            values = [self._values(model, row, inserts=False)]
+            self._add_body(
+                model, name, {"op": "correct", "rows": values} if changes else {"row_ids": [row]}
+            )
             self._counted("other body under a used request id")
-        self._append(bodies[-1], model)
-        return f"repeat {name}: {bodies[-1].decode()}"
+        self._append(self._topics[bodies[-1]], bodies[-1], model)
+        return f"repeat {name}: {bodies[-1][:120].decode()}"
 
     # -- ways into the log --------------------------------------------------------------------
 
-    def _append(self, value: bytes, model: str) -> None:
-        message = Message(topics.DELETIONS, model.encode(), value)
+    def _append(self, topic: str, value: bytes, model: str) -> None:
+        message = Message(topic, model.encode(), value)
         index = None
         if self._strays and self._rng.random() < 0.4:
-            index = self._rng.randrange(len(self._log.partitions(topics.DELETIONS)))
+            index = self._rng.randrange(len(self._log.partitions(topic)))
             self._counted("producer with another partitioner")
         if self._rng.random() < 0.15:
             self._late.append((message, index))
@@ -145,11 +199,11 @@ class Producers:
         if index is None:
             self._producer.publish([message])
         else:
-            partitions = len(self._log.partitions(topics.DELETIONS))
+            partitions = len(self._log.partitions(message.topic))
             self._log.append_to(index % partitions, message)
 
     def resend(self, records: list[Record]) -> None:
         """Send records again as they are, in their order: into a topic that was made again."""
         for record in records:
-            message = Message(topics.DELETIONS, record.key or b"", record.value, record.headers)
-            self._producer.publish([message])
+            topic, key = record.partition.topic, record.key or b""
+            self._producer.publish([Message(topic, key, record.value, record.headers)])

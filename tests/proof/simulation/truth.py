@@ -8,6 +8,7 @@ broken at the step that breaks it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from lethe.consumers.contract import topics
@@ -16,6 +17,7 @@ from lethe.consumers.contract.version_chain import check_parameters, theta_of
 from lethe.consumers.log.base import Message, Record
 from tests.proof import independent_fold
 from tests.proof.independent_fold import ModelFold
+from tests.proof.live_rows import BodyOf, LiveRows, Row, ValueAt
 
 
 class Truth:
@@ -23,12 +25,21 @@ class Truth:
 
     Parameters
     ----------
+    value_at, body_of
+        Read the log.
     secrets
         What commits may be sealed with; more may be added.
+
+    Attributes
+    ----------
+    models, rows
+        By model id: what its commits come to, and its live rows.
     """
 
-    def __init__(self, *secrets: bytes) -> None:
+    def __init__(self, value_at: ValueAt, body_of: BodyOf, *secrets: bytes) -> None:
         self.models: dict[str, ModelFold] = {}
+        self.rows: dict[str, LiveRows] = {}
+        self._value_at, self._body_of = value_at, body_of
         self.late: list[str] = []
         self._keys: dict[str, bytes] = {}
         self._sent: dict[str, set[bytes]] = {}
@@ -40,6 +51,10 @@ class Truth:
         """Let commits be sealed with another secret."""
         self._keys[independent_fold.name_of(secret)] = secret
 
+    def plan(self, model_id: str, rows: Mapping[str, Row]) -> None:
+        """Know the rows that every registration of a model brings."""
+        self.rows[model_id] = LiveRows(rows, self._value_at, self._body_of)
+
     # -- commits ------------------------------------------------------------------------------
 
     def take(self, record: Record) -> str:
@@ -48,15 +63,16 @@ class Truth:
         Raises
         ------
         AssertionError
-            It breaks a promise: a row is deleted twice, a request gets another outcome, a number is
-            skipped, or what the commit says of itself does not hold.
+            It breaks a promise: a row is deleted twice, comes back or changes out of order, a
+            request gets another outcome or a false one, a number is skipped, or what the commit
+            says of itself does not hold.
         """
         found = independent_fold.read_record(record.offset, record.value)
         assert found is not None, "somebody appended what is no commit"
         name = found.open["model_id"]
         model = self.models.setdefault(name, ModelFold())
         deleted = set(model.ledger)
-        before = len(model.commits)
+        before, finals = len(model.commits), len(model.log)
         independent_fold.take(model, found, record.partition.index, self._keys)
         assert not model.gap, f"{name}: commit {found.number} is ahead of {model.head[0]}"
         what = f"{name}: commit {found.number} at {record.partition.index}/{record.offset}"
@@ -67,6 +83,7 @@ class Truth:
             twice = deleted.intersection(header["deleted"])
             assert not twice, f"{what} deletes {sorted(twice)} again"
         assert len(set(header["deleted"])) == len(header["deleted"]), f"{what} names a row twice"
+        self.rows[name].take(header, model.log[finals:])
         return f"{what}: {header['kind']}"
 
     def generation(self, model_id: str) -> tuple[int, str] | None:

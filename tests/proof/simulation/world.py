@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,13 +32,14 @@ from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.keys import ModelKeys, PartitionKeys, commit_partition, every_partition
 from tests.proof.agreement import check_published
+from tests.proof.independent_fold import ModelFold
+from tests.proof.live_rows import rows_of
 from tests.proof.simulation.checks import (
     SimulatedPlatform,
     answers_of_commits,
     check_answer,
     check_company,
     check_newest,
-    check_outcomes,
     check_rows,
     check_stored,
     undecided,
@@ -170,13 +171,12 @@ class World:
             names = [one[0] for one in self.rng.sample(_neighbours(), 3)]
         self.models = names[: self.rng.choice([1, 1, 2])]
         self.people = People(self)
-        self.truth = Truth(*self.people.secrets)
-        self.platform.seals = self.people.seals
-        rows: dict[str, int] = {}
+        self.truth = Truth(self.log.value_at, self._body_of, *self.people.secrets)
+        self.platform.seals, self.platform.truth = self.people.seals, self.truth
         for model in (*self.models, names[2]):  # the last is registered during the run, or never
             self.people.plan(model)
-            rows[model] = len(self.platform.data[model].X)
-        self.producers = Producers(self.rng, self.log, self.count, rows)
+            self.truth.plan(model, rows_of(self.platform.data[model]))
+        self.producers = Producers(self.rng, self.log, self.count, self.platform.data)
 
     # -- what actors see ----------------------------------------------------------------------
 
@@ -226,6 +226,9 @@ class World:
         """Remember whose consumer this is."""
         if self._running is not None:
             self._consumers[self._running.name] = consumer
+
+    def _body_of(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+        return self.producers.answered_by(receipt)
 
     def count(self, kind: str) -> None:
         """Count a fault."""
@@ -605,12 +608,17 @@ class World:
         for model, fold in models.items():
             if not fold.commits:
                 continue
+            self._count_changes(fold)
             check_stored(platform, model, fold)
-            check_rows(platform, model, fold)
-            check_outcomes(platform, model, fold, self.producers.answered_by)
+            check_rows(platform, model, fold, self.truth.rows[model])
             check_company(platform, model, self._batching)
             if self.truth.registered(model):
                 check_newest(platform, model, fold)
                 check_answer(platform, model)
         letters = {record.value for record in platform.records(topics.DEAD_LETTERS)}
         assert letters == self.producers.garbage, "dead letters are not the garbage that was sent"
+
+    def _count_changes(self, fold: ModelFold) -> None:
+        for _, _, header in fold.commits:
+            for inserts, rows, *_ in header.get("changes", ()):
+                self.report.events[f"row {'inserted' if inserts else 'corrected'}"] += len(rows)
