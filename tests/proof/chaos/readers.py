@@ -146,7 +146,7 @@ def mismatch_of(snapshot: Snapshot) -> float:
         worst = float(np.abs(B - B.T).max() / np.abs(B).max())
     if state.meta.config.kind is Kind.LINEAR and not state.awaiting_rebuild:
         theta = state.stream.theta_exact
-        pull = rows.X.T @ (rows.X @ theta - rows.y)
+        pull = (rows.X * rows.weight[:, None]).T @ (rows.X @ theta - rows.y)
         gradient = pull + state.generation.objective.penalty[:, None] * theta
         scale = np.abs(rows.X.T @ rows.y).max() + 1.0
         worst = max(worst, float(np.abs(gradient).max() / scale))
