@@ -198,6 +198,7 @@ def changed_rows(
             tuple(row for request in inserts for row in request.row_ids),
             written,
             subjects,
+            tuple(ids),
         ),
     )
 

@@ -172,7 +172,11 @@ class Replay:
             request for request in found if request is not None and _has_weights(request, records)
         ]
         changed = changed_rows(state, known, records, factor)
-        written = replace(changed.written, inserted=commit.inserted)
+        written = replace(
+            changed.written,
+            inserted=commit.inserted,
+            changed=(*commit.inserted, *commit.corrected),
+        )
         stream = None
         if factor is not None and len(known) == len(commit.changes):
             stream = changed_again(state, commit, changed, records)

@@ -28,7 +28,8 @@
 -- 13 ids         A list of the row ids of the data set, in the order of the file.
 -- 14 subjects    A hash of subject ids -> their row ids (JSON).
 -- 15 tombstones  A sorted set of rows to be deleted that were not there -> when it is forgotten.
--- 16..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
+-- 16 changed     A list of the row ids inserted or corrected since that generation became live.
+-- 17..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
 -- then           Staged keys that become live: they lose their expiry (manifest.persist keys).
 -- the rest       Keys that cease to be.
 --
@@ -42,7 +43,8 @@ local CHUNK = 1000 -- unpack fails near 8,000 elements
 local HEAD, OFFSETS, LEDGER, DELETIONS, REQUESTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DEFERRED, RETIRED, MODELS, CURSORS, ERASURES = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local V, Q, IDS, SUBJECTS, TOMBSTONES = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
-local SHARDS = 15 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
+local CHANGED = KEYS[16]
+local SHARDS = 16 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
 
 local manifest = cjson.decode(ARGV[1])
 local PERSIST = SHARDS + manifest.shards
@@ -149,6 +151,7 @@ local types = {
   [REQUESTS] = 'hash', [DEFERRED] = 'hash', [RETIRED] = 'set', [MODELS] = 'set',
   [CURSORS] = 'hash', [ERASURES] = 'hash', [V] = 'list', [Q] = 'list',
   [IDS] = 'list', [SUBJECTS] = 'hash', [TOMBSTONES] = 'zset',
+  [CHANGED] = 'list',
 }
 for s = 1, manifest.shards do types[KEYS[SHARDS + s]] = 'hash' end
 for key, wanted in pairs(types) do
@@ -193,6 +196,7 @@ in_chunks('RPUSH', Q, take(manifest.q))
 for _, part in ipairs(manifest.written) do
   in_chunks('HSET', KEYS[SHARDS + part[1] + 1], take(2 * part[2]))
 end
+in_chunks('RPUSH', CHANGED, manifest.changed)
 in_chunks('RPUSH', IDS, manifest.inserted)
 in_chunks('SREM', RETIRED, manifest.inserted)
 for i = 1, #manifest.subjects, 2 do

@@ -139,12 +139,15 @@ class RowsWritten:
         By id, the records of inserted and corrected rows; without those whose values are lost.
     subjects
         By id, whose the inserted rows are, where that is known.
+    changed
+        Ids of all rows that were inserted or corrected, also of those without a record.
     """
 
     dataset: DatasetKeys
     inserted: Sequence[str] = ()
     records: Mapping[str, bytes] = field(default_factory=dict)
     subjects: Mapping[str, str] = field(default_factory=dict)
+    changed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,8 @@ class Change:
         keys = [k.head, k.offsets, k.ledger, k.deletions, k.requests, k.deferred, k.retired]
         written = self.written or RowsWritten(k.dataset(""))
         keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q]
-        keys += [written.dataset.ids, written.dataset.subjects, k.tombstones, *shards]
+        keys += [written.dataset.ids, written.dataset.subjects, k.tombstones]
+        keys += [live.changed, *shards]
         head = dict(self.head)
         head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
         head["offset"] = b"%d" % self.place.offset
@@ -247,6 +251,7 @@ class Change:
             "retired": list(self.retired),
             "erase": by_shard(self.erase),
             "inserted": list(written.inserted),
+            "changed": list(written.changed),
             "subjects": [part for pair in written.subjects.items() for part in pair],
             "written": [],
             "tombstones": [part for mark, end in self.tombstones.items() for part in (end, mark)],

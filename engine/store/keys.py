@@ -222,6 +222,11 @@ class GenerationKeys:
         """List: the rows of Q."""
         return self._key("Q")
 
+    @cached_property
+    def changed(self) -> str:
+        """List: row ids inserted or corrected since it became live, in the order of commits."""
+        return self._key("changed")
+
     def rows(self, shard: int) -> str:
         """Return the key of one shard of row records (hash)."""
         return self._key(f"rows:{shard}")
@@ -244,7 +249,7 @@ class GenerationKeys:
 
     def everything(self) -> list[str]:
         """Return all keys, to expire or to remove."""
-        return [*self.required(), *self.optional()]
+        return [*self.required(), *self.optional(), self.changed]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Reading live rows: all of them, for refreshes and checks, or a new sample, for the estimate.
 
 The worker keeps committing while a `Snapshot` is read. Rows are read first and the state
-afterwards: a row that was deleted in between is missing or stale, and the state's list of deletions
-names it.
+afterwards, with all rows that were ever changed in its generation: the other records are constant.
 """
 
 from __future__ import annotations
@@ -24,8 +23,10 @@ from lethe.engine.store.keys import SHARDS
 from lethe.engine.store.pipeline import read_list
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.touched import rows_touched
 
 _TRIES = 5
+_QUIET_TRIES = 200  # each takes a few round trips, between two commits of the model
 _POOL = 4 * SENTINELS
 """Rows that new sentinels are chosen from: what a row can add is known only from its record."""
 
@@ -71,20 +72,11 @@ def take_snapshot(
     for _ in range(_TRIES):
         before = store.load_model(model_id)
         records = _read_records(store, before, on_rows)
-        after = store.load_model(model_id)
-        if (
-            after.rows_generation != before.rows_generation
-            or after.meta.dataset_key != before.meta.dataset_key
-            or after.meta.rows_changed != before.meta.rows_changed
-        ):
-            continue
-        first, last = before.meta.deletions_logged, after.meta.deletions_logged
-        for row in store.deletions_since(after, first, last):
-            records.pop(row, None)
-        if len(records) == after.meta.rows_live:
-            return _decode(after, records)
+        state = _brought_up_to_date(store, before, records)
+        if state is not None and len(records) == state.meta.rows_live:
+            return _decode(state, records)
     raise CorruptState(
-        f"model {model_id!r}: {len(records)} rows have records and {after.meta.rows_live} should; "
+        f"model {model_id!r}: {len(records)} rows have records and {before.meta.rows_live} should; "
         "run `lethe check`, then register it again with --replace"
     )
 
@@ -99,6 +91,34 @@ def _read_records(
         done += len(chunk)
         on_rows(done)
     return records
+
+
+def _brought_up_to_date(
+    store: ModelStore, before: ModelState, records: dict[str, bytes]
+) -> ModelState | None:
+    """Make records that were read after a state those of a newer one, and return that.
+
+    Rows that were never changed have the same record as long as their generation is live. All
+    others, and deleted ones, are read together with the head, however the store was when the
+    records were read: it may have gone back meanwhile, and come up to date again.
+
+    None: another generation or data set is live by now, or commits come too fast.
+    """
+    for _ in range(_QUIET_TRIES):
+        state = store.load_model(before.model_id)
+        if (state.rows_generation, state.meta.dataset_key) != (
+            before.rows_generation,
+            before.meta.dataset_key,
+        ):
+            return None
+        found = rows_touched(store, state)
+        if found is None:
+            continue
+        records |= found.changed
+        for row in found.deleted:
+            records.pop(row, None)
+        return state
+    return None
 
 
 def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:

@@ -237,7 +237,7 @@ class ModelStore:
         lookups = look_up(self.client, requests)
         opened = []
         for request, lookup in zip(requests, lookups, strict=True):
-            decrypted = self._open(request.state.generation_keys, lookup.records)
+            decrypted = self.open_records(request.state.generation_keys, lookup.records)
             shredded = decrypted.shredded - lookup.ledger.keys()
             opened.append(replace(lookup, records=decrypted.records, shredded=shredded))
         return opened
@@ -250,7 +250,7 @@ class ModelStore:
         CorruptState
             The key of an encrypted record is missing, and the row was not deleted.
         """
-        opened = self._open(live, read_shards(self.client, live.rows, row_ids))
+        opened = self.open_records(live, read_shards(self.client, live.rows, row_ids))
         lost = opened.shredded - self.ledgered(live.model, sorted(opened.shredded))
         if lost:
             raise no_key(live.model.model_id, lost)
@@ -258,9 +258,9 @@ class ModelStore:
 
     def records_if_there(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return the records of those rows that have one, and its key if it is encrypted."""
-        return dict(self._open(live, read_shards(self.client, live.rows, row_ids)).records)
+        return dict(self.open_records(live, read_shards(self.client, live.rows, row_ids)).records)
 
-    def _open(self, live: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
+    def open_records(self, live: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
         """Decrypt encrypted records; without a store of keys, none may be encrypted."""
         if self.row_keys is not None:
             return self.row_keys.open(live, records)

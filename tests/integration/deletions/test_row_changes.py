@@ -16,7 +16,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import text
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.snapshot import take_snapshot
-from lethe.engine.store.state import LimitsRecord
+from lethe.engine.store.state import LimitsRecord, ModelState
 from tests.support.families import Data
 from tests.support.invariants import ledger_of
 from tests.support.platform import Platform
@@ -380,6 +380,35 @@ def test_a_row_that_is_corrected_while_rows_are_read_is_read_again(memory: Platf
     place = snapshot.ids.index("row-1")
     assert snapshot.state.meta.rows_corrected == 1
     assert np.array_equal(snapshot.rows.X[place, :-1], table.rows["row-1"][0])
+
+
+def test_rows_that_are_read_while_the_store_goes_back_are_the_newest(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after it has the same commits; what was read in between is from before some."""
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    table.change("insert", table.row("new-0"))
+    memory.drain()
+    before = backup(memory)
+    table.change("correct", table.row("row-1"), table.row("new-0"))
+    table.delete("row-2")
+    table.change("insert", table.row("new-1"))
+    memory.drain()
+    load = memory.store.load_model
+
+    def loses_the_last(model_id: str) -> ModelState:
+        state = load(model_id)
+        monkeypatch.undo()
+        restore(memory, before)
+        return state
+
+    monkeypatch.setattr(memory.store, "load_model", loses_the_last)
+    snapshot = take_snapshot(memory.store, "m", lambda _: settle(memory))
+    assert set(snapshot.ids) == set(table.rows)
+    for name in ("row-1", "new-0", "new-1"):
+        place = snapshot.ids.index(name)
+        assert np.array_equal(snapshot.rows.X[place, :-1], table.rows[name][0]), name
 
 
 def test_a_full_generation_rejects_changes_until_it_is_rebuilt(memory: Platform) -> None:
