@@ -1,15 +1,18 @@
-"""``lethe key``: keys that sign events and requests, and secrets that seal commits."""
+"""``lethe key``: keys that sign events and requests, secrets that seal commits, keys of the API."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 
-from lethe.consumers.cli.options import Flags, global_options
+from lethe.consumers.cli.options import Duration, Flags, global_options
 from lethe.consumers.cli.output import Output, counted
+from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
 from lethe.consumers.contract.signatures import Signer, new_key_file, read_signer
+from lethe.consumers.server.keys import issue_key
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -17,11 +20,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.group(short_help="Create a signing key, or show its public half.")
 @global_options
 def key() -> None:
-    """Create an Ed25519 key, or show its public half; create the secrets that seal commits.
+    """Create keys: to sign events and requests, to seal commits, to call the HTTP API.
 
     Set LETHE_SIGNING_KEY to the file for the workers and for `lethe register`; add the public key
     to the file that readers name in LETHE_TRUSTED_KEYS, one key per line. Set LETHE_SEAL_KEY_FILE
     to a file of secrets that seal commits, the same for all workers and for `lethe register`.
+
+    A key of the HTTP API (`lethe serve --keys FILE`) says who calls, and for which models.
 
     \b
     Examples:
@@ -29,6 +34,7 @@ def key() -> None:
       lethe key show signing.pem
       lethe key new --seal seal.keys
       lethe key rotate --seal seal.keys
+      lethe key issue api.keys --name crm --model 'churn*' --expires 90d
     """  # noqa: D301 - click looks for the character
 
 
@@ -62,6 +68,38 @@ def rotate(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
     """
     del seal  # nothing else can be rotated: signing keys are trusted by name
     _print_seals(ctx, file, rotate_seal_file(file))
+
+
+@key.command(short_help="Create a key of the HTTP API.")
+@click.argument("file", type=_FILE)
+@click.option("--name", required=True, metavar="N", help="Who uses it; the access log has it.")
+@click.option(
+    "--model", "models", multiple=True, metavar="PATTERN", default=("*",), show_default=True,
+    help="A model that the key may touch, or a pattern (*, ?, [...]). An erasure needs *.",
+)  # fmt: skip
+@click.option(
+    "--expires",
+    type=Duration(),
+    metavar="DURATION",
+    help="When it ends (24h, 90d). Default: never.",
+)
+@global_options
+@click.pass_context
+def issue(
+    ctx: click.Context, /, *, file: Path, name: str, models: tuple[str, ...], expires: float | None
+) -> None:
+    """Add a key of the HTTP API to FILE, which only has its hash, and print the key once.
+
+    `lethe serve --keys FILE` accepts it. To revoke a key, remove its line.
+    """
+    try:
+        end = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
+    except OverflowError:
+        raise click.UsageError("--expires lies after the year 9999") from None
+    secret = issue_key(file, name, models, end)
+    out = Output(as_json=ctx.ensure_object(Flags).json)
+    out.document({"key": secret, "name": name, "models": models, "expires": end and rfc3339(end)})
+    out.line(secret)
 
 
 @key.command(short_help="Print a key's public half.")

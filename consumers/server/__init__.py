@@ -5,6 +5,8 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 
 - `serving`: the process: uvicorn, signals, one runtime
 - `app`: the application: routers, errors, the OpenAPI document
+- `guard`: what every request passes first: host, key, rate, size, time
+- `keys`: who calls, and which models they may touch
 - `services`: what routes use: the log, the store
 - `intake`: requests into the log, acknowledged, many at a time
 - `outcomes`: what became of a request

@@ -9,14 +9,15 @@ from fastapi import FastAPI
 
 from lethe.consumers.server import problems
 from lethe.consumers.server.api import deletions
+from lethe.consumers.server.guard import Access, Guard
 from lethe.consumers.server.paths import RawPath
 from lethe.consumers.server.services import Services
 
 _DESCRIPTION = "Deletion requests in, receipts and checked model versions out."
 
 
-def create_app(services: Services) -> FastAPI:
-    """Return the application that answers with ``services``.
+def create_app(services: Services, access: Access | None = None) -> FastAPI:
+    """Return the application that answers with ``services``; by default to anybody.
 
     It has no page of documentation of its own: FastAPI's loads its scripts from elsewhere.
     """
@@ -31,6 +32,7 @@ def create_app(services: Services) -> FastAPI:
     problems.install(app)
     app.include_router(deletions.router)
     app.add_middleware(RawPath)
+    app.add_middleware(Guard, access=access or Access())
     _complete_schema(app)
     return app
 
@@ -43,6 +45,14 @@ def _complete_schema(app: FastAPI) -> None:
         document = usual()
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas.setdefault("Problem", dict(problems.SCHEMA))
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)  # an invalid request is a problem, too, and its status 400
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}]
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+                operation["responses"] |= problems.responses("default")
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's own documentation does it

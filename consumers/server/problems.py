@@ -101,7 +101,7 @@ def unknown_model() -> Problem:
     )
 
 
-def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def responses(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
     """Return the documentation of a route's problems."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": "Problem", "content": content} for status in statuses}

@@ -13,6 +13,9 @@ from lethe.engine.store.reading import parse_json
 
 JSON = "application/json"
 
+MAX_DEPTH = 16
+"""Deepest nesting of a body: a request needs two levels, and its ``reason`` is up to the sender."""
+
 
 async def json_object(request: Request) -> dict[str, Any]:
     """Return the JSON object in a body.
@@ -27,13 +30,31 @@ async def json_object(request: Request) -> dict[str, Any]:
         raise Problem(415, "UNSUPPORTED_MEDIA_TYPE", f"send the body as Content-Type: {JSON}")
     body = await request.body()
     try:
-        data = parse_json(body.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = "is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise invalid(f"the body is not JSON: {reason}") from None
+        data = parse_json(body, ours=True)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise invalid(f"the body is not JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
         raise invalid("the body is not a JSON object")
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        raise _too_deep()
     return data
+
+
+def _depth(data: Any) -> int:
+    """Return how deep arrays and objects are nested, without recursion."""
+    depth, level = 0, [data]
+    while level := [one for one in level if isinstance(one, list | dict)]:
+        depth += 1
+        level = [
+            inner for one in level for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return depth
+
+
+def _too_deep() -> Problem:
+    return invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
 
 
 def with_identity(data: dict[str, Any], request: Request, name: str) -> dict[str, Any]:

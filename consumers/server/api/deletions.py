@@ -15,6 +15,7 @@ from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.deletions.validate import Valid, validate
 from lethe.consumers.log.base import Message, Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
+from lethe.consumers.server.guard import CallerOf, check_may_use
 from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses, unknown_model
@@ -49,8 +50,11 @@ def _schema() -> dict[str, Any]:
     openapi_extra=_schema(),
     responses=responses(400, 404, 409, 413, 415, 503),
 )
-async def request_deletion(model_id: PathId, request: Request, services: ServicesOf) -> Response:
+async def request_deletion(
+    model_id: PathId, request: Request, services: ServicesOf, caller: CallerOf
+) -> Response:
     """Answer once the log has acknowledged the request; ``Location`` has its receipt."""
+    check_may_use(caller, model_id)
     data = with_identity(await json_object(request), request, "request_id")
     if data.setdefault("model_id", model_id) != model_id:
         raise invalid("model_id in the body is not the model in the path")
@@ -115,8 +119,11 @@ def _conflict(request_id: str) -> Problem:
         **responses(404, 503),
     },
 )
-async def read_deletion(model_id: PathId, request_id: PathId, services: ServicesOf) -> Response:
+async def read_deletion(
+    model_id: PathId, request_id: PathId, services: ServicesOf, caller: CallerOf
+) -> Response:
     """Answer with the receipt; 202 and ``Retry-After`` while the request is undecided."""
+    check_may_use(caller, model_id)
     sent = services.recent.find(model_id, request_id)
     return await run_in_threadpool(_outcome, services, model_id, request_id, sent)
 
