@@ -5,65 +5,78 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import click
 
-from lethe.consumers.cli.options import global_options
+from lethe.consumers.cli.options import Flags, global_options
 from lethe.consumers.cli.output import prepare
 from lethe.consumers.cli.stopping import stopped_by
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.logs import logger
 from lethe.engine.errors import InvalidData
 
-LOOPBACK = "127.0.0.1"
-PORT = 8321
+_EXTRA = ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart", "multipart")
 
 
 @click.command(short_help="Serve the HTTP API until SIGTERM.")
-@click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True,
-    help="Port to listen on; 0 for a free one.",
+    "--host", metavar="ADDRESS",
+    help="Address to listen on. Default: LETHE_SERVER_HOST, or 127.0.0.1; any other needs --keys.",
+)  # fmt: skip
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="PORT",
+    help="Port to listen on; 0 for a free one. Default: LETHE_SERVER_PORT, or 8321.",
+)  # fmt: skip
+@click.option(
+    "--keys", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Keys that may call (`lethe key issue FILE`). Default: LETHE_SERVER_KEYS, or anybody on "
+    "this machine.",
 )  # fmt: skip
 @global_options
 @click.pass_context
-def serve(ctx: click.Context, /, *, host: str, port: int) -> int:
-    """Serve the HTTP API: requests in, receipts and versions out.
+def serve(ctx: click.Context, /, **options: Any) -> int:
+    """Serve the HTTP API: requests in, receipts and versions out (docs/http.md).
 
-    It writes requests to the log and reads what the workers publish: run `lethe work` beside it. On
+    It writes requests to the log and reads what workers publish: run `lethe work` beside it. On
     SIGTERM or SIGINT it answers the requests under way and exits.
 
     \b
     Examples:
       lethe serve
-      lethe serve --port 8080
+      lethe key issue api.keys --name crm
+      lethe serve --host 0.0.0.0 --keys api.keys
     """  # noqa: D301 - click looks for the character
+    ctx.ensure_object(Flags).settings |= {f"server_{name}": options[name] for name in options}
     settings, out = prepare(ctx)
     try:
-        from lethe.consumers.server import app, services, serving  # noqa: PLC0415 - an extra
-        from lethe.consumers.server.console import install  # noqa: PLC0415
+        from lethe.consumers.server import access, app, services, serving  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart"):
+        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
         raise InvalidData(
-            f"lethe serve needs {error.name}, which the extra `server` installs: "
+            f"lethe serve needs {error.name}, which the extra `server` brings: "
             "pip install 'lethe-engine[server]'"
         ) from None
+    admitted = access.access_of(settings)
     stop = threading.Event()
     with (
         stopped_by(stop, signal.SIGTERM, signal.SIGINT),
+        serving.listen(settings.server_host, settings.server_port) as listening,
         open_runtime(settings) as runtime,
-        services.open_services(runtime) as opened,
-        install.open_console(runtime, opened) as console,
+        services.open_services(runtime, stop) as opened,
     ):
-
-        def ready(bound: int) -> None:
-            logger("server").info("serving", action="start", on=runtime.log.name, port=bound)
-            out.document({"url": f"http://{host}:{bound}"})
-            out.line(f"serving on http://{host}:{bound}; the console is at /console/")
-            sys.stdout.flush()
-
-        application = app.create_app(opened)
-        install.install(application, console)
-        serving.serve(application, host, port, ready)
+        port = listening.getsockname()[1]
+        scheme = "http" if settings.server_cert_file is None else "https"
+        host = settings.server_host
+        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        logger("server").info("serving", action="start", on=runtime.log.name, port=port)
+        out.document({"url": url})
+        out.line(f"serving on {url}")
+        sys.stdout.flush()
+        serving.serve(
+            app.create_app(opened, admitted), listening, stop, access.certificate_of(settings)
+        )
+    out.line("stopped")
     return 0

@@ -5,6 +5,7 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 
 - `serving`: the process: uvicorn, signals, one runtime
 - `app`: the application: routers, errors, the OpenAPI document
+- `access`: from settings to who may call
 - `guard`: what every request passes first: host, key, rate, size, time
 - `keys`: who calls, and which models they may touch
 - `services`: what routes use: the log, the store

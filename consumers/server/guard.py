@@ -32,9 +32,6 @@ MAX_BODY_BYTES = MAX_REQUEST_BYTES
 BODY_SECONDS = 20.0
 """How long a body may take: 1 MiB at 52 KB/s. A client that sends slower holds a connection."""
 
-RATE = 1_000.0
-"""Requests a second of one key, unless told otherwise: what one worker keeps up with."""
-
 MAX_BUCKETS = 10_000
 """Callers whose rate is remembered, about 2 MB; the one that was silent longest is forgotten."""
 
@@ -90,7 +87,7 @@ class Access:
 
     keys: Keys | None = None
     hosts: frozenset[str] | None = None
-    rate: float = RATE
+    rate: float = 0.0
 
 
 class Guard:

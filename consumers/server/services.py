@@ -66,6 +66,8 @@ class Services:
         Which models there are.
     signer
         Signs requests, where workers accept signed requests only (`request_signing_key`).
+    stop
+        Set when the server ends: streams that never end by themselves watch it.
     recent
         What was sent lately.
     """
@@ -76,11 +78,12 @@ class Services:
     outcomes: Outcomes
     models: Models
     signer: Signer | None
+    stop: threading.Event
     recent: RecentRequests = field(default_factory=RecentRequests)
 
 
 @contextmanager
-def open_services(runtime: Runtime) -> Iterator[Services]:
+def open_services(runtime: Runtime, stop: threading.Event) -> Iterator[Services]:
     """Open what the routes use; the log's topics are created where they are missing.
 
     Raises
@@ -93,12 +96,14 @@ def open_services(runtime: Runtime) -> Iterator[Services]:
     key = runtime.settings.request_signing_key
     signer = None if key is None else read_signer(key)
     runtime.ensure_topics()
-    with services_on(runtime.log, runtime.store(), signer) as services:
+    with services_on(runtime.log, runtime.store(), stop, signer) as services:
         yield services
 
 
 @contextmanager
-def services_on(log: Log, store: ModelStore, signer: Signer | None = None) -> Iterator[Services]:
+def services_on(
+    log: Log, store: ModelStore, stop: threading.Event, signer: Signer | None = None
+) -> Iterator[Services]:
     """Open what the routes use on a log that has its topics, and a store."""
     reader = log.reader()
     try:
@@ -110,6 +115,7 @@ def services_on(log: Log, store: ModelStore, signer: Signer | None = None) -> It
                 Outcomes(store, reader, NothingFollowed()),
                 Models(lambda: registered_models(store.client)),
                 signer,
+                stop,
             )
     finally:
         reader.close()

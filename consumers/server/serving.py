@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import ipaddress
+import logging
+import socket
+import threading
+from pathlib import Path
+from typing import Any
 
+import h11
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from lethe.engine.errors import InvalidData
 
 GRACE_SECONDS = 10
 """How long clients may take to read their answers after SIGTERM; then connections are closed."""
@@ -16,25 +26,70 @@ MAX_CONNECTIONS = 1_000
 KEEP_ALIVE_SECONDS = 15
 """How long an idle connection stays open."""
 
+HEAD_SECONDS = 10.0
+"""How long a client may take to send the head of a request: one that drips bytes holds nothing."""
+
 MAX_HEAD_BYTES = 32_768
 """Most bytes of a request line and its headers; an id in a path takes up to 1,536 of them."""
 
+_BACKLOG = 2_048
 
-def serve(app: FastAPI, host: str, port: int, ready: Callable[[int], None]) -> None:
-    """Serve ``app`` until SIGTERM or SIGINT; ``ready`` is called with the port once it listens.
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
 
     Raises
     ------
-    SystemExit
-        The address cannot be listened on; uvicorn has said why.
+    InvalidData
+        The address cannot be listened on.
     """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise InvalidData(
+            f"{host}:{port} cannot be listened on ({error.strerror}); choose another address or "
+            "port with --host and --port"
+        ) from None
+
+
+def serve(
+    app: FastAPI,
+    listening: socket.socket,
+    stop: threading.Event,
+    certificate: tuple[Path, Path] | None = None,
+) -> None:
+    """Serve ``app`` until SIGTERM or SIGINT, which also sets ``stop``.
+
+    Parameters
+    ----------
+    app
+        The application.
+    listening
+        The socket.
+    stop
+        Streams that never end by themselves watch it.
+    certificate
+        PEM files of a certificate with its chain and of its key, for TLS.
+    """
+    # Its lines about hostile bytes and its tracebacks say nothing that ours do not say.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    files: dict[str, Any] = {}
+    if certificate is not None:
+        files = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
-        http="h11",
+        http=PunctualProtocol,
         ws="none",
         lifespan="off",
         server_header=False,
@@ -44,19 +99,54 @@ def serve(app: FastAPI, host: str, port: int, ready: Callable[[int], None]) -> N
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        **files,
     )
-    _Server(config, ready).run()
+    _Server(config, stop).run([listening])
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Tells streams that it ends."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[int], None]) -> None:
+    def __init__(self, config: uvicorn.Config, stop: threading.Event) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._stop = stop
 
-    async def startup(self, sockets: None = None) -> None:  # type: ignore[override]
-        """Listen."""
-        await super().startup(sockets)
-        if self.started:
-            self._ready(self.servers[0].sockets[0].getsockname()[1])
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Begin to end."""
+        self._stop.set()
+        super().handle_exit(sig, frame)
+
+
+class PunctualProtocol(H11Protocol):
+    """Closes a connection whose client takes too long to send the head of a request.
+
+    uvicorn closes idle connections, but waits for ever once a first byte has come, and before it.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop waiting once a head is complete; wait for the next one from its first byte on."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._forget_head()
+        elif self._deadline is None and self.conn.trailing_data[0]:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
+
+    def _forget_head(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -88,6 +88,15 @@ class Settings(BaseSettings):
     signing_key
         The private key that signs versions, parameters and receipts. Without it, the embedded
         store has a key of its own in ``data_dir``; with another store nothing is signed.
+    server_host, server_port
+        Where `lethe serve` listens.
+    server_keys
+        Hashes of the keys that may call it (`lethe key issue`); without it, anybody may, and it
+        listens on loopback alone.
+    server_rate
+        Requests a second of one key; 0: no limit.
+    server_cert_file, server_key_file
+        PEM files of its certificate and key, for TLS.
     trusted_keys
         Public keys, one of which must have signed what readers load. Without it, signatures are
         not required.
@@ -130,6 +139,12 @@ class Settings(BaseSettings):
     request_signing_key: Path | None = None
     seal_key_file: Path | None = None
     signing_key: Path | None = None
+    server_host: str = "127.0.0.1"
+    server_port: Annotated[int, Field(ge=0, le=65535)] = 8321
+    server_keys: Path | None = None
+    server_rate: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1_000.0
+    server_cert_file: Path | None = None
+    server_key_file: Path | None = None
     trusted_keys: Path | None = None
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
 
@@ -146,7 +161,8 @@ class Settings(BaseSettings):
         *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
         *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
         *("kafka_sasl_password_file", "request_keys", "request_signing_key"),
-        *("seal_key_file", "signing_key", "trusted_keys"),
+        *("seal_key_file", "signing_key", "trusted_keys", "server_keys", "server_cert_file"),
+        "server_key_file",
         mode="before",
     )
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -21,7 +22,7 @@ def client_of() -> Iterator[Callable[[Platform], TestClient]]:
         def make(platform: Platform) -> TestClient:
             store = platform.new_store()
             stack.callback(store.close)
-            services = stack.enter_context(services_on(platform.log, store))
+            services = stack.enter_context(services_on(platform.log, store, threading.Event()))
             client = TestClient(create_app(services), raise_server_exceptions=False)
             return stack.enter_context(client)
 
