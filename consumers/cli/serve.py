@@ -37,7 +37,7 @@ _EXTRA = ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart", "mult
 @global_options
 @click.pass_context
 def serve(ctx: click.Context, /, **options: Any) -> int:
-    """Serve the HTTP API: requests in, receipts and versions out (docs/http.md).
+    """Serve the HTTP API and the console: requests in, receipts and versions out (docs/http.md).
 
     It writes requests to the log and reads what workers publish: run `lethe work` beside it. On
     SIGTERM or SIGINT it answers the requests under way and exits.
@@ -51,7 +51,9 @@ def serve(ctx: click.Context, /, **options: Any) -> int:
     ctx.ensure_object(Flags).settings |= {f"server_{name}": options[name] for name in options}
     settings, out = prepare(ctx)
     try:
-        from lethe.consumers.server import access, app, services, serving  # noqa: PLC0415 - an extra
+        # An extra, and not needed for --help.
+        from lethe.consumers.server import access, app, services, serving  # noqa: PLC0415
+        from lethe.consumers.server.console import install  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
@@ -65,7 +67,8 @@ def serve(ctx: click.Context, /, **options: Any) -> int:
         stopped_by(stop, signal.SIGTERM, signal.SIGINT),
         serving.listen(settings.server_host, settings.server_port) as listening,
         open_runtime(settings) as runtime,
-        services.open_services(runtime, stop) as opened,
+        services.open_published(runtime) as published,
+        services.open_services(runtime, published, stop) as opened,
     ):
         port = listening.getsockname()[1]
         scheme = "http" if settings.server_cert_file is None else "https"
@@ -73,10 +76,11 @@ def serve(ctx: click.Context, /, **options: Any) -> int:
         url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         logger("server").info("serving", action="start", on=runtime.log.name, port=port)
         out.document({"url": url})
-        out.line(f"serving on {url}")
+        out.line(f"serving on {url}; the console is at {url}/console/")
         sys.stdout.flush()
-        serving.serve(
-            app.create_app(opened, admitted), listening, stop, access.certificate_of(settings)
-        )
+        application = app.create_app(opened, admitted)
+        install.install(application, install.console_on(opened, published, admitted.keys))
+        server = serving.server_of(application, stop, access.certificate_of(settings))
+        server.run([listening])
     out.line("stopped")
     return 0

@@ -11,6 +11,8 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 - `services`: what routes use: the log, the store
 - `intake`: requests into the log, acknowledged, many at a time
 - `outcomes`: what became of a request
+- `published`: receipts and versions, as the topics have them
+- `feeds`: new versions for everybody who listens
 - `paths`: ids in paths
 - `problems`: errors as ``application/problem+json``
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from lethe.consumers.server import problems
-from lethe.consumers.server.api import deletions, models, status
+from lethe.consumers.server.api import deletions, models, status, versions
 from lethe.consumers.server.guard import Access, Guard
 from lethe.consumers.server.paths import RawPath
 from lethe.consumers.server.services import Services
@@ -30,7 +30,7 @@ def create_app(services: Services, access: Access | None = None) -> FastAPI:
     )
     app.state.services = services
     problems.install(app)
-    for routes in (status, deletions, models):
+    for routes in (status, deletions, models, versions):
         app.include_router(routes.router)
     app.add_middleware(RawPath)
     app.add_middleware(Guard, access=access or Access())

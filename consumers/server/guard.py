@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -35,8 +34,9 @@ BODY_SECONDS = 20.0
 MAX_BUCKETS = 10_000
 """Callers whose rate is remembered, about 2 MB; the one that was silent longest is forgotten."""
 
-COOKIE = "lethe_key"
-"""The cookie that carries the key of a browser, which cannot send ``Authorization`` by itself."""
+FORMS = "/console/"
+MAX_FORM_BYTES = 4 << 20
+"""Below this path a body is a form: the same ids, percent-encoded."""
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Mapping[str, str] = {
@@ -118,7 +118,8 @@ class Guard:
         headers = Headers(scope=scope)
         try:
             self._admit(scope, headers)
-            limited = _limited(receive, headers)
+            most = MAX_FORM_BYTES if scope["path"].startswith(FORMS) else MAX_BODY_BYTES
+            limited = _limited(receive, headers, most)
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
         else:
@@ -166,18 +167,7 @@ class Guard:
         if self._access.keys is None:
             return ANYONE
         scheme, _, key = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self._access.keys.caller(key.strip())
-        cookie = _cookie(headers)
-        return None if cookie is None else self._access.keys.caller(cookie)
-
-
-def _cookie(headers: Headers) -> str | None:
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return None if morsel is None else morsel.value
+        return self._access.keys.caller(key.strip()) if scheme.lower() == "bearer" else None
 
 
 def _check_site(headers: Headers) -> None:
@@ -195,11 +185,11 @@ def _netloc(origin: str) -> str:
         return ""
 
 
-def _limited(receive: Receive, headers: Headers) -> Receive:
+def _limited(receive: Receive, headers: Headers, most: int) -> Receive:
     """Return a ``receive`` that refuses a body that is too long, or comes too slowly."""
     announced = headers.get("content-length", "0")
-    if not announced.isdigit() or int(announced[:20]) > MAX_BODY_BYTES:
-        raise _too_large()
+    if not announced.isdigit() or int(announced[:20]) > most:
+        raise _too_large(most)
     size, complete, deadline = 0, False, asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def limited() -> Message:
@@ -213,16 +203,16 @@ def _limited(receive: Receive, headers: Headers) -> Receive:
             detail = f"the body took longer than {BODY_SECONDS:g} s"
             raise Problem(408, "TOO_SLOW", detail, {"Connection": "close"}) from None
         size += len(message.get("body", b""))
-        if size > MAX_BODY_BYTES:
-            raise _too_large()
+        if size > most:
+            raise _too_large(most)
         complete = not message.get("more_body", False)
         return message
 
     return limited
 
 
-def _too_large() -> Problem:
-    detail = f"a body has at most {MAX_BODY_BYTES} bytes; send several requests"
+def _too_large(most: int) -> Problem:
+    detail = f"a body has at most {most} bytes; send several requests"
     return Problem(413, "TOO_LARGE", detail, {"Connection": "close"})
 
 
@@ -248,7 +238,7 @@ CallerOf = Annotated[Caller, Depends(caller_of)]
 
 def check_may_use(caller: Caller, model_id: str) -> None:
     """Raise `Problem` 404 if a key is not for a model: whether it exists is not told either."""
-    if not caller.may_use(model_id):
+    if not caller.allows(model_id):
         raise unknown_model()
 
 
@@ -260,7 +250,7 @@ async def caller_for_all(caller: CallerOf) -> Caller:
     Problem
         403: the key is for some models only.
     """
-    if not caller.may_use_all:
+    if not caller.allows_all:
         raise Problem(403, "FORBIDDEN", "this needs a key for every model (*), as an erasure does")
     return caller
 

@@ -55,12 +55,12 @@ class Caller:
     models: tuple[str, ...]
     expires: datetime | None = None
 
-    def may_use(self, model_id: str) -> bool:
+    def allows(self, model_id: str) -> bool:
         """Return whether the key may touch a model."""
         return any(fnmatchcase(model_id, pattern) for pattern in self.models)
 
     @property
-    def may_use_all(self) -> bool:
+    def allows_all(self) -> bool:
         """Whether it is for every model, as an erasure is."""
         return "*" in self.models
 
@@ -104,6 +104,13 @@ class Keys:
                 f"this key expired at {rfc3339(caller.expires)}; `lethe key issue` creates another"
             )
         return caller
+
+    def find(self, key: str) -> Caller | None:
+        """Return who a key belongs to; None if it does not count."""
+        try:
+            return self.caller(key)
+        except Unauthenticated:
+            return None
 
     def _current(self) -> Mapping[str, Caller]:
         with self._lock:

@@ -9,34 +9,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Protocol
 
 from lethe.consumers.commits.packed import Indexed, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.log.base import Appended, Reader
+from lethe.consumers.server.published import Published
 from lethe.engine.store.store import ModelStore
 
 RECENT = 50_000
 """Requests that the server remembers to have sent, about 15 MB: it can then tell one that is on its
 way from one that it has never seen, and see at once that an id comes with another content."""
-
-
-class Published(Protocol):
-    """What the topics of receipts and versions have shown, as far as somebody follows them."""
-
-    def receipt(self, model_id: str, request_id: str) -> Receipt | None:
-        """Return the newest receipt of a request."""
-        ...
-
-
-class NothingFollowed:
-    """A `Published` for a server that does not follow topics: the store alone answers."""
-
-    def receipt(self, model_id: str, request_id: str) -> Receipt | None:
-        """Return None."""
-        del model_id, request_id
-        return None
 
 
 @dataclass(frozen=True, slots=True)

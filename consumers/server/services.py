@@ -13,8 +13,12 @@ from fastapi import Depends, Request
 
 from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Log
+from lethe.consumers.server.feeds import Bell, Feeds
+from lethe.consumers.server.index.published import IndexPublished, followed
+from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.intake import Intake
-from lethe.consumers.server.outcomes import NothingFollowed, Outcomes, RecentRequests
+from lethe.consumers.server.outcomes import Outcomes, RecentRequests
+from lethe.consumers.server.published import Published
 from lethe.consumers.service.connect import Runtime
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.store import ModelStore
@@ -62,6 +66,10 @@ class Services:
         Appends requests to the log.
     outcomes
         What became of requests.
+    published
+        Receipts and versions, as the topics have them.
+    bell, feeds
+        Wake whoever waits for something to be published; new versions of each model.
     models
         Which models there are.
     signer
@@ -76,6 +84,9 @@ class Services:
     store: ModelStore
     intake: Intake
     outcomes: Outcomes
+    published: Published
+    bell: Bell
+    feeds: Feeds
     models: Models
     signer: Signer | None
     stop: threading.Event
@@ -83,7 +94,25 @@ class Services:
 
 
 @contextmanager
-def open_services(runtime: Runtime, stop: threading.Event) -> Iterator[Services]:
+def open_published(runtime: Runtime) -> Iterator[IndexPublished]:
+    """Follow the topics into the index of the data directory.
+
+    Raises
+    ------
+    StoreUnavailable, LogUnavailable
+        A server cannot be reached.
+    InvalidData
+        The trusted keys cannot be used.
+    """
+    file = IndexFile(runtime.settings.data_dir)
+    with followed(file, runtime.log, runtime.store(), runtime.trusted()) as published:
+        yield published
+
+
+@contextmanager
+def open_services(
+    runtime: Runtime, published: Published, stop: threading.Event
+) -> Iterator[Services]:
     """Open what the routes use; the log's topics are created where they are missing.
 
     Raises
@@ -96,23 +125,30 @@ def open_services(runtime: Runtime, stop: threading.Event) -> Iterator[Services]
     key = runtime.settings.request_signing_key
     signer = None if key is None else read_signer(key)
     runtime.ensure_topics()
-    with services_on(runtime.log, runtime.store(), stop, signer) as services:
+    with services_on(runtime.log, runtime.store(), published, stop, signer) as services:
         yield services
 
 
 @contextmanager
 def services_on(
-    log: Log, store: ModelStore, stop: threading.Event, signer: Signer | None = None
+    log: Log,
+    store: ModelStore,
+    published: Published,
+    stop: threading.Event,
+    signer: Signer | None = None,
 ) -> Iterator[Services]:
     """Open what the routes use on a log that has its topics, and a store."""
-    reader = log.reader()
+    reader, bell = log.reader(), Bell(published, stop)
     try:
-        with Intake(log.producer) as intake:
+        with Intake(log.producer) as intake, bell.ringing():
             yield Services(
                 log,
                 store,
                 intake,
-                Outcomes(store, reader, NothingFollowed()),
+                Outcomes(store, reader, published),
+                published,
+                bell,
+                Feeds(published, bell),
                 Models(lambda: registered_models(store.client)),
                 signer,
                 stop,

@@ -61,22 +61,17 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def serve(
-    app: FastAPI,
-    listening: socket.socket,
-    stop: threading.Event,
-    certificate: tuple[Path, Path] | None = None,
-) -> None:
-    """Serve ``app`` until SIGTERM or SIGINT, which also sets ``stop``.
+def server_of(
+    app: FastAPI, stop: threading.Event, certificate: tuple[Path, Path] | None = None
+) -> uvicorn.Server:
+    """Return a server; its ``run`` takes sockets that listen, and returns after SIGTERM or SIGINT.
 
     Parameters
     ----------
     app
         The application.
-    listening
-        The socket.
     stop
-        Streams that never end by themselves watch it.
+        Set by the signal: streams that never end by themselves watch it.
     certificate
         PEM files of a certificate with its chain and of its key, for TLS.
     """
@@ -101,7 +96,7 @@ def serve(
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         **files,
     )
-    _Server(config, stop).run([listening])
+    return _Server(config, stop)
 
 
 class _Server(uvicorn.Server):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
@@ -15,6 +17,8 @@ from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.deletions.validate import Valid, validate
 from lethe.consumers.log.base import Message, Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
+from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
+from lethe.consumers.server.feeds import MAX_STREAM_SECONDS, PING_SECONDS, within
 from lethe.consumers.server.guard import CallerOf, check_may_use
 from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
@@ -26,6 +30,9 @@ router = APIRouter(tags=["deletions"])
 
 PENDING_SECONDS = "1"
 """``Retry-After`` of a request on its way: a worker answers within milliseconds to a second."""
+
+STEP_SECONDS = 1.0
+"""How often a stream looks if nothing rings: the store has a receipt before the topic has it."""
 
 DEFERRED_SECONDS = "30"
 """``Retry-After`` of a request that waits for a rebuild."""
@@ -115,17 +122,49 @@ def _conflict(request_id: str) -> Problem:
     summary="Read what became of a deletion",
     response_model=Receipt,
     responses={
+        200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}},
         202: {"description": "Not decided yet: ask again after Retry-After"},
         **responses(404, 503),
     },
 )
 async def read_deletion(
-    model_id: PathId, request_id: PathId, services: ServicesOf, caller: CallerOf
+    model_id: PathId,
+    request_id: PathId,
+    services: ServicesOf,
+    caller: CallerOf,
+    accept: Annotated[str, Header()] = JSON,
 ) -> Response:
-    """Answer with the receipt; 202 and ``Retry-After`` while the request is undecided."""
+    """Answer with the receipt; 202 and ``Retry-After`` while the request is undecided.
+
+    With ``Accept: text/event-stream``: an event for each step of its way, up to the final receipt.
+    """
     check_may_use(caller, model_id)
     sent = services.recent.find(model_id, request_id)
-    return await run_in_threadpool(_outcome, services, model_id, request_id, sent)
+    answer = await run_in_threadpool(_outcome, services, model_id, request_id, sent)
+    if EVENT_STREAM not in accept:
+        return answer
+    return stream(services.bell, _steps(services, model_id, request_id, sent))
+
+
+async def _steps(
+    services: Services, model_id: str, request_id: str, sent: Sent | None
+) -> AsyncIterator[bytes]:
+    """Yield an event whenever the outcome changes: PENDING, DEFERRED, and what is final."""
+    now = asyncio.get_running_loop().time
+    end, shown, number, spoke_at = now() + MAX_STREAM_SECONDS, b"", 0, now()
+    while now() < end and not services.bell.stopped:
+        with services.bell.rung() as rung:
+            answer = await run_in_threadpool(_outcome, services, model_id, request_id, sent)
+            value = bytes(answer.body)
+            if value != shown:
+                yield event("final" if answer.status_code == 200 else "waiting", number, value)
+                shown, number, spoke_at = value, number + 1, now()
+            elif now() - spoke_at > PING_SECONDS:
+                yield PING
+                spoke_at = now()
+            if answer.status_code == 200:
+                return
+            await within(rung, STEP_SECONDS)
 
 
 def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | None) -> Response:

@@ -65,7 +65,7 @@ def list_models(
     limit: Limit = PAGE,
 ) -> Response:
     """List the registered models that the key may touch, by id."""
-    names = sorted(name for name in services.models.registered() if caller.may_use(name))
+    names = sorted(name for name in services.models.registered() if caller.allows(name))
     page = [name for name in names if name > after][: limit + 1]
     models = [model for model in _read(services.store, page[:limit]) if model is not None]
     following = page[limit - 1] if len(page) > limit else None

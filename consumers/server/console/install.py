@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Any
@@ -26,9 +25,9 @@ from lethe.consumers.server.console.visitors import (
 )
 from lethe.consumers.server.index.follower import Follower
 from lethe.consumers.server.index.models import visible_models
+from lethe.consumers.server.index.published import IndexPublished
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.services import Services
-from lethe.consumers.service.connect import Runtime
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -82,19 +81,9 @@ class Console:
             return frozenset(name for name in visible_models(connection) if visitor.sees(name))
 
 
-@contextmanager
-def open_console(runtime: Runtime, services: Services) -> Iterator[Console]:
-    """Open what the console uses; the index lies in the data directory, and is followed from now.
-
-    Raises
-    ------
-    InvalidData
-        The data directory cannot be written, or the trusted keys cannot be read.
-    """
-    file = IndexFile(runtime.settings.data_dir)
-    follower = Follower(file, services.log, services.store, runtime.trusted())
-    with follower.running():
-        yield Console(services, file, follower)
+def console_on(services: Services, published: IndexPublished, keys: Keys | None = None) -> Console:
+    """Return a console that shows what the index has."""
+    return Console(services, published.file, published.follower, keys)
 
 
 class Refused(Exception):

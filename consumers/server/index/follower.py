@@ -223,7 +223,7 @@ class Feed:
 
     def _look(self) -> None:
         """Find the partitions, and where to go on in each."""
-        found = [one for topic in records.FOLLOWED for one in self._reader.partitions(topic)]
+        found = [one for topic in records.followed() for one in self._reader.partitions(topic)]
         known = {
             (topic, index): (topic_id, offset)
             for topic, index, topic_id, offset in self._connection.execute(

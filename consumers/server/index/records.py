@@ -30,7 +30,7 @@ _SENT, _CONFLICT, _NOT_FINAL, _FINAL = range(4)
 
 def add(connection: sqlite3.Connection, record: Record) -> bool:
     """Add a record; False if there is nothing in it that the index can read."""
-    adding = _ADDING.get(record.partition.topic)
+    adding = _adding().get(record.partition.topic)
     if adding is None:
         return False
     try:
@@ -173,14 +173,14 @@ def _add_version(connection: sqlite3.Connection, record: Record) -> bool:
     error, refresh = version.error, version.refresh
     share = None if error.relative is None or not error.budget else error.relative / error.budget
     connection.execute(
-        f"INSERT OR IGNORE INTO versions VALUES ({', '.join('?' * 21)})",  # noqa: S608 - constants
+        f"INSERT OR IGNORE INTO versions VALUES ({', '.join('?' * 22)})",  # noqa: S608 - constants
         (version.model_id, version.version, version.generation, version.digest, version.kind,
          version.method, version.status, rfc3339(version.created_at), version.rows_live,
          version.rows_deleted, error.kind, error.relative, error.bound, error.budget, error.over,
          version.completed, len(version.request_ids), version.commit,
          None if refresh is None else refresh.size.value,
          None if refresh is None else refresh.reason,
-         None if refresh is None else refresh.seconds),
+         None if refresh is None else refresh.seconds, record.value),
     )  # fmt: skip
     connection.execute(
         "INSERT INTO models VALUES (?, ?, ?, ?) ON CONFLICT (model_id) DO UPDATE SET"
@@ -196,13 +196,16 @@ def _moment(record: Record) -> str:
     return rfc3339(log_time(record))
 
 
-_ADDING: Mapping[str, Callable[[sqlite3.Connection, Record], bool]] = {
-    topics.DELETIONS: _add_request,
-    topics.ROW_CHANGES: _add_request,
-    topics.RECEIPTS: _add_receipt,
-    topics.VERSIONS: _add_version,
-    topics.DEAD_LETTERS: _add_dead_letter,
-}
+def _adding() -> Mapping[str, Callable[[sqlite3.Connection, Record], bool]]:
+    return {
+        topics.DELETIONS: _add_request,
+        topics.ROW_CHANGES: _add_request,
+        topics.RECEIPTS: _add_receipt,
+        topics.VERSIONS: _add_version,
+        topics.DEAD_LETTERS: _add_dead_letter,
+    }
 
-FOLLOWED = tuple(_ADDING)
-"""The topics that the index is made from."""
+
+def followed() -> tuple[str, ...]:
+    """Return the topics that the index is made from."""
+    return tuple(_adding())

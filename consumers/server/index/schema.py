@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever a table changes; a file of another format is made again."""
 
 FILE = "console.sqlite"
@@ -67,9 +67,9 @@ CREATE TABLE versions (
   error_kind TEXT NOT NULL, error REAL, bound REAL, budget REAL NOT NULL,
   over_budget INTEGER NOT NULL, completed INTEGER NOT NULL, requests INTEGER NOT NULL,
   version_commit INTEGER NOT NULL,
-  refresh TEXT, refresh_reason TEXT, refresh_seconds REAL,
+  refresh TEXT, refresh_reason TEXT, refresh_seconds REAL, value BLOB NOT NULL,
   PRIMARY KEY (model_id, version)
-) WITHOUT ROWID;
+);
 
 CREATE TABLE models (
   model_id TEXT PRIMARY KEY, version INTEGER NOT NULL, over_budget INTEGER NOT NULL,

@@ -81,8 +81,6 @@ def test_who_has_no_key_that_counts_is_refused(keys: dict[str, str]) -> None:
         assert (refused.status_code, refused.json()["code"]) == (401, "UNAUTHENTICATED")
         assert refused.headers["www-authenticate"].startswith("Bearer")
     assert client.get("/models/churn-eu", headers=bearer(keys["some"])).json() == "some"
-    cookie = {"Cookie": f"{guard.COOKIE}={keys['some']}"}
-    assert client.get("/models/churn-eu", headers=cookie).json() == "some"
 
 
 def test_a_model_of_somebody_else_is_not_found_as_one_that_is_not_there(

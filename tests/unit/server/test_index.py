@@ -179,7 +179,7 @@ def test_topics_read_in_any_order_give_the_same_index(tmp_path: Path, written: T
     headers = (("lethe-error-code", b"UNAUTHENTICATED"), ("lethe-source", named))
     written.producer.append([Message(topics.DEAD_LETTERS, b"churn", b"x", headers)])
     seen = []
-    several = [topic for topic in records.FOLLOWED if topic != topics.ROW_CHANGES]
+    several = [topic for topic in records.followed() if topic != topics.ROW_CHANGES]
     for i, order in enumerate(itertools.permutations(several)):
         (tmp_path / str(i)).mkdir()
         one = IndexFile(tmp_path / str(i))
@@ -288,7 +288,7 @@ def test_what_nobody_signed_is_shown_as_a_dead_letter(written: Topics, file: Ind
 
 
 def test_records_that_cannot_be_read_hold_nothing_back(written: Topics, file: IndexFile) -> None:
-    for topic in records.FOLLOWED:
+    for topic in records.followed():
         for value in (b"", b"{", b"[]", b"{}", b'{"model_id": 7}', b"\xff\xfe", b"[" * 5000):
             written.producer.append([Message(topic, b"churn", value)])
     a_history(written)
@@ -346,7 +346,7 @@ def filled(file: IndexFile, count: int, many_models: int) -> None:
                 name = f"model-{i:04d}"
                 connection.execute(
                     "INSERT INTO versions VALUES (?, ?, 0, 'd', 'linear', 'pru', 'ACTIVE', ?, 9, 1,"
-                    " 'estimate', 0.001, 0.002, 0.01, 0, 0, 1, 1, NULL, NULL, NULL)",
+                    " 'estimate', 0.001, 0.002, 0.01, 0, 0, 1, 1, NULL, NULL, NULL, '{}')",
                     (name, number, rfc3339(NOW)),
                 )
             connection.execute("INSERT INTO models VALUES (?, 2, 0, ?)", (name, i / many_models))

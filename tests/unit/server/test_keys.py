@@ -24,12 +24,12 @@ def test_the_file_holds_the_hash_and_not_the_key(tmp_path: Path) -> None:
     assert key.removeprefix("lethe_") not in path.read_text()
     assert path.stat().st_mode & 0o077 == 0
     caller = Keys(path).caller(key)
-    assert (caller.name, caller.may_use("churn-eu"), caller.may_use("other")) == (
+    assert (caller.name, caller.allows("churn-eu"), caller.allows("other")) == (
         "crm",
         True,
         False,
     )
-    assert not caller.may_use_all
+    assert not caller.allows_all
 
 
 def test_a_key_that_is_expired_or_unknown_does_not_count(tmp_path: Path) -> None:
