@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 import threading
 from pathlib import Path
@@ -56,7 +57,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise InvalidData(
-            f"{host}:{port} cannot be listened on ({error.strerror}); choose another address or "
+            f"{host}:{port} cannot be listened on ({os.strerror(error.errno or 0)}); choose another address or "
             "port with --host and --port"
         ) from None
 

@@ -47,6 +47,8 @@ THOROUGH = (
     "tests/integration/refresh/test_refresh.py::test_logistic_keeps_its_bounds",
     "tests/integration/refresh/test_stuck.py::test_a_log_that_is_slow",
     "tests/integration/audit/",
+    "tests/integration/server/test_models",
+    "tests/integration/server/test_streams",
     "tests/integration/store/test_embedded_valkey.py::test_a_server_that_lingers",
     "tests/integration/store/test_embedded_valkey.py::test_a_server_whose_directory",
     "tests/integration/store/test_embedded_valkey.py::test_a_client_that_stays",
