@@ -56,9 +56,10 @@ def listen(host: str, port: int) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise InvalidData(
-            f"{host}:{port} cannot be listened on ({os.strerror(error.errno or 0)}); choose another address or "
-            "port with --host and --port"
+            f"{host}:{port} cannot be listened on ({reason}); choose another address or port with "
+            "--host and --port"
         ) from None
 
 
