@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -156,8 +157,8 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     Returns
     -------
     pipeline, parameters
-        Columns are found by place, in the order of the model's; parameters are d x m, without
-        those of categories that no live row has.
+        Columns are found by name in a data frame, and otherwise by place, in the order of the
+        model's; parameters are d x m, without those of categories that no live row has.
 
     Raises
     ------
@@ -181,11 +182,41 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     transformer = ColumnTransformer(steps)
     live = state.members.live
     transformer.fit(X, state.members.rows.y[live, 0])
+    _type_categories(transformer)
+    if not any(isinstance(name, int) for name in order):
+        _set_names(transformer, [str(name) for name in order])
     layout = state.base.layout
     keep = np.ones(len(state.published), dtype=np.bool_)
     for hot in layout.one_hot:
         keep[hot.features] = state.answer.sums.present[hot.features] > 0
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
+
+
+def _type_categories(transformer: ColumnTransformer) -> None:
+    """Make arrays of numbers of categories that are numbers, as fitting to a typed column does.
+
+    They were fitted as objects, and scikit-learn cannot compare a column of numbers with those.
+    """
+    for _, step, _ in transformer.transformers_:
+        first = step[0] if isinstance(step, Pipeline) else step
+        if hasattr(first, "categories_"):
+            first.categories_ = [_typed(categories) for categories in first.categories_]
+
+
+def _typed(categories: NDArray[Any]) -> NDArray[Any]:
+    listed = categories.tolist()
+    return np.array(listed) if all(isinstance(one, (int, float)) for one in listed) else categories
+
+
+def _set_names(transformer: ColumnTransformer, names: Sequence[str]) -> None:
+    """Name the columns of a fitted transformer, as fitting to a data frame does.
+
+    A frame whose columns come in another order would otherwise be read by place.
+    """
+    transformer.feature_names_in_ = np.array(names, dtype=object)
+    for _, step, [place] in transformer.transformers_:
+        first = step[0] if isinstance(step, Pipeline) else step  # whose names are the pipeline's
+        first.feature_names_in_ = np.array([names[place]], dtype=object)
 
 
 def live_values(state: PreparedFit) -> dict[Name, Values]:

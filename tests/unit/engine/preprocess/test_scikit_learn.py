@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.datasets import load_diabetes
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -99,6 +100,21 @@ def test_a_model_becomes_a_plain_pipeline_that_predicts_the_same(kind: str) -> N
         return
     np.testing.assert_allclose(plain.predict_proba(kept), model.predict_proba(kept), rtol=1e-9)
     np.testing.assert_array_equal(plain.predict(kept), model.predict(kept))
+
+
+def test_a_plain_pipeline_finds_the_columns_of_a_frame_by_name() -> None:
+    frame = load_diabetes(as_frame=True, scaled=False)
+    X, y = frame.data, frame.target
+    hot, scaled = (OneHotEncoder(), ["sex"]), (StandardScaler(), [*X.columns.drop("sex")])
+    given = make_pipeline(make_column_transformer(hot, scaled), Ridge()).fit(X, y)
+    model = LinearModel.from_sklearn(given, X, y)
+    plain = model.to_sklearn()
+    assert isinstance(plain, Pipeline)
+    truth = given.predict(X)
+    for columns in (list(X.columns), list(reversed(X.columns))):
+        np.testing.assert_allclose(plain.predict(X[columns]), truth, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"columns are missing: .*bmi"):
+        plain.predict(X.drop(columns="bmi"))
 
 
 @pytest.mark.parametrize(
