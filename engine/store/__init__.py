@@ -32,5 +32,6 @@ Reading and writing models:
 - `staging`: a generation or a data set written beside the live one, and read back
 - `jobs`: results of refresh jobs
 - `snapshot`: all live rows, or a new sample of them
+- `touched`: the rows that commits have touched since a generation became live
 - `predecessor`: the model that a --replace replaces, without trusting its state
 """
