@@ -63,7 +63,7 @@ Item = Record | bytes
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[IO[str]]:
+def new_file(path: Path, encoding: str = "ascii") -> Iterator[IO[str]]:
     """Write a text file, which gets its name once it is complete; until then an old one stays.
 
     Raises
@@ -74,7 +74,7 @@ def new_file(path: Path) -> Iterator[IO[str]]:
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            with os.fdopen(descriptor, "w", encoding=encoding) as file:
                 yield file
             Path(name).replace(path)
         except BaseException:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.auditor import Audit, audit_bundle, audit_model
+from lethe.consumers.audit.bundle import new_file
 from lethe.consumers.audit.checkpoint import (
     Checkpoint,
     parse_since,
@@ -20,6 +21,7 @@ from lethe.consumers.audit.finding import Finding, Result
 from lethe.consumers.audit.refit import Holding, read_ids
 from lethe.consumers.cli.options import global_options, trust_option
 from lethe.consumers.cli.output import Output, counted, prepare, wrapped
+from lethe.consumers.server.console.offline import audit_page
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.signing_keys import keys_of_auditor, trusted_file
 
@@ -48,6 +50,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )  # fmt: skip
 @click.option("--deleted", type=_FILE, metavar="FILE", help="Ids of deleted rows, one per line.")
 @click.option("--ridge", type=float, metavar="R", help="Ridge strength. Default: the bundle's.")
+@click.option(
+    "--page", type=_FILE, metavar="FILE",
+    help="Write a web page that checks exported files on any machine, in a browser, and end.",
+)  # fmt: skip
 @global_options
 @click.pass_context
 def audit(ctx: click.Context, /, **options: Any) -> int:
@@ -67,8 +73,11 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
       lethe audit churn --export churn.bundle
       lethe audit --bundle churn.bundle --trust lethe.pub --checkpoint churn.seen
       lethe audit --bundle churn.bundle --data rows.parquet --id customer --deleted gone.txt
+      lethe audit --page audit.html
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
+    if options.pop("page") is not None:
+        return _write_page(out, ctx.params["page"], options)
     _check_usage(options)
     trusted = trusted_file(settings) if options["bundle"] is not None else keys_of_auditor(settings)
     if options["bundle"] is not None:
@@ -100,6 +109,17 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
             finally:
                 reader.close()
     return _answer(out, outcome, options)
+
+
+def _write_page(out: Output, path: Path, others: dict[str, Any]) -> int:
+    """Write the audit page, which belongs to no model and needs no server."""
+    if any(value not in (None, False, ()) for value in others.values()):
+        raise click.UsageError("--page writes a page for any exported file: give nothing else")
+    with new_file(path, encoding="utf-8") as file:
+        file.write(audit_page())
+    out.document({"page": str(path)})
+    out.line(f"{path} written: open it in a browser")
+    return 0
 
 
 def _check_usage(options: dict[str, Any]) -> None:

@@ -1,0 +1,222 @@
+// What an audit keeps of a published history, record by record; checks.js judges it.
+
+import { Broken, hex } from "./bytes.js";
+import { MODELS, RECEIPTS, TYPES, VERSIONS, parametersDigest, parametersOf, receiptOf, versionOf } from "./events.js";
+import { leafHash } from "./merkle.js";
+import { HEADER } from "./signatures.js";
+
+const SHOWN = 3;
+const CANDIDATES = 8;
+const STORED = -1;
+const CONFLICT = "REQUEST_ID_CONFLICT";
+
+/** The faults of a check: the first few, and how many there are. */
+export class Faults {
+  shown = [];
+  count = 0;
+
+  add(text) {
+    this.count += 1;
+    if (this.shown.length < SHOWN) this.shown.push(text);
+  }
+
+  addAll(other) {
+    for (const text of other.shown) this.add(text);
+    this.count += other.count - other.shown.length;
+  }
+
+  toString() {
+    const more = this.count - this.shown.length;
+    return this.shown.join("; ") + (more ? `; and ${more} more` : "");
+  }
+}
+
+class Signatures {
+  byKey = new Map();
+  numbers = new Set();
+  signed = new Set();
+  unsigned = new Set();
+  faults = new Faults();
+}
+
+export class History {
+  faults = new Faults();
+  forks = new Faults();
+  disorder = new Faults();
+  parametersFaults = new Faults();
+  versions = new Map();
+  receipts = new Map();
+  finals = new Map();
+  contradictions = new Map();
+  signatures = { [VERSIONS]: new Signatures(), [RECEIPTS]: new Signatures(), [MODELS]: new Signatures() };
+  records = { [VERSIONS]: 0, [RECEIPTS]: 0, [MODELS]: 0 };
+  leaves = [];
+  recovered = 0;
+  #candidates = new Map();
+  #last = new Map();
+  #newest = new Map();
+
+  constructor(modelId, keys, truncated) {
+    this.modelId = modelId;
+    this.keys = keys;
+    this.truncated = truncated;
+  }
+
+  get numbers() {
+    return [...this.versions.keys()].sort((a, b) => a - b);
+  }
+
+  get tip() {
+    return this.versions.size ? this.versions.get(this.numbers.at(-1)) : null;
+  }
+
+  /** The oldest and the newest version that a trusted key signed, or null. */
+  get signed() {
+    const numbers = this.numbers.filter((number) => this.signatures[VERSIONS].numbers.has(number));
+    return numbers.length ? [numbers[0], numbers.at(-1)] : null;
+  }
+
+  /** The newest parameters: those that the newest version names, if they were read. */
+  get parameters() {
+    return this.#candidates.get(this.tip?.event.digest) ?? this.#candidates.values().next().value ?? null;
+  }
+
+  /** Whether there are other parameters for the same version. */
+  hasOthers(event) {
+    return [...this.#candidates.values()].some((one) => one.version === event.version && one.digest !== event.digest);
+  }
+
+  precedesModel(receipt) {
+    const first = this.versions.get(0);
+    const early = first !== undefined && receipt.completedAt < Date.parse(first.event.created_at);
+    return receipt.code === "UNKNOWN_MODEL" || (receipt.status === "REJECTED" && early);
+  }
+
+  /** Return what takes time and needs nothing before it: leaf hash, signature, parsed event. */
+  async prepare(record) {
+    if (!(record.topic in TYPES)) return { record };
+    const place = placeOf(record);
+    const prepared = { record, place, leaf: null, signature: null, event: null, broken: null };
+    prepared.leaf = hex(await leafHash(record.value));
+    prepared.signature = await this.#judge(record);
+    try {
+      const read = { [VERSIONS]: versionOf, [RECEIPTS]: receiptOf, [MODELS]: parametersOf }[record.topic];
+      prepared.event = await read(record, this.modelId, place);
+      if (record.topic === MODELS && prepared.event.theta !== null) prepared.digest = await parametersDigest(prepared.event);
+    } catch (error) {
+      if (!(error instanceof Broken)) throw error;
+      prepared.broken = error.message;
+    }
+    return prepared;
+  }
+
+  async #judge(record) {
+    if (this.keys !== null) return this.keys.judge(TYPES[record.topic], record.value, record.headers);
+    const named = record.headers.some(([name]) => name.toLowerCase() === HEADER);
+    return { key: named ? "?" : null, valid: null, detail: named ? "signed, by whom is not known" : "not signed" };
+  }
+
+  /** Add a prepared record; records are added in the order of the file. */
+  add({ record, place, leaf, signature, event, broken, digest }) {
+    if (!(record.topic in TYPES)) {
+      this.faults.add(`a record of topic ${record.topic.slice(0, 60)} is not part of a model's history`);
+      return;
+    }
+    this.records[record.topic] += 1;
+    this.#checkPlace(record);
+    if (broken !== null) {
+      this.faults.add(broken);
+      return;
+    }
+    const number = {
+      [VERSIONS]: () => this.#addVersion(record, event, place, signature),
+      [RECEIPTS]: () => this.#addReceipt(record, event, place, leaf),
+      [MODELS]: () => this.#addParameters(event, place, digest),
+    }[record.topic]();
+    this.#addSignature(record.topic, signature, number, leaf, place);
+  }
+
+  addLeaves(bytes) {
+    for (let at = 0; at < bytes.length; at += 32) this.leaves.push(bytes.subarray(at, at + 32));
+  }
+
+  /** Choose the answers of requests that were sent before the model was there, too. */
+  finish() {
+    for (const [request, receipts] of this.contradictions) {
+      this.finals.set(request, receipts.find((one) => !this.precedesModel(one)) ?? receipts[0]);
+    }
+  }
+
+  #checkPlace(record) {
+    if (record.partition === STORED) {
+      this.recovered += record.topic === RECEIPTS;
+      return;
+    }
+    const partition = `${record.topic}/${record.partition}`;
+    const last = this.#last.get(partition) ?? -1;
+    if (record.offset <= last) this.disorder.add(`${partition}: offset ${record.offset} follows offset ${last}`);
+    this.#last.set(partition, Math.max(record.offset, last));
+  }
+
+  #addVersion(record, event, place, signature) {
+    const number = event.version;
+    const known = this.versions.get(number);
+    if (known !== undefined) {
+      if (known.event.digest !== event.digest) {
+        this.forks.add(`there are two different versions ${number}, ${known.event.digest.slice(0, 12)} and ${event.digest.slice(0, 12)}: history was forked`);
+      }
+      return number;
+    }
+    const newest = this.#newest.get(record.partition) ?? -1;
+    if (number < newest) this.disorder.add(`version ${number} comes after version ${newest}`);
+    this.#newest.set(record.partition, Math.max(number, newest));
+    this.versions.set(number, { event, place, signature });
+    return number;
+  }
+
+  #addReceipt(record, event, place, leaf) {
+    const number = event.version ?? -1;
+    if (this.receipts.has(leaf)) return number;
+    const receipt = {
+      requestId: event.request_id, status: event.status, code: event.code, version: event.version,
+      generation: event.generation, rowsDeleted: event.rows_deleted, rowsInserted: event.rows_inserted,
+      completedAt: Date.parse(event.completed_at), leaf, partition: record.partition, place,
+    };
+    this.receipts.set(leaf, receipt);
+    if (event.status === "DEFERRED" || event.code === CONFLICT) return number;
+    const earlier = this.finals.get(event.request_id);
+    if (earlier === undefined) this.finals.set(event.request_id, receipt);
+    else if (this.contradictions.has(event.request_id)) this.contradictions.get(event.request_id).push(receipt);
+    else this.contradictions.set(event.request_id, [earlier, receipt]);
+    return number;
+  }
+
+  #addParameters(event, place, digest) {
+    if (event.theta !== null && digest !== event.parameters_digest) {
+      this.parametersFaults.add(`the parameters of version ${event.version} at ${place} do not match their own digest`);
+    }
+    const newest = this.#candidates.values().next().value;
+    if (newest === undefined || event.version > newest.version) this.#candidates = new Map([[event.digest, event]]);
+    else if (event.version === newest.version && this.#candidates.size < CANDIDATES) this.#candidates.set(event.digest, event);
+    return event.version;
+  }
+
+  #addSignature(topic, signature, number, leaf, place) {
+    const signatures = this.signatures[topic];
+    if (signature.key === null) {
+      if (topic === RECEIPTS) signatures.unsigned.add(leaf);
+    } else if (signature.valid === false) {
+      signatures.faults.add(`${place}: ${signature.detail}`);
+    } else {
+      signatures.byKey.set(signature.key, (signatures.byKey.get(signature.key) ?? 0) + 1);
+      if (!signature.valid) return;
+      signatures.numbers.add(number);
+      if (topic === RECEIPTS) signatures.signed.add(leaf);
+    }
+  }
+}
+
+function placeOf(record) {
+  if (record.partition === STORED) return `${record.topic} (kept by the state)`;
+  return `${record.topic}/${record.partition} at offset ${record.offset}`;
+}

@@ -1,0 +1,76 @@
+// The audit page: a form, and a table of findings. Every text is shown as text.
+
+import { audit } from "./audit.js";
+import { Unreadable } from "./bytes.js";
+import { FAILED, NOT_CHECKED } from "./checks.js";
+
+const form = document.getElementById("audit");
+const result = document.getElementById("result");
+const field = (name) => document.getElementById(`a-${name}`);
+
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function notice(tone, title, detail) {
+  return element("div", { class: `notice ${tone}` }, element("p", { class: "verdict" }, title), element("p", {}, detail));
+}
+
+function table(findings) {
+  const tone = (outcome) => ({ [FAILED]: "bad", [NOT_CHECKED]: "warn" })[outcome] ?? "good";
+  const head = element("tr", {}, ...["Check", "Result", "What was found"].map((name) => element("th", { scope: "col" }, name)));
+  const rows = findings.map(({ check, result: outcome, detail }) =>
+    element("tr", { "data-check": check, "data-result": outcome },
+      element("th", { scope: "row" }, check),
+      element("td", {}, element("span", { class: `badge ${tone(outcome)}` }, outcome)),
+      element("td", {}, detail)));
+  return element("div", { class: "card table" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
+}
+
+function facts(history, header) {
+  const tip = history.tip?.event;
+  const pairs = [["Model", header.modelId], ["Exported", header.exportedAt || "not said"]];
+  if (tip) pairs.push(["Newest version", `${tip.version}:${tip.digest}`]);
+  const list = element("dl", { class: "facts" });
+  for (const [name, value] of pairs) list.append(element("dt", {}, name), element("dd", { class: "digest" }, value));
+  return element("div", { class: "card" }, list, element("p", { class: "hint" }, "Keep the newest version where the operator cannot reach it: the next audit can then begin from it."));
+}
+
+function verdict({ refused, findings }) {
+  const failed = findings.filter((one) => one.result === FAILED).length;
+  const open = findings.filter((one) => one.result === NOT_CHECKED).length;
+  const counts = `${findings.length} checks, ${failed} failed${open ? `, ${open} not checked` : ""}.`;
+  return refused ? notice("bad", "Refused", counts) : notice(open > 1 ? "warn" : "good", "No check failed", counts);
+}
+
+async function check() {
+  const file = field("file").files[0];
+  result.setAttribute("aria-busy", "true");
+  result.replaceChildren(element("p", {}, "Reading the file…"));
+  const progress = async (done) => {
+    if (done % 4096 === 0) {
+      result.replaceChildren(element("p", {}, `${done.toLocaleString("en")} records checked…`));
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+  };
+  try {
+    const begin = performance.now();
+    const outcome = await audit(file, { trust: field("trust").value, seen: field("seen").value, progress });
+    const seconds = (performance.now() - begin) / 1000;
+    result.replaceChildren(verdict(outcome), table(outcome.findings), facts(outcome.history, outcome.header));
+    result.dataset.seconds = seconds.toFixed(3);
+  } catch (error) {
+    const title = error instanceof Unreadable ? "Not read" : "Not checked";
+    result.replaceChildren(notice("bad", title, error instanceof Unreadable ? `${file.name}: ${error.message}` : error.message));
+  }
+  result.removeAttribute("aria-busy");
+  result.focus();
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  check();
+});
