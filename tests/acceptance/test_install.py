@@ -50,7 +50,7 @@ def test_a_wheel_is_one_package_with_all_of_it(wheel: Path) -> None:
         f"lethe/{path.relative_to(ROOT)}"
         for top in ("engine", "consumers")
         for path in (ROOT / top).rglob("*")
-        if path.suffix in (".py", ".lua")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert modules(wheel) >= there | {"lethe/__init__.py", "lethe/py.typed"}
     assert all(name.startswith("lethe/") for name in modules(wheel))

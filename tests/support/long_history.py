@@ -40,7 +40,9 @@ def write(path: Path, receipts: int, together: int = 25) -> None:
     for number in range(receipts // together + 1):
         at = _BEGAN + timedelta(minutes=number)
         requests = [f"r-{number:05d}-{i:02d}" for i in range(together if number else 0)]
-        made = [_receipt(request, number, len(answers) + i, at) for i, request in enumerate(requests)]
+        made = [
+            _receipt(request, number, len(answers) + i, at) for i, request in enumerate(requests)
+        ]
         frontier = frontier.appended(leaf_hash(one.value()) for one in made)
         answers += made
         version = Version(
