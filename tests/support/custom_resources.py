@@ -95,7 +95,11 @@ SCALED_OBJECT = _object(
     fallback=_object({"failureThreshold": _COUNT, "replicas": _COUNT}),
 )
 _SECRET_REFERENCE = _object({"parameter": _TEXT, "name": _TEXT, "key": _TEXT})
-TRIGGER_AUTHENTICATION = _object({"secretTargetRef": _list(_SECRET_REFERENCE)})
+_ENVIRONMENT = _object({"parameter": _TEXT, "name": _TEXT}, containerName=_TEXT)
+TRIGGER_AUTHENTICATION = {
+    **_object({}, secretTargetRef=_list(_SECRET_REFERENCE), env=_list(_ENVIRONMENT)),
+    "minProperties": 1,
+}
 
 # Prometheus operator, monitoring.coreos.com/v1
 _ALERT = _object(

@@ -40,5 +40,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.server.enabled -}}
+{{- $names = append $names "server" -}}
+{{- end -}}
 {{- toYaml $names -}}
 {{- end -}}

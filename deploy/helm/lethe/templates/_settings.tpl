@@ -1,17 +1,34 @@
 {{/*
 Settings of a process: environment variables, and secrets as files below /etc/lethe.
-Each takes a dict of `store`, `kafka`, `keys` and `settings`, as "lethe.effective" returns it.
+Each takes the dict that "lethe.effective" returns.
 */}}
 
 {{/* The values of a component: its own `store`, `kafka` and `settings` go before the release's. */}}
 {{- define "lethe.effective" -}}
 {{- $own := .component -}}
-{{- $all := dict "keys" .root.Values.keys -}}
+{{- $all := dict -}}
 {{- range $part := list "store" "kafka" "settings" -}}
 {{- $values := mergeOverwrite (deepCopy (index $.root.Values $part)) (default dict (index $own $part)) -}}
 {{- $_ := set $all $part $values -}}
 {{- end -}}
+{{- $keys := dict -}}
+{{- range $name := splitList " " (include "lethe.keys" .name) | compact -}}
+{{- $_ := set $keys $name (index $.root.Values.keys $name) -}}
+{{- end -}}
+{{- $_ := set $all "keys" $keys -}}
 {{- toYaml $all -}}
+{{- end -}}
+
+{{/* The keys that a process needs. */}}
+{{- define "lethe.keys" -}}
+{{- get (dict
+  "deletions" "seal signing trusted requests rowKeysUrl"
+  "refresh" "rowKeysUrl"
+  "intake" "requestSigning"
+  "server" "trusted requestSigning"
+  "refresh-due" ""
+  "check" "seal signing trusted rowKeysUrl"
+) . -}}
 {{- end -}}
 
 {{/* The files: variable -> directory, secret and key. One directory each, so that all may be named alike. */}}
@@ -22,12 +39,14 @@ Each takes a dict of `store`, `kafka`, `keys` and `settings`, as "lethe.effectiv
   (list "LETHE_REDIS_CA_FILE" "store-ca" .store.caSecret)
   (list "LETHE_KAFKA_SASL_PASSWORD_FILE" "kafka-password" .kafka.passwordSecret)
   (list "LETHE_KAFKA_CA_FILE" "kafka-ca" .kafka.caSecret)
-  (list "LETHE_SEAL_KEY_FILE" "seal" .keys.seal)
-  (list "LETHE_SIGNING_KEY" "signing" .keys.signing)
-  (list "LETHE_TRUSTED_KEYS" "trusted" .keys.trusted)
-  (list "LETHE_REQUEST_KEYS" "requests" .keys.requests)
+  (list "LETHE_SEAL_KEY_FILE" "seal" (default dict .keys.seal))
+  (list "LETHE_SIGNING_KEY" "signing" (default dict .keys.signing))
+  (list "LETHE_TRUSTED_KEYS" "trusted" (default dict .keys.trusted))
+  (list "LETHE_REQUEST_KEYS" "requests" (default dict .keys.requests))
+  (list "LETHE_REQUEST_SIGNING_KEY" "request-signing" (default dict .keys.requestSigning))
+  (list "LETHE_SERVER_KEYS" "server-keys" (default dict .serverKeys))
 -}}
-{{- range $each := list (list "REDIS" "store" .store.clientCertificateSecret) (list "KAFKA" "kafka" .kafka.clientCertificateSecret) -}}
+{{- range $each := list (list "REDIS" "store" .store.clientCertificateSecret) (list "KAFKA" "kafka" .kafka.clientCertificateSecret) (list "SERVER" "server" .serverTls) -}}
 {{- $secret := index $each 2 -}}
 {{- $directory := printf "%s-client" (index $each 1) -}}
 {{- $wanted = append $wanted (list (printf "LETHE_%s_CERT_FILE" (index $each 0)) $directory (dict "name" $secret "key" "tls.crt")) -}}
