@@ -23,10 +23,11 @@ $(STAMP): requirements-dev.lock pyproject.toml
 
 STAMP_ALL := $(VENV)/.lethe-setup-all
 .PHONY: setup-all
-setup-all: $(STAMP_ALL) ## Add what only `make test-all` needs: other extras, Debian's Chromium and PostgreSQL
+setup-all: $(STAMP_ALL) ## Add what only `make test-all` needs: other extras, Debian's Chromium and PostgreSQL, Helm
 
-$(STAMP_ALL): $(STAMP) requirements-all.lock scripts/debian_packages
+$(STAMP_ALL): $(STAMP) requirements-all.lock scripts/debian_packages scripts/helm
 	scripts/debian_packages
+	scripts/helm version >/dev/null || test -z "$(CI)"
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-all.lock
 	@touch $@
 
@@ -147,6 +148,7 @@ mutants: setup ## Take out one guard at a time and see each caught: a table (ONL
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements-dev.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra server --constraint requirements-dev.lock --generate-hashes --no-annotate --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o deploy/requirements-server.lock
 	$(BIN)/uv pip compile -q pyproject.toml --group all --constraint requirements-dev.lock --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements-all.lock
 
 .PHONY: clean

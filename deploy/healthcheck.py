@@ -1,4 +1,7 @@
-"""Exit 0 when the worker in this container says that it is healthy, else 1."""
+"""Exit 0 when the worker or server in this container says that it is healthy, else 1.
+
+healthcheck.py [PORT]
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import urllib.request
 
 
 def healthy(port: int) -> bool:
-    """Ask the worker's ``/healthz`` on loopback; a worker that is stuck answers 503."""
+    """Ask ``/healthz`` on loopback; a worker that is stuck answers 503."""
     # A proxy named in the environment must not be asked for what lies on loopback.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -20,4 +23,5 @@ def healthy(port: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if healthy(int(os.environ.get("LETHE_HTTP_PORT", "9464"))) else 1)
+    port = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("LETHE_HTTP_PORT", "9464")
+    sys.exit(0 if healthy(int(port)) else 1)

@@ -18,7 +18,12 @@ from supply_chain.advisories import Finding, UnreadableAdvisory, findings, read_
 from supply_chain.locked import read_lock
 
 TOP = Path(__file__).resolve().parent.parent
-LOCKS = ("requirements.lock", "requirements-dev.lock", "deploy/requirements-build.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "deploy/requirements-build.lock",
+    "deploy/requirements-server.lock",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import configparser
 import importlib.util
+import json
 import re
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -20,9 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
-CRON_JOB: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / "refresh-due.yaml").read_text())
+CHART = DEPLOY / "helm" / "lethe"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 WORKERS = ["deletions", "refresh"]
+OURS = [*WORKERS, "server"]
+MONITORING = ["prometheus", "grafana"]
 
 
 def _settings(path: Path) -> dict[str, str]:
@@ -55,7 +60,7 @@ def test_valkey_wants_a_password_that_compose_insists_on() -> None:
     valkey = SERVICES["valkey"]
     assert 'requirepass "$$VALKEY_PASSWORD"' in valkey["command"][-1]
     assert valkey["environment"]["VALKEY_PASSWORD"].startswith("${LETHE_REDIS_PASSWORD:?")
-    for name in WORKERS:
+    for name in OURS:
         assert "${LETHE_REDIS_PASSWORD:?" in SERVICES[name]["environment"]["LETHE_REDIS_URL"]
     assert (DEPLOY / ".env.example").read_text().rstrip().endswith("LETHE_REDIS_PASSWORD=")
     assert ".env" in (DEPLOY / ".gitignore").read_text().splitlines()
@@ -78,7 +83,7 @@ def test_every_container_is_unprivileged(name: str) -> None:
         assert service["read_only"] is True
 
 
-@pytest.mark.parametrize("name", [*WORKERS, "kafka", "valkey"])
+@pytest.mark.parametrize("name", [*OURS, "kafka", "valkey"])
 def test_every_service_is_watched_restarted_and_given_time_to_stop(name: str) -> None:
     service = SERVICES[name]
     assert service["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
@@ -86,7 +91,7 @@ def test_every_service_is_watched_restarted_and_given_time_to_stop(name: str) ->
     assert service["stop_grace_period"] == "60s"
 
 
-@pytest.mark.parametrize("name", [*WORKERS, "cli"])
+@pytest.mark.parametrize("name", [*OURS, "cli"])
 def test_workers_wait_for_healthy_servers(name: str) -> None:
     conditions = {k: v["condition"] for k, v in SERVICES[name]["depends_on"].items()}
     assert conditions == {"kafka": "service_healthy", "valkey": "service_healthy"}
@@ -101,6 +106,7 @@ def test_the_two_workers_are_apart_and_configured_by_the_environment() -> None:
         assert set(SERVICES[name]["environment"]) == {
             "LETHE_REDIS_URL",
             "LETHE_KAFKA_BOOTSTRAP_SERVERS",
+            "LETHE_HTTP_HOST",
             "LETHE_HTTP_PORT",
             "LETHE_LOG_FORMAT",
         }
@@ -109,10 +115,41 @@ def test_the_two_workers_are_apart_and_configured_by_the_environment() -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_images_are_pinned_and_named_volumes_declared(name: str) -> None:
     tag = SERVICES[name]["image"].partition(":")[2]
-    assert re.fullmatch(r"\d+\.\d+\.\d+.*", tag), tag
+    assert re.fullmatch(r"v?\d+\.\d+\.\d+.*", tag), tag
     for volume in SERVICES[name]["volumes"]:
         source = volume.partition(":")[0]
-        assert source in COMPOSE["volumes"] or source.startswith("./"), source
+        assert source in COMPOSE["volumes"] or (DEPLOY / source).is_file(), source
+
+
+def test_the_server_takes_keys_because_it_is_not_on_loopback() -> None:
+    server = SERVICES["server"]
+    assert server["command"] == ["serve"]
+    assert server["environment"]["LETHE_SERVER_HOST"] == "0.0.0.0"  # noqa: S104 - of a container
+    keys = server["environment"]["LETHE_SERVER_KEYS"]
+    assert keys.startswith(server["volumes"][0].partition(":")[2])
+    issue = f"run --rm --no-deps cli key issue {keys} "  # in the same volume
+    assert issue in (DEPLOY / "compose.yaml").read_text()
+    assert server["healthcheck"]["test"][-1] == "8321"
+
+
+def test_prometheus_reads_every_worker_and_grafana_has_the_dashboard() -> None:
+    assert all(SERVICES[name]["profiles"] == ["monitoring"] for name in MONITORING)
+    settings = yaml.safe_load((DEPLOY / "monitoring" / "prometheus.yml").read_text())
+    [job] = settings["scrape_configs"]
+    [source] = job["dns_sd_configs"]
+    assert source["names"] == WORKERS
+    assert str(source["port"]) == SERVICES["deletions"]["environment"]["LETHE_HTTP_PORT"]
+    mounts = dict(
+        volume.split(":")[:2] for name in MONITORING for volume in SERVICES[name]["volumes"]
+    )
+    [rules] = settings["rule_files"]
+    assert mounts["./helm/lethe/files/alerts.yaml"] == f"/etc/prometheus/{rules}"
+    provided = yaml.safe_load((DEPLOY / "monitoring/grafana/dashboards.yaml").read_text())
+    [folder] = [provider["options"]["path"] for provider in provided["providers"]]
+    assert mounts["./helm/lethe/files/dashboard.json"].rpartition("/")[0] == folder
+    environment = SERVICES["grafana"]["environment"]
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environment["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
 
 
 def test_kafka_makes_no_topics_and_advertises_each_listener() -> None:
@@ -168,6 +205,7 @@ def test_the_build_sees_every_file_that_it_copies_and_they_exist() -> None:
     ("unit", "command"),
     [
         ("lethe-work.service", "lethe work all"),
+        ("lethe-serve.service", "lethe serve"),
         ("lethe-refresh-due.service", "lethe refresh --due"),
     ],
 )
@@ -184,19 +222,15 @@ def test_the_timer_has_a_service_of_its_name() -> None:
     assert (DEPLOY / "systemd" / "lethe-refresh-due.service").exists()
 
 
-def test_the_cron_job_runs_alone_and_unprivileged() -> None:
-    assert CRON_JOB["kind"] == "CronJob"
-    assert CRON_JOB["spec"]["concurrencyPolicy"] == "Forbid"
-    pod = CRON_JOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    container = pod["containers"][0]
-    assert container["args"] == ["refresh", "--due"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert container["image"] == SERVICES["deletions"]["image"]
+def test_the_chart_is_of_this_version_and_its_defaults_fit_its_schema() -> None:
+    """tests/integration/deploy renders it."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.validate(values, json.loads((CHART / "values.schema.json").read_text()))
+    for name in OURS:
+        assert SERVICES[name]["image"] == f"{values['image']['repository']}:{project['version']}"
 
 
 # --- The health check that the containers run -------------------------------------------------

