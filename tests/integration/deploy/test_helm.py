@@ -150,6 +150,8 @@ def test_each_file_that_a_setting_names_is_mounted(resources: tuple[Resource, ..
             for volume in pod["spec"]["volumes"]
             for item in volume.get("secret", {}).get("items", [])
         }
+        if "--cdc" in container["args"]:
+            assert container["args"][-1] == f"{mounts['mapping']}/tables.toml"
         wanted = {value for value in environment(pod).values() if value.startswith("/etc/lethe/")}
         assert files == wanted
 
