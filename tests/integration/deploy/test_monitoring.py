@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.conftest import give_up
 from tests.support.command import Lethe
-from tests.support.servers import Missing, free_port
+from tests.support.servers import ROOT, Missing, free_port
 from tests.support.training import write
 from tests.unit.test_monitoring import FILES, expressions
 
@@ -38,6 +38,12 @@ def test_the_alert_rules_are_valid() -> None:
 
 def test_each_alert_fires_when_it_must_and_only_then() -> None:
     promtool("test", "rules", str(Path(__file__).with_name("alerts_test.yaml")))
+
+
+def test_composes_prometheus_reads_the_workers_with_the_rules_beside_it(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "deploy/monitoring/prometheus.yml", tmp_path)
+    shutil.copy(FILES / "alerts.yaml", tmp_path)  # as Compose mounts them
+    promtool("check", "config", str(tmp_path / "prometheus.yml"))
 
 
 @pytest.mark.redis
