@@ -23,11 +23,12 @@ $(STAMP): requirements-dev.lock pyproject.toml
 
 STAMP_ALL := $(VENV)/.lethe-setup-all
 .PHONY: setup-all
-setup-all: $(STAMP_ALL) ## Add what only `make test-all` needs: other extras, Debian's Chromium and PostgreSQL, Helm
+setup-all: $(STAMP_ALL) ## Add what only `make test-all` needs: other extras, Debian's Chromium and PostgreSQL, Helm, Debezium
 
 $(STAMP_ALL): $(STAMP) requirements-all.lock scripts/debian_packages scripts/helm
 	scripts/debian_packages
 	scripts/helm version >/dev/null || test -z "$(CI)"
+	scripts/cdc fetch || test -z "$(CI)"
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-all.lock
 	@touch $@
 

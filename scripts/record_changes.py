@@ -116,6 +116,7 @@ def record(form: str, kafka: str, scratch: Path, out: Path) -> None:
     options = ["--kafka", kafka, "--data", str(data), "--sql", str(scratch / "before.sql")]
     try:
         address = script("cdc", "start", *options, *sets)
+        time.sleep(QUIET_SECONDS)  # the snapshot would not see what TRUNCATE removes meanwhile
         subprocess.run(["psql", "-Xq", address, "-f", str(scratch / "after.sql")], check=True)
         records = list(read(kafka, topics))
     finally:

@@ -87,17 +87,17 @@ class Change:
 
 
 def parse_change(record: Record, *, flattened: bool = False) -> Change | None:
-    """Return the change in a record; None for a tombstone, which has no value.
+    """Return the change in a record; None for a tombstone, whose value is missing or null.
 
     Raises
     ------
     UnreadableChange
         It is none that Debezium's connector for PostgreSQL writes as JSON.
     """
-    key, key_encoded = _parse(record.key, "key")
-    if record.value is None:
-        return None
+    key, key_encoded = _parse(record.key or None, "key")  # an empty key names nothing
     value, encoded = _parse(record.value, "value")
+    if value is None:  # as JsonConverter writes the tombstones of ExtractNewRecordState
+        return None
     if not isinstance(value, dict):
         raise UnreadableChange("the value is not a JSON object")
     headers = {name: content for name, content in record.headers if name in (_NEW_KEY, _OLD_KEY)}
@@ -136,8 +136,9 @@ def _enveloped(value: dict[str, Any]) -> _Parts:
 
 def _cloud_event(value: dict[str, Any]) -> _Parts:
     """Return the parts of a structured CloudEvent: the envelope's source is in its attributes."""
-    source = {name: value.get(f"{_CLOUD_EVENT}{name.lower()}") for name in _SOURCE}
-    data, _ = _unwrap(value.get("data"))
+    # iodebeziumtxId, the transaction; iodebeziumtxid is of Debezium's own and often empty.
+    source = {name: value.get(f"{_CLOUD_EVENT}{name}") for name in _SOURCE}
+    data = value.get("data")
     if not isinstance(data, dict):
         raise UnreadableChange("the CloudEvent has no data")
     op = _op(value.get(f"{_CLOUD_EVENT}op"))
@@ -220,8 +221,14 @@ def _parse(content: bytes | None, what: str, *, strict: bool = True) -> tuple[An
 
 
 def _unwrap(document: Any) -> tuple[Any, frozenset[str]]:
-    if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
+    """Return a document without its schema, and without that of the data of a CloudEvent."""
+    if not isinstance(document, dict):
+        return document, frozenset()
+    if document.keys() == {"schema", "payload"}:
         return document["payload"], frozenset(_encoded(document["schema"]))
+    if "specversion" in document:
+        data, encoded = _unwrap(document.get("data"))
+        return {**document, "data": data}, encoded
     return document, frozenset()
 
 

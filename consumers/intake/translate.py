@@ -256,7 +256,7 @@ def _concerns(change: Change, table: Table, shapes: Mapping[str, Shape]) -> bool
     before, after = change.before, change.after or {}
     if before is None or table.replica_identity != "full":
         return True
-    names = {*(table.subject or ())}
+    names: set[str] = set()
     for model_id in table.models:
         shape = shapes[model_id]
         names |= {table.features.get(name, name) for name in (*shape.features, *shape.targets)}
@@ -270,7 +270,7 @@ def _changed(
     after = {**(change.after or {}), **change.key}
     name = id_of(table.key, after, change.encoded)
     subject = None
-    if table.subject is not None:
+    if table.subject is not None and op == "insert":  # a corrected row keeps its own
         subject = id_of(table.subject, after, change.encoded)
     for model_id in table.models:
         shape = shapes[model_id]

@@ -1,0 +1,1 @@
+"""Change data capture with real logs and stores."""
