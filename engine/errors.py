@@ -141,6 +141,12 @@ class LogUnavailable(Unavailable):
     code = "LOG_UNAVAILABLE"
 
 
+class RegistryUnavailable(Unavailable):
+    """The registry that a mirror writes to cannot be reached, or did not answer in time."""
+
+    code = "REGISTRY_UNAVAILABLE"
+
+
 class LogReset(LetheError):
     """A position lies outside what the partition holds: records were lost or the log was reset."""
 

@@ -7,6 +7,7 @@ Models:
 - `register`, `unregister`, `recover`: begin a model, end it, continue it after a loss
 - `refresh`: schedule refreshes
 - `status`, `versions`, `export`: what there is
+- `mirror`: a registry that has the newest versions
 - `sample`: data to try the commands with
 
 Deletions:

@@ -42,6 +42,10 @@ COMMANDS = MappingProxyType(
         "status": ("cli.status", "Show models, errors against budgets, and lag."),
         "versions": ("cli.versions", "Show a model's versions, each link checked."),
         "export": ("cli.export", "Write the newest parameters to a file."),
+        "mirror": (
+            "cli.mirror",
+            "Keep a model registry at the newest versions, and delete older ones.",
+        ),
         "verify": ("cli.verify", "Compare a model with an independent refit."),
         "receipt": ("cli.receipt", "Show what became of one request."),
         "audit": ("cli.audit", "Check a model's whole published history."),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from lethe.consumers.contract.events import Parameters
+from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.conversion import PublishedFit, plain_estimator
 from lethe.engine.fit.objective import Array
 
@@ -25,6 +27,25 @@ def estimator_of(event: Parameters, theta: Array, ridge: float) -> Any:
             theta.shape[1] == 1,
             np.array(event.feature_names, dtype=object),
             _labels(event.kind, event.classes),
+        )
+    )
+
+
+def estimator_of_version(version: ModelVersion) -> Any:
+    """Return the estimator of a version that a subscriber yielded.
+
+    Versions do not name the ridge strength, so it is NaN, with which scikit-learn refuses to refit.
+    """
+    flat = version.theta.ndim == 1
+    theta = version.theta[:, None] if flat else version.theta
+    return plain_estimator(
+        PublishedFit(
+            np.vstack([theta, np.reshape(version.intercept, (1, -1))]),
+            True,
+            math.nan,
+            flat,
+            np.array(version.feature_names, dtype=object),
+            _labels(version.kind, version.classes),
         )
     )
 

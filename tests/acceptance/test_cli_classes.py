@@ -150,6 +150,25 @@ def test_exports_for_serving_predict_what_one_vs_rest_does(lethe: Lethe, tmp_pat
     assert loaded.estimator.C == 1.0
 
 
+def test_a_registry_of_mlflow_has_the_newest_versions(
+    lethe: Lethe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("mlflow", "skops")
+    monkeypatch.setitem(lethe.environment, "MLFLOW_ALLOW_FILE_STORE", "true")
+    where = ("--tracking-uri", (tmp_path / "mlruns").as_uri())
+    for _ in range(2):
+        found = lethe("mirror", "mlflow", "--once", "--json", *where)
+        assert found.document == {"state": "mirrored", "models": 2}
+    [saved] = (tmp_path / "mlruns" / "models" / "species").glob("version-*")
+    tags = {path.name: path.read_text() for path in (saved / "tags").iterdir()}
+    newest = lethe("versions", "species", "--json").document["versions"][-1]
+    assert (tags["lethe.digest"], tags["lethe.version"]) == (
+        newest["digest"],
+        str(newest["version"]),
+    )
+    assert len(list(tmp_path.rglob("*.skops"))) == 2
+
+
 def test_a_subscriber_predicts_from_a_checked_history(lethe: Lethe, server: EmbeddedValkey) -> None:
     X, table = live()
     judge = OneVsRestClassifier(LogisticRegression(C=1.0, tol=1e-12, max_iter=10_000))

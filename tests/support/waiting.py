@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from lethe.engine.store.state import LimitsRecord
 
 CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
 """More than 8 rows wait for a rebuild."""
+
+
+def until(true: Callable[[], object], seconds: float) -> None:
+    """Wait until something is true; assert that it becomes so."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"it did not become true in {seconds:g} s"
+        time.sleep(0.02)
 
 
 class Clock:
