@@ -56,9 +56,14 @@ class Live:
 
 def arrays_of(before: ModelState, after: Stream) -> Arrays:
     """Return what a step within a generation appended, from the streams before and after it."""
-    v, q = len(before.stream.V), len(before.stream.Q)
+    return appended(before.stream, after, before.arrays_id)
+
+
+def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
+    """Return what steps appended to V and Q, from the streams before and after them."""
+    v, q = len(before.V), len(before.Q)
     signs = None if after.V.signs is None else after.V.signs[v:]
-    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, before.arrays_id, signs)
+    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, expected, signs)
 
 
 def no_rows(before: ModelState) -> Arrays:

@@ -7,19 +7,22 @@ errors and receipts are the commit's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.consumers.commits.apply import NOTHING, Arrays, Live, arrays_of
+from lethe.consumers.commits.apply import NOTHING, Arrays, Live, appended, no_rows
 from lethe.consumers.commits.changed_rows import ChangedRows, changed_stream
 from lethe.consumers.commits.commit import Commit
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, Stream, delete
+from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.errors import IllConditioned
 from lethe.engine.store import codec
+from lethe.engine.store.apply import RowsWritten
+from lethe.engine.store.catch_up import CaughtUp, catch_up
+from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.staging import read_live
 from lethe.engine.store.state import Meta, ModelState, with_meta
 from lethe.engine.store.store import ModelStore
@@ -31,12 +34,18 @@ def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) ->
     If the commit's version was completed, Q is empty. None if a record is gone, or if a guard
     refuses this time; the model then waits for a rebuild.
     """
-    if state.awaiting_rebuild:
+    if state.awaiting_rebuild or not records.keys() >= set(commit.erased):
         return None
-    stream = _delete(state.generation, state.stream, state.meta, commit.erased, records)
-    if stream is None or not commit.clears_Q:
-        return stream
-    return replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
+    config = commit.meta.config
+    what = f"model {config.model_id!r}, rows that were deleted"
+    packed = [records[row] for row in commit.erased]
+    old = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
+    method = method_named(config.method)
+    try:
+        stream = delete(state.generation, state.stream, old.rows, old.W, method).stream
+    except IllConditioned:
+        return None
+    return replace(stream, Q=GrowingRows.empty(config.d)) if commit.clears_Q else stream
 
 
 @np.errstate(over="ignore", invalid="ignore")  # as when it was computed first
@@ -59,53 +68,52 @@ def changed_again(
     return replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
 
 
-def _delete(
-    generation: Generation,
-    stream: Stream,
-    meta: Meta,
-    row_ids: Sequence[str],
-    records: Mapping[str, bytes],
-) -> Stream | None:
-    if not records.keys() >= set(row_ids):
-        return None
-    config = meta.config
-    what = f"model {config.model_id!r}, rows that were deleted"
-    packed_rows = [records[row_id] for row_id in row_ids]
-    decoded = codec.unpack_rows(packed_rows, config.d, config.m, what, config.blocks)
-    try:
-        return delete(
-            generation,
-            stream,
-            decoded.rows,
-            decoded.W,
-            method_named(config.method),
-        ).stream
-    except IllConditioned:
-        return None
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """What a commit adds to the generation that it makes live: to V and Q, and row records."""
+
+    arrays: Arrays
+    written: RowsWritten | None = None
 
 
-def swapped(store: ModelStore, commit: Commit, live: Live) -> Arrays | None:
-    """Return what a commit appends to V and Q of the generation that it makes live.
+def swapped(
+    store: ModelStore, commit: Commit, live: Live, former: GenerationKeys | None
+) -> Swapped | None:
+    """Return what a commit adds to the generation that it makes live.
 
-    These are rows that were deleted while the generation was made, and that the swap leaves out.
-    None if something is missing, if a guard refuses, or if V is not the commit's.
+    Rows that were deleted while that was made are left out; those that were inserted or corrected
+    have their records in the generation that is live before, ``former``. None if something is
+    missing, if a guard refuses, or if V is not the commit's.
     """
     if commit.empties:
-        return NOTHING
+        return Swapped(NOTHING)
     if commit.staged is None:
         return None
-    live_generation = read_live(store, live.keys, commit.meta, commit.thetas)
-    if live_generation is None:
+    staged = read_live(store, live.keys, commit.meta, commit.thetas)
+    if staged is None:
         return None
-    generation, staged = live_generation
-    rows = commit.staged.caught_up
-    records = store.row_records(live.keys, rows) if rows else {}
-    stream = _delete(generation, staged, commit.meta, rows, records) if rows else staged
-    if stream is None or len(stream.V) != commit.meta.K:
+    named, deleted = commit.staged.changed, commit.staged.caught_up
+    changed = {} if former is None else store.records_if_there(former, named)
+    try:
+        caught_up = catch_up(store, staged, commit.meta, deleted, changed)
+    except IllConditioned:
         return None
-    v, q = len(staged.V), len(staged.Q)
-    arrays = Arrays(stream.V.array[v:], stream.Q.array[q:], v, q, None)
-    return arrays.cleared() if commit.clears_Q else arrays
+    whole = changed.keys() == set(named) and len(caught_up.deleted) == len(deleted)
+    if not whole or len(caught_up.staged.stream.V) != commit.meta.K:
+        return None
+    return added_to(caught_up, clears_Q=commit.clears_Q)
+
+
+def added_to(caught_up: CaughtUp, *, clears_Q: bool) -> Swapped:
+    """Return what catching up adds to a staged generation."""
+    before, after = caught_up.before, caught_up.staged.stream
+    arrays = appended(before, after, None)
+    written = None
+    if caught_up.records:
+        names = tuple(caught_up.records)
+        nowhere = caught_up.staged.keys.model.dataset("")  # no row joins it: they have before
+        written = RowsWritten(nowhere, records=caught_up.records, changed=names)
+    return Swapped(arrays.cleared() if clears_Q else arrays, written)
 
 
 def larger_of_both(meta: Meta, stream: Stream) -> Meta:
@@ -122,4 +130,4 @@ def larger_of_both(meta: Meta, stream: Stream) -> Meta:
 
 def unchanged(state: ModelState) -> Arrays | None:
     """Return the arrays of a refresh that keeps the generation: it only renews their id."""
-    return None if state.awaiting_rebuild else arrays_of(state, state.stream)
+    return None if state.awaiting_rebuild else no_rows(state)

@@ -71,6 +71,8 @@ class Staged:
         Written once everything was staged (`engine.store.staging.mark_complete`).
     caught_up
         Its rows that were deleted while it was made, and that the swap leaves out.
+    changed
+        Rows that were inserted or corrected while it was made, and that the swap brings up to date.
     former
         Names of the generations and data sets that are discarded: ``gen:<name>``, ``data:<name>``.
     """
@@ -80,6 +82,7 @@ class Staged:
     mark: str
     caught_up: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,11 @@ class Commit:
     def corrected(self) -> tuple[str, ...]:
         """Ids of the rows that it corrects."""
         return tuple(row for change in self.changes if not change.inserts for row in change.row_ids)
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether it inserts or corrects rows, or swaps in what has caught up with that."""
+        return bool(self.changes) or (self.staged is not None and bool(self.staged.changed))
 
     @property
     def leaves_no_row(self) -> bool:

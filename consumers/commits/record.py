@@ -51,8 +51,9 @@ from lethe.engine.store.state import (
 
 COMMIT = "lethe.commit.v1"
 FORMAT = 2
-"""Of a commit that changes rows or keeps tombstones: a program that knows format 1 alone
-must not pass over it. All others are written as format 1."""
+"""Of a commit that changes rows, or swaps in what has caught up with such changes, or keeps
+tombstones: a program that knows format 1 alone must not pass over it. All others are written as
+format 1."""
 
 FORMATS = (1, FORMAT)
 MAX_RECORD_BYTES = 8 << 20
@@ -121,7 +122,7 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     version = None if commit.version is None else commit.version.version
     associated = json.dumps(
         {
-            "format": FORMAT if commit.changes or commit.tombstones else FORMATS[0],
+            "format": FORMAT if commit.writes_rows or commit.tombstones else FORMATS[0],
             "model_id": commit.model_id,
             "partitions": COMMIT_PARTITIONS,
             "commit": commit.number,
@@ -323,6 +324,7 @@ def _plain(commit: Commit) -> bytes:
             "mark": staged.mark,
             "caught_up": staged.caught_up,
             "former": staged.former,
+            **({"changed": staged.changed} if staged.changed else {}),
         },
         "base": None if commit.base is None else [commit.base.commit, commit.base.digest],
         "lengths": [len(blob) for blob in blobs],
@@ -442,6 +444,7 @@ def _staged(fields: Mapping[str, Any] | None) -> Staged | None:
         _text(fields["mark"], 64),
         _texts(fields["caught_up"]),
         _texts(fields["former"]),
+        _texts(fields.get("changed", [])),
     )
 
 

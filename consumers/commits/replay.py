@@ -194,10 +194,11 @@ class Replay:
     def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:
         commit = sealed.commit
         live = staged_keys(self._store, commit)
-        arrays = None if live is None else swapped(self._store, commit, live)
+        former = None if state is None else state.generation_keys
+        new = None if live is None else swapped(self._store, commit, live, former)
         if commit.kind is CommitKind.UNREGISTRATION:
             return change_of(sealed, state, live=live, lost=True)
-        if arrays is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
+        if new is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
             # DATA_LOST. What it replaced is discarded all the same: nobody would name it again.
             # So are the remains of what it staged: half of it is as good as nothing.
             keys, name = ModelKeys(commit.model_id), commit.staged.generation
@@ -207,9 +208,9 @@ class Replay:
                 raise AssertionError("a registration swaps something in")
             swap = replace(change.swap, unlink=[*change.swap.unlink, *remains])
             return replace(change, swap=swap)
-        if live is None or arrays is None:
+        if live is None or new is None:
             return change_of(sealed, state, lost=True)
-        return change_of(sealed, state, live=live, arrays=arrays)
+        return change_of(sealed, state, live=live, arrays=new.arrays, written=new.written)
 
 
 def _has_weights(request: RowsChanged, records: Mapping[str, bytes]) -> bool:

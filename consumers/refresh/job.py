@@ -31,22 +31,24 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.store import staging
+from lethe.engine.store.catch_up import CaughtUp, catch_up
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.jobs import JobResult, stream_fields, write_result
 from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.records import Status
 from lethe.engine.store.snapshot import Snapshot, load_factor, take_snapshot
-from lethe.engine.store.staging import Staged, catch_up
+from lethe.engine.store.staging import Staged
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.touched import rows_touched
 
 CATCH_UP_LIMIT = 64
-"""The most deleted rows that a result leaves to the deletion worker to catch up with."""
+"""The most rows, deleted or changed, that a result leaves to the deletion worker."""
 
 RESOLVED_BYTES = 256 * 1024
 """Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
 
-_CATCH_UP_ROUNDS = 8
+_CATCH_UP_ROUNDS = 64  # each is short: what came during the one before
 
 
 class Superseded(LetheError):
@@ -281,10 +283,11 @@ def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Sta
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    """A staged generation, and which deletions it includes."""
+    """A staged generation, and how many deletions and changes of rows it includes."""
 
     staged: Staged
     position: int
+    changed: int
     rows: int
     class_counts: tuple[int, ...] | None
     certified: float | None
@@ -320,6 +323,7 @@ def _stage(
         state,
         choice,
         sealed=sealed.position,
+        changed=sealed.changed,
         certified=sealed.certified,
         staged_key=where.name,
         staged_mark=mark,
@@ -368,24 +372,41 @@ def _write(
 
 
 def _caught_up(job: _Job, snapshot: Snapshot, new: NewGeneration, staged: Staged) -> _Sealed:
-    """Let a staged generation catch up with deletions since the snapshot, except a few rows."""
-    state, client, where = snapshot.state, job.store.client, staged.keys
-    counts = None if state.meta.class_counts is None else class_counts(snapshot.rows.y)
-    rows, position, certified = len(snapshot.ids), state.meta.deletions_logged, new.certified
+    """Let a staged generation catch up with requests since the snapshot, except a few rows."""
+    meta = snapshot.state.meta
+    counts = None if meta.class_counts is None else class_counts(snapshot.rows.y)
+    sealed = _Sealed(
+        staged, meta.deletions_logged, meta.rows_changed, len(snapshot.ids), counts, new.certified
+    )
     for _ in range(_CATCH_UP_ROUNDS):
-        latest = job.store.load_model(job.event.model_id).meta.deletions_logged
-        if latest - position <= CATCH_UP_LIMIT:
+        latest = job.store.load_model(job.event.model_id)
+        deleted, changed = latest.meta.deletions_logged, latest.meta.rows_changed
+        if deleted - sealed.position + changed - sealed.changed <= CATCH_UP_LIMIT:
             break
-        later = job.store.deletions_since(state, position, latest)
+        later = job.store.deletions_since(snapshot.state, sealed.position, deleted)
+        touched = rows_touched(job.store, latest, sealed.changed)
+        if touched is None:
+            continue  # another commit came; the rows are read together with the next
         try:
-            caught_up = catch_up(job.store, staged, state.meta, later)
+            caught_up = catch_up(job.store, sealed.staged, latest.meta, later, touched.changed)
         except IllConditioned:
             break  # the deletion worker will drop the result and schedule another job
-        staged, position = caught_up.staged, latest
-        if caught_up.rows:
-            certified = None
-            rows -= len(caught_up.rows)
-            counts = caught_up.class_counts(counts)
-            staging.unstage_rows(client, where, caught_up.rows, job.store.row_keys)
-            staging.stage_stream(client, where, staged.stream)
-    return _Sealed(staged, position, rows, counts, certified)
+        _stage_again(job, caught_up)
+        sealed = _Sealed(
+            caught_up.staged,
+            deleted,
+            changed,
+            caught_up.rows(sealed.rows),
+            caught_up.class_counts(sealed.class_counts),
+            sealed.certified if caught_up.same else None,
+        )
+    return sealed
+
+
+def _stage_again(job: _Job, caught_up: CaughtUp) -> None:
+    """Write what catching up has changed in a staged generation."""
+    client, where = job.store.client, caught_up.staged.keys
+    if not caught_up.same:
+        staging.unstage_rows(client, where, caught_up.deleted, job.store.row_keys)
+        staging.stage_records(client, where, caught_up.records)
+        staging.stage_stream(client, where, caught_up.staged.stream)

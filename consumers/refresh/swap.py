@@ -18,13 +18,17 @@ from lethe.consumers.refresh.transition import (
 from lethe.consumers.versions.transition import Origin, Transition
 from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.errors import IllConditioned, Uncertified
+from lethe.engine.errors import IllConditioned, StoreUnavailable, Uncertified
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.catch_up import CaughtUp, catch_up
 from lethe.engine.store.jobs import JobResult, read_result, read_staged
 from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.staging import CaughtUp, catch_up, to_persist
+from lethe.engine.store.staging import Staged, to_persist
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.touched import rows_touched
+
+_EXPIRED = "its staged generation has expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +117,39 @@ def _swap_generation(
     rows = [row for request in result.resolved for row in _rows(state, request)]
     ledgered = store.ledgered(state.keys, rows)
     staged = read_staged(store, where, state.meta, result, arrays)
-    if staged is None:
-        return _drop(state, result, origin, now, "its staged generation has expired")
-    later = store.deletions_since(state, result.sealed, state.meta.deletions_logged)
-    try:
-        caught_up = catch_up(store, staged, state.meta, later)
-    except IllConditioned as error:
-        return _drop(state, result, origin, now, f"it cannot take later deletions: {error}")
+    caught_up = _EXPIRED if staged is None else _up_to_date(store, state, result, staged)
+    if isinstance(caught_up, str):
+        return _drop(state, result, origin, now, caught_up)
     misfit = _misfit_reason(result, caught_up, _rows_left(state, ledgered, rows))
     if misfit is not None:
         return _drop(state, result, origin, now, misfit)
     persist = to_persist(store.client, where.required(), where.optional())
     if persist is None:  # it has expired since it was read
-        return _drop(state, result, origin, now, "its staged generation has expired")
+        return _drop(state, result, origin, now, _EXPIRED)
     if store.row_keys is not None:
         store.row_keys.keep(where)
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
     if not _must_hold(state, result, transition):
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
     return _held(state, result, caught_up, origin, now)
+
+
+def _up_to_date(
+    store: ModelStore, state: ModelState, result: JobResult, staged: Staged
+) -> CaughtUp | str:
+    """Return the staged generation with the live rows, or why it cannot take them."""
+    later = store.deletions_since(state, result.sealed, state.meta.deletions_logged)
+    touched = rows_touched(store, state, result.changed)
+    if touched is None:
+        raise StoreUnavailable(f"model {state.model_id!r}: the store is at another commit by now")
+    if touched.changed and store.row_keys is not None:
+        return "rows changed before their records were encrypted"
+    if touched.changed and to_persist(store.client, staged.keys.required(), ()) is None:
+        return _EXPIRED  # new rows need its factor
+    try:
+        return catch_up(store, staged, state.meta, later, touched.changed)
+    except IllConditioned as error:
+        return f"it cannot catch up: {error}"
 
 
 def _rows(state: ModelState, request: str) -> tuple[str, ...]:
@@ -153,8 +171,8 @@ def _held(
     state: ModelState, result: JobResult, caught_up: CaughtUp, origin: Origin, now: datetime
 ) -> Outcome:
     """Drop the result; reject its requests if even the rebuild itself is over the budget."""
-    if caught_up.rows:
-        return _drop(state, result, origin, now, "later deletions take it over the budget")
+    if not caught_up.same:
+        return _drop(state, result, origin, now, "later requests take it over the budget")
     message = "the rebuild is over the error budget: its requests are rejected"
     return Outcome(unreachable(state, result, origin, now=now), False, message)
 
@@ -165,7 +183,7 @@ def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> st
     With one class left and no ridge on the intercept there is no minimiser. The live model's own
     guard does not notice, because it still counts the rows of deferred requests.
     """
-    left = result.rows - len(caught_up.rows)
+    left = caught_up.rows(result.rows)
     if left != rows_left:
         return "its rows are not the live rows"
     if left == 0:

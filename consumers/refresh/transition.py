@@ -1,7 +1,7 @@
 """The transition that a refresh result makes: the deletion worker swaps it in, in log order.
 
-A result states which deletions it was made from. Later ones are never lost: a completion and a
-polish apply to the present state, and a new generation catches up from its own records.
+A result states which deletions and changes of rows it was made from. Later ones are never lost: a
+completion and a polish apply to the present state, and a new generation catches up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lethe.consumers.commits.apply import NOTHING, Arrays, Live, no_rows
+from lethe.consumers.commits.apply import NOTHING, Live, no_rows
+from lethe.consumers.commits.catch_up import Swapped, added_to
 from lethe.consumers.commits.commit import CommitKind, Staged
 from lethe.consumers.contract.events import Receipt, RefreshInfo, Source
 from lethe.consumers.versions.certificates import certificate_of
@@ -31,9 +32,9 @@ from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
 from lethe.engine.store import codec
+from lethe.engine.store.catch_up import CaughtUp
 from lethe.engine.store.jobs import JobResult
 from lethe.engine.store.records import Certificate
-from lethe.engine.store.staging import CaughtUp
 from lethe.engine.store.state import STAGED, DeferredRequest, Meta, ModelState, with_meta
 
 
@@ -43,8 +44,6 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
         return "the model has another generation by now"
     if result.size is RefreshKind.COMPLETE and result.completions != state.stream.completions:
         return "the model was completed by now"
-    if result.size is not RefreshKind.COMPLETE and result.changed != state.meta.rows_changed:
-        return "rows were inserted or corrected since"
     if result.size is RefreshKind.POLISH and state.meta.rows_live == 0:
         return "no row is left"
     if result.size is RefreshKind.POLISH and result.reference_epoch != state.meta.reference_epoch:
@@ -131,7 +130,8 @@ def _polished(
         result.refuted,
         result.residual,
     )
-    concurrent = before.meta.deletions_logged - result.sealed
+    changed = before.meta.rows_changed - result.changed
+    concurrent = before.meta.deletions_logged - result.sealed + 2 * changed  # each in, and out
     error = concurrent_remainder(
         before.generation,
         before.stream,
@@ -180,7 +180,7 @@ def new_generation(
     now: datetime,
 ) -> Transition:
     """Swap in a compact or a rebuild: the staged generation becomes live."""
-    staged, later = caught_up.staged, caught_up.deletion
+    staged = caught_up.staged
     changed = _refreshed(
         before.meta,
         result,
@@ -191,7 +191,7 @@ def new_generation(
         reference_epoch=before.meta.reference_epoch + 1,
         class_counts=caught_up.class_counts(result.class_counts),
         first_deletion_at=now if len(staged.stream.V) else None,
-        certified_bound=None if caught_up.rows else result.certified,
+        certified_bound=result.certified if caught_up.same else None,
         ledger=staged.ledger,
     )
     state = replace(
@@ -207,20 +207,13 @@ def new_generation(
         staged.keys.name,
         None,
         result.staged_mark,
-        caught_up.rows,
+        caught_up.deleted,
         (f"gen:{before.rows_generation}",),
-    )
-    V_rows = staged.stream.V.array[len(staged.stream.V) :] if later is None else later.V_rows
-    Q_rows = staged.stream.Q.array[len(staged.stream.Q) :] if later is None else later.Q_rows
-    arrays = Arrays(
-        V_rows,
-        Q_rows,
-        len(staged.stream.V) - len(V_rows),
-        len(staged.stream.Q) - len(Q_rows),
-        None,
+        tuple(caught_up.records),
     )
     live = Live(staged.keys, tuple(persist))
-    return _with_resolved(before, state, result, ledgered, origin, now, arrays, live, swapped_in)
+    added = added_to(caught_up, clears_Q=False)
+    return _with_resolved(before, state, result, ledgered, origin, now, added, live, swapped_in)
 
 
 def unreachable(
@@ -264,7 +257,8 @@ def emptied(
     meta = _refreshed(before.meta, result, now)
     state = without_rows(replace(before, meta=meta))
     live = Live(state.generation_keys, ())
-    return _with_resolved(before, state, result, ledgered, origin, now, NOTHING, live, None)
+    nothing = Swapped(NOTHING)
+    return _with_resolved(before, state, result, ledgered, origin, now, nothing, live, None)
 
 
 def _with_resolved(
@@ -274,7 +268,7 @@ def _with_resolved(
     ledgered: frozenset[str],
     origin: Origin,
     now: datetime,
-    arrays: Arrays,
+    added: Swapped,
     live: Live,
     staged: Staged | None,
 ) -> Transition:
@@ -329,7 +323,8 @@ def _with_resolved(
         clears_Q=clears_Q,
         empties=staged is None,
     )
-    return Transition(commit, after, arrays.cleared() if clears_Q else arrays, live)
+    arrays = added.arrays.cleared() if clears_Q else added.arrays
+    return Transition(commit, after, arrays, live, added.written)
 
 
 def _final_receipt(

@@ -43,9 +43,10 @@ from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.transition import Transition, scalars_of
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from lethe.engine.store import staging
+from lethe.engine.store.catch_up import catch_up
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
-from lethe.engine.store.staging import Staged as StagedGeneration, catch_up
+from lethe.engine.store.staging import Staged as StagedGeneration
 from lethe.engine.store.state import Head, ModelConfig, ModelState
 from lethe.engine.store.store import ModelStore, unknown
 
@@ -312,27 +313,27 @@ class Registrar:
         caught_up = catch_up(self._store, staged, fresh.meta, later)
         counts = caught_up.class_counts(fresh.meta.class_counts)
         penalised = fresh.generation.objective.penalty.min() > 0
-        if len(caught_up.rows) == fresh.meta.rows_live or (
+        if len(caught_up.deleted) == fresh.meta.rows_live or (
             min(counts or (1,)) == 0 and not penalised
         ):
             raise InvalidData(
                 f"model {fresh.model_id!r}: the last rows of the file, or of one class, were "
                 "deleted while it was registered; nothing was changed, register it again"
             )
-        if caught_up.rows:
+        if caught_up.deleted:
             client, where = self._store.client, candidate.where
-            staging.unstage_rows(client, where, caught_up.rows, self._store.row_keys)
+            staging.unstage_rows(client, where, caught_up.deleted, self._store.row_keys)
             staging.stage_stream(client, where, caught_up.staged.stream, None)
         forgotten_rows = len(before.ledger)
         changed = fresh.meta.model_copy(
             update={
                 "generation": tip.generation + 1,
                 "reference_epoch": 0 if before.meta is None else before.meta.reference_epoch + 1,
-                "rows_live": fresh.meta.rows_live - len(caught_up.rows),
+                "rows_live": fresh.meta.rows_live - len(caught_up.deleted),
                 "rows_deleted": tip.rows_deleted,
                 "deletions_logged": before.deletions + forgotten_rows * (before.meta is None),
                 "class_counts": counts,
-                "certified_bound": None if caught_up.rows else fresh.meta.certified_bound,
+                "certified_bound": None if caught_up.deleted else fresh.meta.certified_bound,
                 "first_deletion_at": fresh.meta.refreshed_at
                 if len(caught_up.staged.stream.V)
                 else None,

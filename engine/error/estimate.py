@@ -117,6 +117,26 @@ class Sentinels:
         pi = None if self.pi is None else self.pi[keep]
         return Sentinels(ids, self.rows.take(keep), self.W[keep], pi)
 
+    def with_rows(self, ids: tuple[str, ...], rows: Rows, W: Array) -> Sentinels:
+        """Return the sentinels and these new live rows, all of which are taken for certain.
+
+        So the sum over the sample stays without bias: the chances of the others are what they were.
+        Of rows with the same chance nothing is added: those of a linear model, which needs none.
+        """
+        if self.pi is None:
+            return self
+        mine = self.rows
+        return Sentinels(
+            (*self.ids, *ids),
+            Rows(
+                np.vstack([mine.X, rows.X]),
+                np.vstack([mine.y, rows.y]),
+                np.concatenate([mine.weight, rows.weight]),
+            ),
+            np.vstack([self.W, W]),
+            np.concatenate([self.pi, np.ones(len(ids))]),
+        )
+
 
 def possible_parts(generation: Generation, rows: Rows, W: Array) -> Array:
     """Return what each row can add to the estimate, up to a factor for all, shape (n,).

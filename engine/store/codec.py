@@ -23,6 +23,7 @@ DENSE = 1
 """The only row codec so far."""
 
 _ROW_HEADER = struct.Struct("<BId")
+_WEIGHT_AT = struct.calcsize("<BI")
 _FLOAT = np.dtype("<f8")
 _SIGN = struct.Struct("<b")
 
@@ -122,6 +123,11 @@ def incarnation_of(record: bytes) -> int:
 def weight_of(record: bytes) -> float:
     """Return a row's weight, from its record."""
     return float(_ROW_HEADER.unpack_from(record)[2])
+
+
+def values_of(record: bytes, d: int, m: int) -> bytes:
+    """Return a row's weight, features and target as bytes, from its record."""
+    return record[_WEIGHT_AT : _ROW_HEADER.size + 8 * (d + m)]
 
 
 def unpack_rows(records: list[bytes], d: int, m: int, what: str, h: int = 1) -> RowRecords:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import redis
 
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
@@ -15,9 +16,11 @@ from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
 from lethe.engine.store import codec
+from lethe.engine.store.connection import reachable
 from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.reading import parse_json_value
 from lethe.engine.store.state import Meta, ModelConfig
@@ -138,6 +141,21 @@ def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
     if not all(_is_number(chance) and 0.0 < chance <= 1.0 for chance in chances):
         raise CorruptState(f"{what}: its sentinels have no valid chances; run `lethe check`")
     return Sampled(ids, tuple(map(float, chances)))
+
+
+def read_factor(client: redis.Redis, where: GenerationKeys, generation: Generation) -> Factor:
+    """Read the factored Hessian of a generation, stacked. Cost O(h d^2) bytes.
+
+    Raises
+    ------
+    CorruptState
+        It is missing, or has another size.
+    """
+    d, h = generation.objective.d, generation.blocks
+    with reachable(client):
+        data: Any = client.get(where.factor)
+    L = codec.unpack(data, (h, d, d), f"model {where.model.model_id!r}, factor")
+    return Factor(np.tril(L).reshape(h * d, d), generation.smallest, generation.largest)
 
 
 THETAS = ("theta_exact", "theta_r", "anchor", "published")

@@ -49,7 +49,7 @@ class JobResult(Stored):
     sealed
         How many deletions the result includes; later ones are applied to it again.
     changed
-        How many rows were inserted or corrected before it; one more makes it stale.
+        How many insertions and corrections of rows it includes; as ``sealed``.
     completions
         Completions of the generation when the job began: a completion is swapped in once.
     certified, left

@@ -18,7 +18,7 @@ from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.generation import Sampled
+from lethe.engine.store.generation import Sampled, read_factor
 from lethe.engine.store.keys import SHARDS
 from lethe.engine.store.pipeline import read_list
 from lethe.engine.store.state import ModelState
@@ -132,12 +132,7 @@ def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:
 
 def load_factor(store: ModelStore, state: ModelState) -> Factor:
     """Read the factored Hessian of the live generation, stacked. Cost O(h d^2) bytes."""
-    d, h = state.meta.config.d, state.meta.config.blocks
-    with reachable(store.client):
-        data = store.client.get(state.generation_keys.factor)
-    raw = data if isinstance(data, bytes) else None
-    L = codec.unpack(raw, (h, d, d), f"model {state.model_id!r}, factor")
-    return Factor(np.tril(L).reshape(h * d, d), state.generation.smallest, state.generation.largest)
+    return read_factor(store.client, state.generation_keys, state.generation)
 
 
 # -- new sentinels, when deletions have taken half of them: the estimate needs a sample ------------

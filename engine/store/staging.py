@@ -1,6 +1,6 @@
 """Staging: a whole generation (or data set) written beside the live one, with a time to live.
 
-What is staged is read back here too, and catches up with deletions that it does not include.
+What is staged is read back here too; `engine.store.catch_up` brings it up to date.
 
 Nothing here touches live state. The commit makes a staged generation live by naming it in the
 head and lifting its time to live; one that is never named expires, and with it its copies of
@@ -14,17 +14,15 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import redis
 
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Deletion, Generation, Stream, delete
-from lethe.engine.error.certified import Ledger, after_deletion
+from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.error.certified import Ledger
 from lethe.engine.error.estimate import Sentinels
-from lethe.engine.fit.classes import class_counts
-from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
 from lethe.engine.store.generation import (
@@ -90,12 +88,26 @@ def stage_generation(
             }
             if row_keys is not None:
                 packed = row_keys.seal(where, packed)
-            for shard, names in by_shard(packed).items():
-                records: Fields = {row: packed[row] for row in names}
-                pipeline.hset(where.rows(shard), mapping=records)
-                _expire(pipeline, where.rows(shard), seconds)
+            _queue_records(pipeline, where, packed, seconds)
             pipeline.execute()
             on_rows(end)
+
+
+def _queue_records(
+    pipeline: Any, where: GenerationKeys, records: Mapping[str, bytes], seconds: int | None
+) -> None:
+    for shard, names in by_shard(records).items():
+        fields: Fields = {row: records[row] for row in names}
+        pipeline.hset(where.rows(shard), mapping=fields)
+        _expire(pipeline, where.rows(shard), seconds)
+
+
+def stage_records(client: redis.Redis, where: GenerationKeys, records: Mapping[str, bytes]) -> None:
+    """Write records of rows that were inserted or corrected while the generation was made."""
+    with reachable(client):
+        pipeline = client.pipeline(transaction=True)
+        _queue_records(pipeline, where, records, TIME_TO_LIVE)
+        pipeline.execute()
 
 
 def _expire(pipeline: Any, key: str, seconds: int | None) -> None:
@@ -267,7 +279,7 @@ def discard(client: redis.Redis, keys: Sequence[str]) -> None:
             client.unlink(key)
 
 
-# -- reading back, and catching up ----------------------------------------------------------------
+# -- reading back ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,25 +291,6 @@ class Staged:
     stream: Stream
     sentinels: Sentinels
     ledger: Ledger | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CaughtUp:
-    """A staged generation after it has caught up with later deletions.
-
-    ``rows`` are the deleted rows that it had, ``gone`` how many of them each class had.
-    """
-
-    staged: Staged
-    deletion: Deletion | None
-    rows: tuple[str, ...]
-    gone: tuple[int, ...]
-
-    def class_counts(self, before: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """Return the counts of rows by class without the deleted rows."""
-        if before is None or not self.rows:
-            return before
-        return tuple(count - gone for count, gone in zip(before, self.gone, strict=True))
 
 
 def read_arrays(
@@ -313,10 +306,11 @@ def read_arrays(
 
 def read_live(
     store: ModelStore, where: GenerationKeys, meta: Meta, thetas: Mapping[str, bytes]
-) -> tuple[Generation, Stream] | None:
+) -> Staged | None:
     """Return a staged generation with the thetas of the commit that makes it live.
 
-    None if it has expired. Scalars are the commit's; V and Q are as they were staged.
+    None if it has expired. Scalars are the commit's; V and Q are as they were staged. Sentinels and
+    a ledger are left out: nothing is estimated from them.
     """
     stored = read_arrays(store.client, where)
     if stored is None:
@@ -324,31 +318,5 @@ def read_live(
     fixed, V, Q = stored
     generation, _ = read_fixed(fixed, meta)
     head = {name.encode(): data for name, data in thetas.items()}
-    return generation, read_stream(head, meta, V, Q)
-
-
-def catch_up(store: ModelStore, staged: Staged, meta: Meta, row_ids: Sequence[str]) -> CaughtUp:
-    """Delete rows from a staged generation, with its own records of them.
-
-    Raises
-    ------
-    IllConditioned
-        A guard refused; the generation cannot be used.
-    """
-    records = store.row_records(staged.keys, row_ids)
-    staged_rows = tuple(row for row in row_ids if row in records)
-    if not staged_rows:
-        return CaughtUp(staged, None, (), ())
-    config = meta.config
-    what = f"model {config.model_id!r}, staged rows"
-    packed = [records[row] for row in staged_rows]
-    decoded = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
-    rows, method = decoded.rows, method_named(config.method)
-    deletion = delete(staged.generation, staged.stream, rows, decoded.W, method)
-    ledger = staged.ledger
-    if ledger is not None:
-        ledger = after_deletion(ledger, staged.generation, staged.stream, deletion.stream, rows)
-    sentinels = staged.sentinels.without(frozenset(staged_rows))
-    after = replace(staged, stream=deletion.stream, sentinels=sentinels, ledger=ledger)
-    gone = class_counts(decoded.y) if config.kind is Kind.LOGISTIC else ()
-    return CaughtUp(after, deletion, staged_rows, gone)
+    nobody = store.sentinels(where, meta, Sampled())
+    return Staged(where, generation, read_stream(head, meta, V, Q), nobody)

@@ -19,60 +19,55 @@ from lethe.engine.store.store import ModelStore
 
 @dataclass(frozen=True, slots=True)
 class RowsTouched:
-    """What became of rows since a generation was made live.
+    """What became of rows.
 
     Attributes
     ----------
     changed
         The records of the live rows that were inserted or corrected.
     deleted
-        Ids of the rows that were deleted.
+        Ids of the rows that were deleted since the live generation was made.
     """
 
     changed: Mapping[str, bytes]
     deleted: tuple[str, ...]
 
 
-def rows_touched(store: ModelStore, state: ModelState) -> RowsTouched | None:
-    """Return what became of rows, as of a state; None if the store holds another by now."""
+def rows_touched(
+    store: ModelStore, state: ModelState, position: int | None = None
+) -> RowsTouched | None:
+    """Return what became of rows, as of a state; None if the store holds another by now.
+
+    ``position``: only rows that were inserted or corrected since there were so many such changes;
+    else since the live generation was made.
+
+    Raises
+    ------
+    CorruptState
+        The list of changed rows does not reach back to ``position``.
+    """
     client, live, keys = store.client, state.generation_keys, state.keys
+    count = None if position is None else max(0, state.meta.rows_changed - position)
+    first, last = (0, -1) if count is None else (-count, -1)
     with reachable(client):
-        named: Any = client.lrange(live.changed, 0, -1)
+        named: Any = [] if count == 0 else client.lrange(live.changed, first, last)
         shards = by_shard(dict.fromkeys(text(row) for row in named))
         pipeline = client.pipeline(transaction=True)
         pipeline.hmget(keys.head, ["commit", "digest", "rows"])
-        pipeline.lrange(live.changed, 0, -1)
         pipeline.lrange(keys.deletions, 0, -1)
+        pipeline.lrange(live.changed, first, last)
         for shard, rows in shards.items():
             pipeline.hmget(live.rows(shard), rows)
-        head, changed, deleted, *answers = pipeline.execute()
+        head, deleted, again, *answers = pipeline.execute()
     expected = (str(state.head.commit), state.head.digest, state.rows_generation)
-    if changed != named or tuple(text(part or b"") for part in head) != expected:
+    if tuple(text(part or b"") for part in head) != expected or (count != 0 and again != named):
         return None
+    if count is not None and len(named) != count:
+        raise CorruptState(
+            f"model {state.model_id!r}: its list of changed rows begins after {position}"
+        )
     records: dict[str, bytes] = {}
     for rows, values in zip(shards.values(), answers, strict=True):
         records |= present(rows, values)
     opened = store.open_records(live, records).records
     return RowsTouched(opened, tuple(text(row) for row in deleted))
-
-
-def changes_since(store: ModelStore, state: ModelState, position: int) -> list[str]:
-    """Return the rows inserted or corrected since there were ``position`` such changes.
-
-    ``state`` is the newest, and all of them came in its generation.
-
-    Raises
-    ------
-    CorruptState
-        Their list does not reach back so far.
-    """
-    count = state.meta.rows_changed - position
-    if count <= 0:
-        return []
-    with reachable(store.client):
-        changed: Any = store.client.lrange(state.generation_keys.changed, -count, -1)
-    if len(changed) != count:
-        raise CorruptState(
-            f"model {state.model_id!r}: its list of changed rows begins after {position}"
-        )
-    return [text(row) for row in changed]

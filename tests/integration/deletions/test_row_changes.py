@@ -10,6 +10,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
+from lethe.consumers.refresh.job import CATCH_UP_LIMIT, run_job
 from lethe.consumers.service.steps import Step
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.refresh.kind import RefreshKind
@@ -352,17 +353,70 @@ def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshKind
     event = memory.ordered("m", size)
     memory.compute_refresh(event)
     table.change(op, table.row("new-2" if op == "insert" else "row-5"))
+    table.delete("row-7")
     memory.drain()
     memory.tell_refreshed(event)
     memory.drain()
     table.check()
-    event = memory.ordered("m", size)
-    memory.compute_refresh(event)
-    memory.tell_refreshed(event)
-    memory.drain()
-    table.check()
+    swapped = memory.newest_version()
+    assert swapped.refresh is not None
+    assert swapped.refresh.job_id == event.job_id
     table.change("correct", table.row("new-1"))
+    table.change("correct", table.row("row-5"))
     table.delete("row-3")
+    memory.drain()
+    table.check()
+
+
+def test_a_refresh_catches_up_with_any_number_of_changes(memory: Platform) -> None:
+    """Rows change before each of its steps, more of them than a swap is left with."""
+    memory.register("m", "benign", "linear", budget=10.0)
+    table = Table(memory)
+    event = memory.ordered("m", RefreshKind.REBUILD)
+    turn = 0
+
+    def changes(step: str) -> None:
+        nonlocal turn
+        turn += 1
+        many = CATCH_UP_LIMIT if step == Step.REFRESH_STAGE else 1
+        table.change("insert", *(table.row(f"new-{turn}-{i}") for i in range(many)))
+        table.change("correct", table.row("row-1"), table.row("row-2"))
+        table.delete(f"row-{10 + turn}")
+        memory.drain()
+
+    job = run_job(memory.store, event, now=memory.load().meta.refreshed_at, at_step=changes)
+    assert turn >= 3
+    assert 0 < job.changed < memory.load().meta.rows_changed, "nothing is left to the swap"
+    memory.tell_refreshed(event)
+    memory.drain()
+    table.check()
+    assert memory.load().meta.generation == 1
+
+
+def test_a_swap_that_caught_up_with_changes_is_folded_again(memory: Platform) -> None:
+    """Given a store from before the swap, and one whose staged generation is gone as well."""
+    memory.register("m", "benign", "linear", budget=10.0)
+    table = Table(memory)
+    event = memory.ordered("m", RefreshKind.COMPACT)
+    memory.compute_refresh(event)
+    table.change("correct", table.row("row-1"), table.row("row-2"))
+    table.change("insert", table.row("new-1"))
+    table.delete("row-2", "row-3")
+    memory.drain()
+    before = backup(memory)
+    memory.tell_refreshed(event)
+    memory.drain()
+    published = memory.newest_version()
+    table.check()
+    restore(memory, before)
+    settle(memory)
+    table.check()
+    assert memory.newest_version() == published
+    assert take_snapshot(memory.store, "m").state.meta.rows_live == len(table.rows)
+    restore(memory, {name: kept for name, kept in before.items() if b":gen:1-" not in name})
+    settle(memory)
+    assert memory.load().awaiting_rebuild
+    table.delete("row-4")
     memory.drain()
     table.check()
 

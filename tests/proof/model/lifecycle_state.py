@@ -27,6 +27,7 @@ class Rules:
     result_of_registration: bool = rule("a result from below the newest registration is dropped")
     missing_result_ends_job: bool = rule("a missing result ends its job and orders a new one")
     own_features: bool = rule("a swap catches up from the features of the staged generation")
+    changes_caught_up: bool = rule("a swap brings in rows changed since, from the live records")
     deferral_orders: bool = rule("a deferral orders a job when none is pending")
     keyed_by_incarnation: bool = rule("row records are keyed by incarnation")
     unknown_in_ledger: bool = rule("unknown ids of a decided deletion stay as tombstones")

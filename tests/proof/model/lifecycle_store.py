@@ -88,6 +88,8 @@ def _swap(
         return store._replace(arrays=None, awaiting=True)
     came, went = live - result.rows, result.rows - live
     staged = store.staged - {result}
+    if not rules.changes_caught_up:
+        came, went = frozenset[Row](), went - {row for row in went if row.id in _ids(live)}
     reachable = came <= store.records and (rules.own_features or went <= store.records)
     if not reachable:
         return store._replace(arrays=None, awaiting=True, staged=staged)
@@ -98,6 +100,10 @@ def _swap(
         arrays = frozenset(each for each in result.rows if each.id not in named)
         arrays |= {each for each in came if each.value.startswith("v")}
     return store._replace(arrays=arrays, awaiting=False, staged=staged)
+
+
+def _ids(rows: frozenset[Row]) -> set[int]:
+    return {row.id for row in rows}
 
 
 def fold_one(history: History, log: tuple[int, ...], store: Store, expired: bool) -> Store | None:

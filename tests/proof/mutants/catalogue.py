@@ -473,16 +473,26 @@ MUTANTS = (
         f"{_CHANGES}::test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll",
     ),
     Mutant(
-        "a refresh that lacks a change is dropped",
+        "a swap brings in what changed since its rows were read",
         (
             Edit(
-                "consumers/refresh/transition.py",
-                "if result.size is not RefreshKind.COMPLETE and result.changed != "
-                "state.meta.rows_changed:",
-                "if False:",
+                "consumers/refresh/swap.py",
+                "return catch_up(store, staged, state.meta, later, touched.changed)",
+                "return catch_up(store, staged, state.meta, later)",
             ),
         ),
         f"{_CHANGES}::test_a_refresh_beside_changes_loses_none",
+    ),
+    Mutant(
+        "a fold brings in what a swap did",
+        (
+            Edit(
+                "consumers/commits/catch_up.py",
+                "changed = {} if former is None else store.records_if_there(former, named)",
+                "changed = dict[str, bytes]()",
+            ),
+        ),
+        f"{_CHANGES}::test_a_swap_that_caught_up_with_changes_is_folded_again",
     ),
     Mutant(
         "rows that ever changed are read together with the head",

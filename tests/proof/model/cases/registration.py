@@ -15,6 +15,7 @@ _UNREGISTER = life.Bounds(("d1", "u0"), appends=2, rollbacks=1, registrations=1,
 _REFRESH = life.Bounds(appends=3, rollbacks=1, expiries=1, jobs=1, deaths=0)
 _CHANGES = life.Bounds(("d3", "i3"), appends=2, rollbacks=1, row_changes_expire=True)
 _CORRECT = life.Bounds(("d3", "i3", "c2"), appends=4, rollbacks=2, row_changes_expire=True)
+_BESIDE = life.Bounds(("c2", "i3"), appends=3, rollbacks=1, jobs=1, deaths=0)
 _INTACT = life.Bounds(("d1", "d2"), appends=6, rollbacks=0, jobs=1, deaths=0)
 _INTACT_REPLACE = life.Bounds(rollbacks=0, registrations=1, registrations_expire=True)
 _ALL = life.Bounds(
@@ -60,6 +61,7 @@ def lifecycle_cases() -> list[Case]:
         "unregister": replace(_UNREGISTER, registrations=0),
         "refresh": replace(_REFRESH, rollbacks=0, appends=2),
         "insert and delete a row": _CHANGES,
+        "refresh beside a correction": replace(_BESIDE, requests=("c2",), rollbacks=0),
     }
     larger = {
         "2 replaces, 2 rollbacks": replace(_REPLACE, appends=2, rollbacks=2, registrations=2),
@@ -72,6 +74,7 @@ def lifecycle_cases() -> list[Case]:
     for name, bounds in (
         ("unregister and register", _UNREGISTER),
         ("refresh, a rollback", _REFRESH),
+        ("refresh beside changes, a rollback", _BESIDE),
     ):
         cases.append(holding("lifecycle", name, _states(bounds)))
     for name, bounds in larger.items():
@@ -91,6 +94,7 @@ def _lifecycle_without() -> list[Case]:
         "result_of_registration": ("nothing says so", _walk, _ALL),
         "missing_result_ends_job": ("stays pending", _states, _REFRESH),
         "own_features": ("rows are missing", _walk, _INTACT),
+        "changes_caught_up": ("nothing says so", _states, replace(_BESIDE, requests=("c2",))),
         "deferral_orders": ("never decided", _states, replace(_REFRESH, rollbacks=2)),
         "keyed_by_incarnation": ("lost in silence", _states, _REPLACE),
         "unknown_in_ledger": ("was deleted and is live", _states, _CHANGES),
