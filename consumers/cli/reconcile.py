@@ -78,11 +78,13 @@ def reconcile(ctx: click.Context, /, **options: Any) -> int:
         }
         found = f"{len(missing)} of {counted(len(live), 'live row')} of {model} are not in {path}"
         _check_fraction(found, len(missing), len(live), options["max_fraction"])
-        if missing and not options["dry_run"] and _agreed(found, yes=options["yes"]):
+        wanted = bool(missing) and not options["dry_run"]
+        agreed = wanted and _agreed(found, yes=options["yes"])
+        if agreed:
             report["request_ids"] = _send(runtime, model, missing)
     out.document(report)
     _say(out, found, report)
-    return 0
+    return 1 if wanted and not agreed else 0
 
 
 def _check_fraction(found: str, missing: int, live: int, limit: float) -> None:

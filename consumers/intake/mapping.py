@@ -214,6 +214,8 @@ def load_mapping(path: Path) -> Mapping:
         raise InvalidData(f"{path}: is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidData(f"{path}: is not TOML: {error}") from None
+    except RecursionError:
+        raise InvalidData(f"{path}: is nested too deep") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the mapping"

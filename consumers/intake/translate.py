@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
 
@@ -13,13 +13,16 @@ from lethe.consumers.contract.events import ChangedRow, DeletionRequest, RowsCha
 from lethe.consumers.intake.change import Change, Row, UnreadableChange, parse_change
 from lethe.consumers.intake.mapping import ColumnType, Mapping as TableMapping, Table
 from lethe.consumers.intake.naming import Unnamed, id_of, request_id_of
-from lethe.consumers.log.base import Record
+from lethe.consumers.log.base import PACKED_BATCH, Record
 
 INVALID_CHANGE = "INVALID_CHANGE"
 FOREIGN_CHANGE = "FOREIGN_CHANGE"
 TABLE_TRUNCATED = "TABLE_TRUNCATED"
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+MAX_DETAIL = 300
+"""Characters of a reason, which lies in a header of the dead letter."""
+
 _REASON = "change data capture"
 
 Outcome = Literal[
@@ -92,6 +95,12 @@ def translate(record: Record, mapping: TableMapping, shapes: Mapping[str, Shape]
     shapes
         The shapes of the models whose rows are corrected, by model.
     """
+    if any(name == PACKED_BATCH for name, _ in record.headers):
+        return _refused(
+            INVALID_CHANGE,
+            "a batch of changes is compressed, and was not read: send them with "
+            "producer.override.compression.type=none, and run `lethe reconcile`",
+        )
     tables = mapping.of_topic(record.partition.topic)
     flattened = any(table.format == "flattened" for table in tables.values())
     try:
@@ -114,7 +123,7 @@ def translate(record: Record, mapping: TableMapping, shapes: Mapping[str, Shape]
 
 
 def _refused(code: str, detail: str) -> Translated:
-    return Translated("refused", code=code, detail=detail)
+    return Translated("refused", code=code, detail=detail[:MAX_DETAIL])
 
 
 def _tombstone(tables: Mapping[str, Table]) -> Translated:
@@ -245,9 +254,8 @@ def _moved(change: Change, table: Table, former: str, shapes: Mapping[str, Shape
         inserted = _changed(change, "insert", table, shapes)
         insertions = tuple(Insertion(former, request) for request in inserted)
     except Unnamed as error:
-        return Translated(
-            "refused", deletions=deletions, code=INVALID_CHANGE, detail=f"{table.table}: {error}"
-        )
+        detail = f"table {table.table}: {error}"
+        return replace(_refused(INVALID_CHANGE, detail), deletions=deletions)
     return Translated("move", insertions=insertions, deletions=deletions)
 
 

@@ -28,6 +28,9 @@ from lethe.engine.store.keys import partition_index
 
 Headers = tuple[tuple[str, bytes], ...]
 
+PACKED_BATCH = "lethe-packed-batch"
+"""Header of the one record that stands for a batch which a client did not decompress."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:

@@ -34,7 +34,7 @@ GROUP = "lethe-intake"
 _POLL_SECONDS = 0.5
 _LAG_SECONDS = 2.0  # between two looks at the ends of the topics
 _RECORDS = 500
-"""Of one poll. A record of 1 MiB, Kafka's limit, and its parsed form make some 2 GB of them."""
+"""Of one poll. The requests of so many are sent together; the client limits their bytes."""
 
 
 def intake_group(mapping: TableMapping) -> str:

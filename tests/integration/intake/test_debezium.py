@@ -202,6 +202,8 @@ def test_deletes_reach_the_model_once_though_everything_is_killed(site: Site) ->
 def test_a_table_reconciles_what_the_stream_never_told(site: Site) -> None:
     """Trap (f): rows deleted while the replication slot was lost are in no record."""
     site.debezium.kill_connect()
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE active"
+    wait_until(lambda: site.debezium.execute(slots).strip() == "0", "the slot is still in use")
     site.debezium.execute("SELECT pg_drop_replication_slot('debezium')")
     site.debezium.execute("DELETE FROM customers WHERE id <= 40")
     site.debezium.start()

@@ -61,7 +61,7 @@ def test_a_small_batch_that_unpacks_to_a_huge_one_is_refused(
     from kafka import KafkaAdminClient, KafkaProducer
     from kafka.admin import ConfigResource
 
-    from lethe.consumers.log.kafka.kafka_python.batches import PACKED
+    from lethe.consumers.log.base import PACKED_BATCH
 
     if chosen_client() == "confluent":
         pytest.skip("librdkafka does not bound what it unpacks: docs/kafka-clients.md")
@@ -101,7 +101,7 @@ def test_a_small_batch_that_unpacks_to_a_huge_one_is_refused(
     assert {finals[name].status for name in (first, "packed", last)} == {"APPLIED"}
     # and the batch is in dead letters once, as it came
     [letter] = platform.dead_letters()
-    assert dict(letter.headers)[PACKED].startswith(b"gzip, ")
+    assert dict(letter.headers)[PACKED_BATCH].startswith(b"gzip, ")
     assert letter.value is not None
     assert len(letter.value) < MIB
     # and a worker that starts anew goes on behind it

@@ -14,6 +14,7 @@ from kafka import errors as kafka_errors
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from lethe.consumers.cli.request import _read_rows
+from lethe.consumers.intake.mapping import load_mapping
 from lethe.consumers.log.base import Partition
 from lethe.consumers.log.kafka.kafka_python.reading import to_record
 from lethe.consumers.log.kafka.kafka_python.repairs import read_odd_header_names
@@ -110,6 +111,13 @@ def _settings(data: bytes) -> None:
     unknown_variables({f"LETHE_{text}": "" for text in texts if text})
 
 
+def _mapping(data: bytes) -> None:
+    mapping = load_mapping(written(data, "tables.toml"))
+    assert mapping.tables
+    assert mapping.topics
+    assert len(mapping.digest()) == 16
+
+
 def _address(data: bytes) -> None:
     client = connect(data.decode("utf-8", "replace"))
     client.close()
@@ -162,6 +170,13 @@ def settings_seeds() -> list[bytes]:
     ]
 
 
+def mapping_seeds() -> list[bytes]:
+    """Return mappings that can be used."""
+    table = b'[[tables]]\ntopic = "a.b"\ntable = "b.c"\nmodels = ["m"]\nkey = { id = "integer" }\n'
+    more = b'replica_identity = "full"\nsubject = { s = "text" }\nupdates = "correct"\n'
+    return [b'connector = "a"\n' + table, b'connector = "a"\n' + table + more]
+
+
 def address_seeds() -> list[bytes]:
     """Return addresses of every kind."""
     return [
@@ -182,6 +197,7 @@ HARNESSES = [
     Harness("csv", _csv, (InvalidData,), csv_seeds, factor=256, fixed=8 << 20),
     Harness("parquet", _parquet, (InvalidData,), parquet_seeds, factor=256, fixed=64 << 20),
     Harness("embedded-files", _small_file, (), lambda: [b"4242\n", b"/run/valkey.sock"]),
+    Harness("mapping", _mapping, (InvalidData,), mapping_seeds, fixed=4 << 20),
     Harness("settings", _settings, (InvalidData,), settings_seeds),
     Harness("address", _address, (InvalidData,), address_seeds),
     Harness("kafka-batch", _kafka, _CLIENT, kafka_seeds),

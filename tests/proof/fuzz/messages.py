@@ -23,12 +23,14 @@ from lethe.consumers.contract.events import (
     Version,
 )
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, validate
+from lethe.consumers.intake.translate import MAX_DETAIL, Shape, translate
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.refresh.queue import JobQueue
 from lethe.consumers.subscriber.history import read_version
 from lethe.consumers.subscriber.parameters import ParametersReader
 from lethe.engine.errors import BrokenChain
 from tests.proof.fuzz.contract import Harness, joined, parts
+from tests.support.captured import mapping_of, recorded
 from tests.support.published import release, releases
 
 MODEL = "churn"
@@ -113,6 +115,48 @@ def _cloudevent(data: bytes) -> None:
     value, kind, content = parts(data, 3)
     named = (("ce_type", kind), ("Content-Type", content))
     cloudevents.parse(_record(value, b"k", *((n, text) for n, text in named if text is not None)))
+
+
+def _change(data: bytes) -> None:
+    """Value, key and old key of a captured change; nothing is raised."""
+    value, key, former = parts(data, 3)
+    headers = () if former is None else (("__debezium.oldkey", former),)
+    for mapping in _MAPPINGS:
+        topic = Partition(mapping.topics[0], "id", 0)
+        one = translate(Record(topic, 7, key, value, headers), mapping, _SHAPES)
+        assert len(one.detail) <= MAX_DETAIL
+        assert (one.code is None) == (one.outcome != "refused")
+        names = [row for each in one.deletions for row in each.row_ids or (each.subject_id,)]
+        changes = (*one.corrections, *(each.request for each in one.insertions))
+        names += [row for each in changes for row in each.row_ids]
+        for name in names:
+            assert name is not None
+            assert 1 <= len(name) <= 128
+            name.encode()
+
+
+_MAPPINGS = (
+    mapping_of({"updates": "correct", "key_changes": "correct"}),
+    mapping_of({"format": "flattened", "key": {"id": "text", "region": "integer"}}),
+    mapping_of(
+        {"replica_identity": "full", "subject": {"household": "text"}, "deletes": "subject"}
+    ),
+)
+_SHAPES = {"churn": Shape(("region", "active"), ("fee",))}
+
+
+def change_seeds() -> list[bytes]:
+    """Return changes as the connector wrote them, in every form."""
+    forms = ("plain", "schema", "cloudevents", "cloudevents-schema", "flattened")
+    return [
+        joined(each.value or b"null", each.key or b"", dict(each.headers).get(_OLD_KEY, b""))
+        for form in forms
+        for each in recorded(form)
+        if each.partition.topic == "shop.public.customers"
+    ]
+
+
+_OLD_KEY = "__debezium.oldkey"
 
 
 # -- events -------------------------------------------------------------------------------------
@@ -203,6 +247,7 @@ def _refresh_job(data: bytes) -> None:
 
 HARNESSES = [
     Harness("request", _request, (), request_seeds),
+    Harness("change", _change, (), change_seeds),
     Harness("cloudevent", _cloudevent, (ValueError, RecursionError), request_seeds),
     Harness("event", _event, (ValueError,), event_seeds),
     Harness("version", _version, (BrokenChain,), version_seeds),

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lethe.consumers.registration.table import file as table_file, reader as table
-from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
+from lethe.consumers.registration.table.reader import Columns, TableRead, read_ids, read_table
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 
@@ -405,3 +405,30 @@ def test_reading_says_how_far_it_is(csv: Callable[[str], Path]) -> None:
     read_table(path, COLUMNS, Kind.LINEAR, lambda *stage: said.append(stage))
 
     assert said == [(f"reading {path.name}", done, of) for done, of in ((0, 0), (1, 2), (2, 2))]
+
+
+def test_ids_are_read_alone_from_either_form(
+    csv: Callable[[str], Path], parquet: Callable[[Mapping[str, Any]], Path]
+) -> None:
+    rows = csv("note,number,region\nbad \N{SNOWMAN},007,north\n,8,south\n")
+    assert read_ids(rows, ["region", "number"]) == (("north", "007"), ("south", "8"))
+    columns = {"note": [object is None, None], "number": [7, 8], "region": ["north", "south"]}
+    assert read_ids(parquet(columns), ["number"]) == (("7",), ("8",))
+    assert read_ids(parquet({"id": pa.array([], pa.string())}), ["id"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("other\n1\n", "has no column 'id'"),
+        ("id,id\n1,2\n", "more than one column 'id'"),
+        ("id,x\n,2\n", "line 2: the id is empty"),
+        ("id,x\n1\n", "line 2: has 1 values"),
+        (f"id\n{'x' * 129}\n", "at most 128"),
+    ],
+)
+def test_a_table_without_usable_ids_is_refused(
+    csv: Callable[[str], Path], text: str, said: str
+) -> None:
+    with pytest.raises(InvalidData, match=said):
+        read_ids(csv(text), ["id"])

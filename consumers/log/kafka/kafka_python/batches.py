@@ -18,14 +18,13 @@ from typing import Any
 
 from kafka.record.default_records import DefaultRecord
 
+from lethe.consumers.log.base import PACKED_BATCH
+
 log = logging.getLogger(__name__)
 
 MAX_UNPACKED_BYTES = 8 * 1_048_576
 """Of one batch: several times the limit of the request topic, so a compressed batch of honest
 requests is read, and small compared with a model in a worker's memory."""
-
-PACKED = "lethe-packed-batch"
-"""Header of the record that replaces a batch which was not decompressed."""
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _GZIP_WRAPPER = 31  # zlib's window bits for gzip's own header and checksum
@@ -131,5 +130,5 @@ def _refusal(batch: Any, codec: int) -> DefaultRecord:
         extra={"action": "refuse_batch"},
     )
     timestamp = batch.max_timestamp if batch.magic == 2 else 0
-    headers = [(PACKED, description.encode())]
+    headers = [(PACKED_BATCH, description.encode())]
     return DefaultRecord(len(packed), last, timestamp, 0, None, packed, headers)
