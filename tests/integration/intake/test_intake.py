@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.intake.mapping import Mapping as TableMapping
 from lethe.consumers.log.base import Message, TopicSpec
-from lethe.consumers.service.steps import AtStep, IntakeStep, no_hook
+from lethe.consumers.service.steps import IntakeStep
 from lethe.consumers.workers.intake_worker import IntakeWorker, intake_watermark, read_shapes
 from lethe.engine.errors import InvalidData
 from tests.support.captured import envelope, mapping_of, message
@@ -48,18 +51,16 @@ class Capture:
         value = envelope("d", before={"id": row}, lsn=lsn or self.lsn, sequence=sequence)
         return self.write(value, {"id": row})
 
-    def worker(
-        self, at_step: AtStep = no_hook, mapping: TableMapping | None = None
-    ) -> IntakeWorker:
+    def worker(self, mapping: TableMapping | None = None, **options: Any) -> IntakeWorker:
         """Return a new worker."""
         mapping = mapping or self.mapping
         store = self.platform.new_store()
         shapes = read_shapes(store, mapping)
-        return IntakeWorker(self.platform.log, store, mapping, shapes, at_step=at_step)
+        return IntakeWorker(self.platform.log, store, mapping, shapes, **options)
 
-    def read(self, mapping: TableMapping | None = None) -> None:
+    def read(self, mapping: TableMapping | None = None, **options: Any) -> None:
         """Read everything with a new worker."""
-        worker = self.worker(mapping=mapping)
+        worker = self.worker(mapping, **options)
         while self.waiting(mapping):
             worker.run_once(0.02)
         worker.close()
@@ -71,7 +72,7 @@ class Capture:
             if reached == step:
                 raise Died
 
-        doomed = self.worker(die)
+        doomed = self.worker(at_step=die)
         try:
             while True:
                 doomed.run_once(0.02)
@@ -266,3 +267,42 @@ def test_a_worker_that_dies_while_a_row_moves_moves_it_once(
     capture.read()
     platform.drain()
     table.check()
+
+
+def test_changes_that_were_lost_are_said_and_the_others_are_read(
+    in_memory: Callable[..., Capture], capfd: pytest.CaptureFixture[str]
+) -> None:
+    capture = in_memory()
+    [partition] = capture.platform.reader.partitions(capture.topic)
+    name = intake_watermark(capture.mapping, partition)
+    capture.platform.store.cursors.set_watermarks({name: 5})  # the topic was made anew
+    capture.delete("row-1")
+    worker = capture.worker()
+    for _ in range(3):
+        worker.run_once(0.02)
+    worker.close()
+    capture.platform.drain()
+    assert "changes_lost" in "".join(capfd.readouterr())
+    assert ledger_of(capture.platform).keys() == {"row-1"}
+
+
+def test_a_deleted_row_asks_for_all_rows_of_its_subject_where_the_mapping_says_so(
+    in_memory: Callable[..., Capture],
+) -> None:
+    capture = in_memory(subject={"household": "text"}, deletes="subject", replica_identity="full")
+    before = {"id": "row-4", "household": "subject-1"}
+    capture.write(envelope("d", before=before), {"id": "row-4"})
+    capture.read()
+    capture.platform.drain()
+    assert ledger_of(capture.platform).keys() == {"row-3", "row-4", "row-5"}
+    check_model(capture.platform)
+
+
+def test_requests_are_signed_where_they_must_be(in_memory: Callable[..., Capture]) -> None:
+    capture = in_memory()
+    signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+    keys = parse_request_keys(signer.public_text, "keys")
+    capture.delete("row-1")
+    capture.read(signer=signer)
+    capture.platform.drain(capture.platform.deletion_worker(request_keys=keys))
+    assert ledger_of(capture.platform).keys() == {"row-1"}
