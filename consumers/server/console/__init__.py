@@ -7,6 +7,7 @@ topic: `consumers.server.index` has what is shown.
 - `visitors`: who looks: sessions, forms from elsewhere, addresses of other names
 - `pages`: requests, models, what waits, the audit
 - `forms`: what changes something or must not be in an address: deletions, looking up, signing in
+- `erasing`: a person, and every model
 - `lookup`: which models have a row or a subject
 - `live`: server-sent events: something has changed
 - `rendering`: templates, and how times and outcomes are worded

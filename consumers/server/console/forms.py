@@ -196,7 +196,7 @@ async def delete_confirmed(request: Request, console: ConsoleOf, visitor: Visito
         asked = _request_of(form, visitor)
     except ValueError as error:
         return await run_in_threadpool(_delete_page, console, visitor, form, str(error))
-    await _append(console, deletion_message(asked, console.services.signer))
+    await append(console, deletion_message(asked, console.services.signer))
     return _to_request(asked.model_id, asked.request_id, "sent")
 
 
@@ -238,7 +238,14 @@ def _request_of(form: Form, visitor: Visitor) -> DeletionRequest:
         raise ValueError(f"{place}: {first['msg']}") from None
 
 
-async def _append(console: Console, message: Message) -> None:
+async def append(console: Console, message: Message) -> None:
+    """Send a message; return once the log has acknowledged it.
+
+    Raises
+    ------
+    Refused
+        It was not acknowledged.
+    """
     try:
         await console.services.intake.append(message)
     except LetheError as error:
@@ -261,7 +268,7 @@ async def send_again(request: Request, console: ConsoleOf, visitor: VisitorOf) -
     if message is None:
         query = query_of({"model": model_id, "id": request_id})
         return RedirectResponse(f"{PREFIX}/delete?{query}", 303)
-    await _append(console, message)
+    await append(console, message)
     return _to_request(model_id, request_id, "again")
 
 

@@ -154,11 +154,12 @@ VisitorOf = Annotated[Visitor, Depends(visitor_of)]
 
 def install(app: FastAPI, console: Console) -> None:
     """Add the console to an application, below `PREFIX`."""
-    from lethe.consumers.server.console import forms, pages  # noqa: PLC0415 - they use this module
+    from lethe.consumers.server.console import erasing, forms, pages  # noqa: PLC0415 - they use this module
 
     app.state.console = console
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(forms.router, include_in_schema=False)
+    app.include_router(erasing.router, include_in_schema=False)
     static = files("lethe.consumers.server.console").joinpath("static")
     app.mount(f"{PREFIX}/static", StaticFiles(directory=str(static)), name="console-static")
     app.add_exception_handler(Refused, _refused)

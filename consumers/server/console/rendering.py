@@ -18,7 +18,8 @@ from lethe.consumers.server.index.requests import COUNTED
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _TONES = {
     "APPLIED": "good", "ALREADY_APPLIED": "good", "REJECTED": "bad", "DEFERRED": "warn",
-    "WAITING": "warn", "DEAD_LETTER": "bad",
+    "WAITING": "warn", "DEAD_LETTER": "bad", "PENDING": "warn", "COMPLETE": "good",
+    "INCOMPLETE": "warn", "NOT_COVERED": "bad", "AWAITED": "warn",
 }  # fmt: skip
 _OPERATIONS = {"delete": "delete from", "insert": "insert into", "correct": "correct in"}
 _REFRESHES = {

@@ -36,6 +36,11 @@ class Permit(Protocol):
         """Return whether it may touch a model."""
         ...
 
+    @property
+    def allows_all(self) -> bool:
+        """Whether it is for every model, as an erasure is."""
+        ...
+
 
 class Keys(Protocol):
     """The keys of the HTTP API."""
@@ -56,6 +61,11 @@ class Visitor:
     def sees(self, model_id: str) -> bool:
         """Return whether a model may be shown to them."""
         return self.permit is None or self.permit.allows(model_id)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether every model may be shown to them, and each person erased."""
+        return self.permit is None or self.permit.allows_all
 
 
 @dataclass(frozen=True, slots=True)

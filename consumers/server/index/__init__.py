@@ -5,7 +5,7 @@
 - `store_facts`: what only the store knows of a model: a pending refresh, a halt, lost rows.
 - `follower`: reads topics and store, and writes.
 - `published`: receipts and versions, for the HTTP API.
-- `requests`, `models`: queries, each of one page at most.
+- `requests`, `erasures`, `models`: queries, each of one page at most.
 
 May import `consumers.deletions` and the packages below it.
 """

@@ -275,6 +275,7 @@ class Feed:
         oldest = rfc3339(datetime.now(UTC) - self._retention)
         with _transaction(self._connection):
             gone = self._connection.execute("DELETE FROM requests WHERE at < ?", (oldest,)).rowcount
+            self._connection.execute("DELETE FROM erasures WHERE at < ?", (oldest,))
             self._connection.execute("DELETE FROM sent WHERE at < ?", (oldest,))
             self._connection.execute("DELETE FROM receipts WHERE completed_at < ?", (oldest,))
         return gone

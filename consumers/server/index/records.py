@@ -11,7 +11,8 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Mapping
 
-from lethe.consumers.contract import topics
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import Receipt, rfc3339
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
@@ -148,6 +149,7 @@ def _add_dead_letter(connection: sqlite3.Connection, record: Record) -> bool:
         (*place, _moment(record), headers.get("lethe-error-code"), headers.get("lethe-error")),
     )
     _note_dead_letter(connection, place)
+    _note_dead_erasure(connection, place)
     return True
 
 
@@ -166,6 +168,59 @@ def _note_dead_letter(connection: sqlite3.Connection, place: tuple[str, int, int
         " AND sent.code IS NOT NULL AND requests.rank = ?",
         (DEAD_LETTER, *place, _SENT),
     )
+
+
+def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
+    incoming = cloudevents.parse(record)
+    data = dict(incoming.data) if isinstance(incoming.data, dict) else {}
+    data.setdefault("erasure_id", incoming.id)
+    event = SubjectErasureRequested.model_validate(data)  # the subject is not kept
+    place = (record.partition.topic, record.partition.index, record.offset)
+    connection.execute(
+        "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (erasure_id) DO UPDATE SET at = excluded.at,"
+        " status = excluded.status, code = NULL, detail = NULL, partition = excluded.partition,"
+        " position = excluded.position"
+        " WHERE rank = excluded.rank AND position < excluded.position",
+        (event.erasure_id, "lift" if event.lift else "erase", _SENT, WAITING, _moment(record),
+         *place[1:]),
+    )  # fmt: skip
+    _note_dead_erasure(connection, place)
+    return True
+
+
+def _note_dead_erasure(connection: sqlite3.Connection, place: tuple[str, int, int]) -> None:
+    connection.execute(
+        "UPDATE erasures SET status = ?, code = sent.code, detail = sent.detail FROM sent"
+        " WHERE (erasures.partition, erasures.position) = (sent.partition, sent.position)"
+        " AND (sent.topic, sent.partition, sent.position) = (?, ?, ?) AND sent.topic = ?"
+        " AND sent.code IS NOT NULL AND erasures.rank = ?",
+        (DEAD_LETTER, *place, topics.ERASURES, _SENT),
+    )
+
+
+def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool:
+    value = record.value or b""
+    receipt = SubjectErasureCompleted.read(value)
+    conflict = receipt.code == "REQUEST_ID_CONFLICT"
+    rank = _CONFLICT if conflict else _FINAL if receipt.final else _NOT_FINAL
+    at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
+    connection.execute(
+        "INSERT INTO erasures (erasure_id, op, rank, status, code, detail, at, models, awaited,"
+        " rows_deleted, value, receipt_position, partition, position)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (erasure_id) DO UPDATE SET op = excluded.op, rank = excluded.rank,"
+        " status = excluded.status, code = excluded.code, detail = excluded.detail,"
+        " at = excluded.at, models = excluded.models, awaited = excluded.awaited,"
+        " rows_deleted = excluded.rows_deleted, value = excluded.value,"
+        " receipt_position = excluded.receipt_position, partition = excluded.partition,"
+        " position = excluded.position WHERE excluded.rank > rank"
+        " OR (excluded.rank = rank AND excluded.receipt_position > receipt_position)",
+        (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
+         len(receipt.models), len(receipt.awaited), receipt.rows_deleted, value, record.offset,
+         receipt.source.partition, receipt.source.offset),
+    )  # fmt: skip
+    return True
 
 
 def _add_version(connection: sqlite3.Connection, record: Record) -> bool:
@@ -202,6 +257,8 @@ def _adding() -> Mapping[str, Callable[[sqlite3.Connection, Record], bool]]:
         topics.ROW_CHANGES: _add_request,
         topics.RECEIPTS: _add_receipt,
         topics.VERSIONS: _add_version,
+        topics.ERASURES: _add_erasure,
+        topics.ERASURE_RECEIPTS: _add_erasure_receipt,
         topics.DEAD_LETTERS: _add_dead_letter,
     }
 

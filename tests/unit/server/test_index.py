@@ -15,6 +15,11 @@ from typing import Any
 import pytest
 
 from lethe.consumers.contract import cloudevents, topics, version_chain
+from lethe.consumers.contract.erasure_events import (
+    SUBJECT_ERASURE_COMPLETED,
+    SUBJECT_ERASURE_REQUESTED,
+    SubjectErasureCompleted,
+)
 from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     DELETION_REQUESTED,
@@ -26,7 +31,7 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.server.index import models, records, requests, schema
+from lethe.consumers.server.index import erasures, models, records, requests, schema
 from lethe.consumers.server.index.follower import Feed
 from lethe.consumers.server.index.requests import Filters
 from lethe.consumers.server.index.schema import IndexFile
@@ -179,7 +184,7 @@ def test_topics_read_in_any_order_give_the_same_index(tmp_path: Path, written: T
     headers = (("lethe-error-code", b"UNAUTHENTICATED"), ("lethe-source", named))
     written.producer.append([Message(topics.DEAD_LETTERS, b"churn", b"x", headers)])
     seen = []
-    several = [topic for topic in records.followed() if topic != topics.ROW_CHANGES]
+    several = (topics.DELETIONS, topics.RECEIPTS, topics.VERSIONS, topics.DEAD_LETTERS)
     for i, order in enumerate(itertools.permutations(several)):
         (tmp_path / str(i)).mkdir()
         one = IndexFile(tmp_path / str(i))
@@ -285,6 +290,59 @@ def test_what_nobody_signed_is_shown_as_a_dead_letter(written: Topics, file: Ind
     read_all(written, file)
 
     assert statuses(file) == {"r1": records.DEAD_LETTER}
+
+
+def erasure(written: Topics, name: str, **fields: Any) -> Any:
+    body = json.dumps({"erasure_id": name, "subject_id": SECRETS[1], **fields}).encode()
+    return written.send(topics.ERASURES, SECRETS[1], body, SUBJECT_ERASURE_REQUESTED)
+
+
+def combined(written: Topics, name: str, place: Any, **fields: Any) -> None:
+    receipt = SubjectErasureCompleted.model_validate(
+        {
+            "erasure_id": name, "status": "PENDING", "complete": False,
+            "models": [{"model_id": "m", "status": "AWAITED"}], "awaited": ["m"],
+            "source": {"topic": topics.ERASURES, "partition": 0, "offset": place.offset},
+        } | fields
+    )  # fmt: skip
+    written.send(topics.ERASURE_RECEIPTS, name, receipt.value(), SUBJECT_ERASURE_COMPLETED)
+
+
+def test_an_erasure_has_its_newest_combined_receipt_in_any_order(
+    written: Topics, tmp_path: Path
+) -> None:
+    place = erasure(written, "e1", reason="asked")
+    erasure(written, "e2", lift=True)
+    unsigned = erasure(written, "e3")
+    source = f"{topics.ERASURES}/0/{unsigned.offset}".encode()
+    headers = (("lethe-error-code", b"UNAUTHENTICATED"), ("lethe-source", source))
+    written.producer.append([Message(topics.DEAD_LETTERS, b"p", b"x", headers)])
+    combined(written, "e1", place)
+    done = {"status": "COMPLETE", "complete": True, "awaited": [], "completed_at": NOW}
+    combined(written, "e1", place, **done)
+    combined(written, "e1", place)
+    for i, order in enumerate(
+        itertools.permutations((topics.ERASURES, topics.ERASURE_RECEIPTS, topics.DEAD_LETTERS))
+    ):
+        (tmp_path / str(i)).mkdir()
+        one = IndexFile(tmp_path / str(i))
+        with closing(one.open_for_writing()) as connection:
+            for topic in order:
+                [partition] = written.reader.partitions(topic)
+                for record in written.reader.read(partition, 0, 0.0, 1000)[0]:
+                    records.add(connection, record)
+        with one.read() as connection:
+            page = erasures.erasures_page(connection)
+            known = {row["erasure_id"]: (row["op"], row["status"]) for row in page.rows}
+            found = erasures.erasure_of(connection, "e1")
+
+        assert known == {
+            "e1": ("erase", "COMPLETE"), "e2": ("lift", "WAITING"), "e3": ("erase", "DEAD_LETTER"),
+        }  # fmt: skip
+        assert found is not None
+        assert found[1] is not None
+        assert found[1].complete
+        assert SECRETS[1].encode() not in one.path.read_bytes()
 
 
 def test_records_that_cannot_be_read_hold_nothing_back(written: Topics, file: IndexFile) -> None:

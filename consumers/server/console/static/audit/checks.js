@@ -5,7 +5,7 @@ import { MODELS, RECEIPTS, VERSIONS } from "./events.js";
 import { Faults } from "./history.js";
 import { Frontier, rootOf } from "./merkle.js";
 
-const IDENTITY = ["digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status"];
+const COMMON = ["digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status"];
 
 export const OK = "OK";
 export const FAILED = "FAILED";
@@ -121,7 +121,7 @@ function parameters(history) {
     faults.add(`there are some of version ${event.version}, but history ends with version ${newest}: it was truncated`);
   } else if (history.hasOthers(event)) {
     faults.add(`there are others for version ${newest}, which no version names`);
-  } else if (IDENTITY.some((field) => event[field] !== tip.event[field])) {
+  } else if (COMMON.some((field) => event[field] !== tip.event[field])) {
     faults.add(`they are not the ones that version ${newest} names; do not load them`);
   } else if (event.theta === null) {
     return passedOver(name, `theta of version ${newest} is too large for an event; it is in the store`);
