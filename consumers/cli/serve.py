@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import threading
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lethe.consumers.cli.options import Flags, global_options
 from lethe.consumers.cli.output import prepare
 from lethe.consumers.cli.stopping import stopped_by
-from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.logs import logger
 from lethe.engine.errors import InvalidData
+
+if TYPE_CHECKING:
+    from lethe.consumers.server.guard import Access
 
 _EXTRA = ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart", "multipart")
 
@@ -50,37 +56,72 @@ def serve(ctx: click.Context, /, **options: Any) -> int:
     """  # noqa: D301 - click looks for the character
     ctx.ensure_object(Flags).settings |= {f"server_{name}": options[name] for name in options}
     settings, out = prepare(ctx)
-    try:
-        # An extra, and not needed for --help.
-        from lethe.consumers.server import access, app, services, serving  # noqa: PLC0415
-        from lethe.consumers.server.console import install  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
-            raise
-        raise InvalidData(
-            f"lethe serve needs {error.name}, which the extra `server` brings: "
-            "pip install 'lethe-engine[server]'"
-        ) from None
+    check_extra("lethe serve")
+    from lethe.consumers.server import access, serving  # noqa: PLC0415 - an extra
+
     admitted = access.access_of(settings)
     stop = threading.Event()
+
+    def ready(url: str) -> None:
+        out.document({"url": url})
+        out.line(f"serving on {url}; the console is at {url}/console/")
+        sys.stdout.flush()
+
     with (
         stopped_by(stop, signal.SIGTERM, signal.SIGINT),
         serving.listen(settings.server_host, settings.server_port) as listening,
         open_runtime(settings) as runtime,
+    ):
+        serve_runtime(runtime, listening, admitted, stop, ready)
+    out.line("stopped")
+    return 0
+
+
+def check_extra(what: str) -> None:
+    """Refuse what needs the server where it is not installed.
+
+    Raises
+    ------
+    InvalidData
+        The extra is missing.
+    """
+    try:
+        import_module("lethe.consumers.server.console.install")  # not needed for --help
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+            raise
+        raise InvalidData(
+            f"{what} needs {error.name}, which the extra `server` brings: "
+            "pip install 'lethe-engine[server]'"
+        ) from None
+
+
+def serve_runtime(
+    runtime: Runtime,
+    listening: socket.socket,
+    admitted: Access,
+    stop: threading.Event,
+    ready: Callable[[str], None],
+) -> None:
+    """Serve the API and the console on the servers of a runtime, until SIGTERM or SIGINT.
+
+    ``ready`` is called with the address once it is about to answer. Raises what
+    `services.open_services` raises.
+    """
+    from lethe.consumers.server import access, app, services, serving  # noqa: PLC0415 - an extra
+    from lethe.consumers.server.console import install  # noqa: PLC0415
+
+    settings = runtime.settings
+    with (
         services.open_published(runtime) as published,
         services.open_services(runtime, published, stop) as opened,
     ):
         port = listening.getsockname()[1]
         scheme = "http" if settings.server_cert_file is None else "https"
         host = settings.server_host
-        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         logger("server").info("serving", action="start", on=runtime.log.name, port=port)
-        out.document({"url": url})
-        out.line(f"serving on {url}; the console is at {url}/console/")
-        sys.stdout.flush()
+        ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
         application = app.create_app(opened, admitted)
         install.install(application, install.console_on(opened, published, admitted.keys))
         server = serving.server_of(application, stop, access.certificate_of(settings))
         server.run([listening])
-    out.line("stopped")
-    return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,13 +15,17 @@ from rich.console import Console
 
 from lethe.consumers.cli.options import Flags
 from lethe.consumers.cli.output import Output
+from lethe.consumers.cli.serve import check_extra, serve_runtime
+from lethe.consumers.cli.stopping import stopped_by
 from lethe.consumers.demo.view import LiveView, View
+from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.logs import configure_logging
 from lethe.engine.errors import InvalidData
 
 _PACE = 0.4
 """Minimum seconds per wave on a terminal, so that a person can follow."""
 
+_LOOPBACK = "127.0.0.1"
 _WIDTH = 80
 """Columns if the output is not a terminal."""
 
@@ -39,8 +44,14 @@ _WIDTH = 80
     default=None,
     help="Keep the data in this directory; by default they are removed.",
 )
+@click.option(
+    "--serve", "serving", is_flag=True,
+    help="Afterwards, keep the data up and serve the console on them, until Ctrl-C.",
+)  # fmt: skip
 @click.pass_context
-def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | None) -> int:
+def demo(
+    ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | None, serving: bool
+) -> int:
     """Forget real patients, live.
 
     Starts a private Valkey, registers a linear and a logistic model, and sends deletion requests
@@ -57,6 +68,8 @@ def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | No
     level, style = before.settings.get("log_level"), before.settings.get("log_format")
     configure_logging(level or "ERROR", style or "console")  # the demo shows dead letters
     _check_writable(out)
+    if serving:
+        check_extra("lethe demo --serve")
     width = None if sys.stdout.isatty() else _WIDTH
     console = Console(highlight=False, width=width, quiet=as_json)
     with _sigterm_exits(), ExitStack() as stack:
@@ -65,9 +78,35 @@ def demo(ctx: click.Context, /, *, as_json: bool, out: Path, data_dir: Path | No
             temporary = tempfile.TemporaryDirectory(prefix="lethe-demo-")
             directory = Path(stack.enter_context(temporary))
         failed = _perform(console, directory, out, as_json=as_json)
+        if serving:
+            _serve(console, directory)
     if data_dir is not None:
         console.print(f"data kept: lethe status --data-dir {data_dir}", soft_wrap=True)
+        console.print(f"in a browser: lethe serve --data-dir {data_dir}", soft_wrap=True)
+    elif not serving:
+        console.print("to look at it in a browser: lethe demo --serve", soft_wrap=True)
     return failed
+
+
+def _serve(console: Console, directory: Path) -> None:
+    """Serve the console on the demo's data, with workers that process what is sent from it."""
+    from lethe.consumers.demo.run import settings_of  # noqa: PLC0415 - imports as in `_perform`
+    from lethe.consumers.server.guard import Access  # noqa: PLC0415
+    from lethe.consumers.server.serving import listen  # noqa: PLC0415
+    from lethe.consumers.workers.supervisor import Supervisor  # noqa: PLC0415
+
+    def ready(url: str) -> None:
+        console.print(f"the console: {url}/console/  (Ctrl-C ends it)", soft_wrap=True)
+
+    stop = threading.Event()
+    supervisor = Supervisor(["deletions", "refresh"])
+    with (
+        stopped_by(stop, signal.SIGTERM, signal.SIGINT),
+        listen(_LOOPBACK, 0) as listening,
+        open_runtime(settings_of(directory)) as runtime,
+        supervisor.running(runtime),
+    ):
+        serve_runtime(runtime, listening, Access(hosts=frozenset({_LOOPBACK})), stop, ready)
 
 
 def _check_writable(out: Path) -> None:

@@ -44,11 +44,7 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
     view.status("loading the data sets")
     demo_models = models()
     script = waves(*demo_models)
-    # Defaults only: the demo must not write to servers that the environment names. Refreshes are
-    # not spaced out: a minute of waiting would show nothing.
-    settings = Settings.model_construct(
-        data_dir=data_dir, embedded_linger=0.0, refresh_min_interval=0.0
-    )
+    settings = settings_of(data_dir)
     view.status("starting a private Valkey")
     with ExitStack() as stack:
         runtime = stack.enter_context(open_runtime(settings))
@@ -70,6 +66,17 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
         }
     outcome.seconds = time.perf_counter() - begin
     return outcome
+
+
+def settings_of(data_dir: Path) -> Settings:
+    """Return the settings of a demo on a data directory.
+
+    Defaults only: the demo must not write to servers that the environment names. Refreshes are not
+    spaced out: a minute of waiting would show nothing.
+    """
+    return Settings.model_construct(
+        data_dir=data_dir, embedded_linger=0.0, refresh_min_interval=0.0
+    )
 
 
 def _register(registering: Registrar, model: DemoModel, data_dir: Path) -> float:

@@ -24,7 +24,6 @@ from lethe.consumers.server.console.install import (
     Refused,
     SignIn,
     VisitorOf,
-    check_host,
 )
 from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import COOKIE, SESSION_SECONDS, Visitor, own_form
@@ -33,9 +32,6 @@ from lethe.consumers.server.index.requests import story_of
 from lethe.engine.errors import LetheError
 
 router = APIRouter(prefix=PREFIX)
-
-MAX_FORM_BYTES = 4 << 20
-"""10,000 row ids of 128 characters, percent-encoded in part."""
 
 _FIELDS = 16
 Form = Mapping[str, str]
@@ -47,18 +43,14 @@ async def form_of(request: Request, console: Console, visitor: Visitor | None) -
     Raises
     ------
     Refused
-        It was not, or it is too long or malformed.
+        It was not, or it is malformed.
     """
     cookie = "" if visitor is None else visitor.session
     if request.headers.get("content-type", "").partition(";")[0] != (
         "application/x-www-form-urlencoded"
     ):
         raise Refused(415, "Not a form", "This address takes forms of this console only.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise Refused(413, "Too long", "Name fewer rows, and send several requests.")
+    body = await request.body()  # of a length that the guard limits
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict"
@@ -92,8 +84,6 @@ def sign_in_page(
 @router.post("/sign-in")
 async def sign_in(request: Request, console: ConsoleOf) -> Response:
     """Begin a session for a key."""
-    if console.keys is None:
-        check_host(request)
     form = await form_of(request, console, None)
     secret, to = form.get("key", "").strip(), form.get("next", "")
     if console.keys is None or console.keys.find(secret) is None:

@@ -17,11 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lethe.consumers.server.console import rendering
 from lethe.consumers.server.console.visitors import (
     COOKIE,
-    LOOPBACK_NAMES,
     Keys,
     Sessions,
     Visitor,
-    host_of,
 )
 from lethe.consumers.server.index.follower import Follower
 from lethe.consumers.server.index.models import visible_models
@@ -116,11 +114,8 @@ async def visitor_of(request: Request, console: Annotated[Console, Depends(conso
     ------
     SignIn
         Keys are asked for, and nobody has signed in.
-    Refused
-        The server was addressed by a name that is not its own.
     """
     if console.keys is None:
-        check_host(request)
         return Visitor(console.sessions.token(""))
     cookie = request.cookies.get(COOKIE, "")
     secret = console.sessions.secret_of(cookie)
@@ -129,23 +124,6 @@ async def visitor_of(request: Request, console: Annotated[Console, Depends(conso
         where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         raise SignIn(where if request.method == "GET" else f"{PREFIX}/")
     return Visitor(console.sessions.token(cookie), permit, cookie)
-
-
-def check_host(request: Request) -> None:
-    """Refuse a name that is not one of loopback: a site elsewhere may have it lead to here.
-
-    Raises
-    ------
-    Refused
-        The server was addressed by another name.
-    """
-    if host_of(request) not in LOOPBACK_NAMES:
-        raise Refused(
-            421,
-            "Not at this address",
-            "Without keys, the console answers only to localhost and 127.0.0.1. Open it by one of "
-            "these, or configure keys.",
-        )
 
 
 ConsoleOf = Annotated[Console, Depends(console_of)]

@@ -23,13 +23,15 @@ LONGEST_SECONDS = 3600.0
 
 
 async def changes(
-    progress: Callable[[], Progress], gone: Callable[[], Awaitable[bool]]
+    progress: Callable[[], Progress],
+    ends: Callable[[], bool],
+    gone: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
-    """Yield an event whenever the index has changed, until the client has gone."""
+    """Yield an event whenever the index has changed, until server or client end."""
     begin = said = time.monotonic()
     seen = progress()
     yield b"retry: 2000\n\n"
-    while time.monotonic() - begin < LONGEST_SECONDS and not await gone():
+    while time.monotonic() - begin < LONGEST_SECONDS and not ends() and not await gone():
         now = progress()
         if _shown(now) != _shown(seen):
             seen, said = now, time.monotonic()

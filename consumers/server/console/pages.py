@@ -185,5 +185,6 @@ async def live(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Resp
     if "text/event-stream" not in request.headers.get("accept", ""):
         raise Refused(406, "Only for scripts", "This address sends events; open a page instead.")
     del visitor  # may look
-    events = changes(lambda: console.follower.progress, request.is_disconnected)
+    stop = console.services.stop
+    events = changes(lambda: console.follower.progress, stop.is_set, request.is_disconnected)
     return StreamingResponse(events, media_type="text/event-stream")

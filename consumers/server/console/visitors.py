@@ -1,9 +1,9 @@
 """Who looks at the console, and whether a form is one of its own.
 
 With keys, a visitor enters one and gets a cookie; sessions live in memory, so a restart ends them.
-Without keys the console answers on loopback to everybody on the machine, and so it must be careful
-about other sites in the same browser: it answers only to the names of loopback (a name of somebody
-else that resolves to 127.0.0.1 is refused), and takes a form only from its own pages.
+Without keys the console answers to everybody on the machine, and so it must be careful about other
+sites in the same browser: the guard of the server answers to the names of loopback only, and a form
+is taken only from the console's own pages.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from fastapi import Request
-
 COOKIE = "lethe-session"
 
 SESSION_SECONDS = 8 * 3600.0
@@ -25,8 +23,6 @@ SESSION_SECONDS = 8 * 3600.0
 
 MAX_SESSIONS = 1_000
 """More are for people who sign in again and again: the oldest session ends."""
-
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Permit(Protocol):
@@ -118,8 +114,3 @@ def own_form(headers: Mapping[str, str]) -> bool:
         return False
     origin = headers.get("origin")
     return origin is None or urlsplit(origin).netloc == headers.get("host")
-
-
-def host_of(request: Request) -> str:
-    """Return the name by which the server was addressed."""
-    return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
