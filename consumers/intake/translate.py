@@ -19,11 +19,16 @@ INVALID_CHANGE = "INVALID_CHANGE"
 FOREIGN_CHANGE = "FOREIGN_CHANGE"
 TABLE_TRUNCATED = "TABLE_TRUNCATED"
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 MAX_DETAIL = 300
 """Characters of a reason, which lies in a header of the dead letter."""
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _REASON = "change data capture"
+_ZEROS: Mapping[ColumnType, tuple[object, ...]] = {
+    "integer": (0,),
+    "decimal": (0, "0"),
+    "text": (),  # an invented text is empty, which names nobody anyway
+}
 
 Outcome = Literal[
     "deletion",
@@ -201,7 +206,7 @@ def _former_name(change: Change, table: Table, columns: Mapping[str, ColumnType]
     full = f"ALTER TABLE {table.table} REPLICA IDENTITY FULL"
     if table.replica_identity != "full" or change.before is None:
         raise Unnamed(f"the old value of column {outside[0]!r} was not sent: {full}")
-    if any(change.before.get(name) == 0 for name in outside):
+    if any(change.before.get(name) in _ZEROS[columns[name]] for name in outside):
         raise Unnamed(f"column {outside[0]!r} is zero, as Debezium invents it: {full}")
     return id_of(columns, {**change.before, **key}, change.encoded)
 
@@ -233,7 +238,12 @@ def _created_under_new_key(change: Change, table: Table, shapes: Mapping[str, Sh
             "the row has another primary key now, and the header with its old one is not JSON: "
             "its old id was not erased; run `lethe reconcile`"
         )
-    return _moved(change, table, _former_name(change, table, table.key, former), shapes)
+    if not table.key.keys() <= former.keys():
+        raise Unnamed(
+            "the primary key of a row changed, and its id is made of other columns: no record says "
+            "whether these changed, too; run `lethe reconcile`"
+        )
+    return _moved(change, table, id_of(table.key, former, change.encoded), shapes)
 
 
 def _moved(change: Change, table: Table, former: str, shapes: Mapping[str, Shape]) -> Translated:

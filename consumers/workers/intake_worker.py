@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from lethe.consumers.contract.requests import change_message, deletion_message
 from lethe.consumers.contract.signatures import Signer
@@ -27,7 +28,9 @@ from lethe.consumers.service.steps import AtStep, IntakeStep, no_hook
 from lethe.consumers.workers.assignment import start_offset
 from lethe.consumers.workers.lag import LagGauge
 from lethe.engine.errors import InvalidData, LogReset
+from lethe.engine.store.connection import reachable
 from lethe.engine.store.membership import live_members, registered_models
+from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-intake"
@@ -56,7 +59,8 @@ def read_shapes(store: ModelStore, mapping: TableMapping) -> Mapping[str, Shape]
     Raises
     ------
     InvalidData
-        A model is not registered. Its requests would be answered UNKNOWN_MODEL and be gone.
+        A model is not registered: its requests would be answered UNKNOWN_MODEL and be gone. Or
+        rows would be inserted without their subject, and a subject's request would pass them over.
     """
     registered = registered_models(store.client)
     missing = next((model for model in mapping.models if model not in registered), None)
@@ -68,10 +72,27 @@ def read_shapes(store: ModelStore, mapping: TableMapping) -> Mapping[str, Shape]
     corrected = {
         model for table in mapping.tables if table.updates == "correct" for model in table.models
     }
-    configs = {model: store.load_model(model).meta.config for model in sorted(corrected)}
+    states = {model: store.load_model(model) for model in sorted(corrected)}
+    for table in mapping.tables:
+        if table.key_changes == "correct" and table.subject is None:
+            for model in table.models:
+                _refuse_subjects(store, states[model], table.table)
     return {
-        model: Shape(config.feature_names, config.target_names) for model, config in configs.items()
+        model: Shape(state.meta.config.feature_names, state.meta.config.target_names)
+        for model, state in states.items()
     }
+
+
+def _refuse_subjects(store: ModelStore, state: ModelState, table: str) -> None:
+    """Refuse a model whose rows have subjects, where the mapping names none."""
+    where = state.keys.dataset(state.meta.dataset_key)
+    with reachable(store.client):
+        exists: Any = store.client.exists(where.subjects)
+    if exists:
+        raise InvalidData(
+            f'the rows of model {state.model_id!r} have subjects: with key_changes = "correct", '
+            f"table {table} needs the columns of the subject in the mapping"
+        )
 
 
 class IntakeWorker:

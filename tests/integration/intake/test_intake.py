@@ -22,6 +22,12 @@ from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
 from tests.support.tables import Table
 
+MOVING: dict[str, Any] = {
+    "updates": "correct",
+    "key_changes": "correct",
+    "subject": {"household": "text"},
+    "replica_identity": "full",
+}
 TABLE: dict[str, Any] = {"models": ["m"], "key": {"id": "text"}, "features": {"y0": "target"}}
 
 
@@ -205,7 +211,7 @@ def test_a_model_that_is_not_registered_is_said_before_anything_is_read(
 def columns_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row of a request as the columns of a captured table."""
     features = {f"x{j}": value for j, value in enumerate(row["values"])}
-    return {"id": row["id"], "target": row["target"][0], **features}
+    return {"id": row["id"], "target": row["target"][0], "household": "h", **features}
 
 
 def test_updates_become_corrections_and_repeats_do_not_undo_them(
@@ -231,7 +237,7 @@ def test_updates_become_corrections_and_repeats_do_not_undo_them(
 def test_a_row_moves_to_its_new_key_but_an_erased_one_does_not_come_back(
     in_memory: Callable[..., Capture],
 ) -> None:
-    capture = in_memory(updates="correct", key_changes="correct")
+    capture = in_memory(**MOVING)
     platform, table = capture.platform, Table(capture.platform)
     table.delete("row-2")  # a person asked; the database still has the row
     platform.drain()
@@ -253,7 +259,7 @@ def test_a_row_moves_to_its_new_key_but_an_erased_one_does_not_come_back(
 def test_a_worker_that_dies_while_a_row_moves_moves_it_once(
     in_memory: Callable[..., Capture],
 ) -> None:
-    capture = in_memory(updates="correct", key_changes="correct")
+    capture = in_memory(**MOVING)
     platform, table = capture.platform, Table(capture.platform)
     for number, step in enumerate(IntakeStep):
         row = table.row(f"new-{number}")
@@ -306,3 +312,11 @@ def test_requests_are_signed_where_they_must_be(in_memory: Callable[..., Capture
     capture.read(signer=signer)
     capture.platform.drain(capture.platform.deletion_worker(request_keys=keys))
     assert ledger_of(capture.platform).keys() == {"row-1"}
+
+
+def test_a_row_does_not_lose_its_subject_when_its_key_changes(
+    in_memory: Callable[..., Capture],
+) -> None:
+    capture = in_memory(updates="correct", key_changes="correct")
+    with pytest.raises(InvalidData, match="have subjects"):
+        capture.worker()

@@ -11,6 +11,8 @@ _CHANGES = "tests/integration/deletions/test_row_changes.py"
 _CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
 _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
+_INTAKE = "tests/integration/intake/test_intake.py"
+_TRANSLATE = "tests/unit/intake/test_translate.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
@@ -525,5 +527,67 @@ MUTANTS = (
             ),
         ),
         f"{_CHANGES}::test_what_cannot_be_read_leaves_its_digest_in_dead_letters_and_no_value",
+    ),
+    # -- change data capture
+    Mutant(
+        "acknowledged requests before a position of captured changes moves",
+        (
+            Edit(
+                "consumers/workers/intake_worker.py",
+                "            self._send(translated)\n            self._at_step(IntakeStep.ADVANCE)\n"
+                "            self._advance(records)\n",
+                "            self._advance(records)\n            self._at_step(IntakeStep.ADVANCE)\n"
+                "            self._send(translated)\n",
+            ),
+        ),
+        f"{_INTAKE}::test_a_worker_that_dies_at_any_step_loses_and_doubles_nothing",
+    ),
+    Mutant(
+        "rows under their new ids before they go under the old ones",
+        (
+            Edit(
+                "consumers/workers/intake_worker.py",
+                "self._producer.publish(self._insertions(one for _, one in translated))",
+                "late = self._insertions(one for _, one in translated)",
+            ),
+            Edit(
+                "consumers/workers/intake_worker.py",
+                "        self._producer.publish(messages)",
+                "        self._producer.publish(messages)\n        self._producer.publish(late)",
+            ),
+            Edit(
+                "consumers/workers/intake_worker.py",
+                "        self._at_step(IntakeStep.DELETE)\n",
+            ),
+            Edit(
+                "consumers/workers/intake_worker.py",
+                "        self._producer.publish(messages)\n        self._producer",
+                "        self._producer.publish(messages)\n"
+                "        self._at_step(IntakeStep.DELETE)\n        self._producer",
+            ),
+        ),
+        f"{_INTAKE}::test_a_worker_that_dies_while_a_row_moves_moves_it_once",
+    ),
+    Mutant(
+        "a row that was erased does not come back with another key",
+        (
+            Edit(
+                "consumers/workers/intake_worker.py",
+                "for each in moved if each.former in live",
+                "for each in moved",
+            ),
+        ),
+        f"{_INTAKE}::test_a_row_moves_to_its_new_key_but_an_erased_one_does_not_come_back",
+    ),
+    Mutant(
+        "values that Debezium invents name nobody",
+        (
+            Edit(
+                "consumers/intake/translate.py",
+                "change.before.get(name) in _ZEROS[columns[name]]",
+                "False",
+            ),
+        ),
+        f"{_TRANSLATE}::test_what_the_connector_invented_never_names_a_subject",
     ),
 )

@@ -193,6 +193,19 @@ def test_a_row_that_cannot_be_inserted_under_its_new_id_is_erased_all_the_same()
     assert (came.code, deleted(came)) == (INVALID_CHANGE, [("churn", "2")])
 
 
+def test_a_changed_primary_key_says_nothing_of_an_id_of_other_columns() -> None:
+    table = {
+        "key": {"email": "text"},
+        "replica_identity": "full",
+        "updates": "correct",
+        "key_changes": "correct",
+    }
+    after = {"id": 100, "email": "a"}
+    one = translated(envelope("c", after=after), {"id": 100}, table, oldkey={"id": 2})
+    assert (one.code, one.deletions) == (INVALID_CHANGE, ())
+    assert "lethe reconcile" in one.detail
+
+
 def test_an_id_outside_the_primary_key_that_changes_is_a_changed_key() -> None:
     table = {"key": {"email": "text"}, "replica_identity": "full"}
     before, after = {"id": 1, "email": "a"}, {"id": 1, "email": "b"}
