@@ -534,10 +534,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/workers/intake_worker.py",
-                "            self._send(translated)\n            self._at_step(IntakeStep.ADVANCE)\n"
-                "            self._advance(records)\n",
-                "            self._advance(records)\n            self._at_step(IntakeStep.ADVANCE)\n"
                 "            self._send(translated)\n",
+                "            self._advance(records)\n            self._send(translated)\n",
             ),
         ),
         f"{_INTAKE}::test_a_worker_that_dies_at_any_step_loses_and_doubles_nothing",
