@@ -36,6 +36,7 @@ COMMANDS = MappingProxyType(
         "work": ("cli.work", "Run the workers until SIGTERM."),
         "serve": ("cli.serve", "Serve the HTTP API until SIGTERM."),
         "delete": ("cli.delete", "Send one deletion request."),
+        "erase": ("cli.erase", "Erase a person from every model."),
         "insert": ("cli.change", "Add rows to a model."),
         "correct": ("cli.change", "Replace rows of a model by corrected ones."),
         "reconcile": ("cli.reconcile", "Delete the rows that a table no longer has."),
@@ -167,6 +168,8 @@ _AFTER_INTERRUPT = MappingProxyType(
         "unregister": "a model is unregistered completely or not at all: `lethe status` shows it",
         "recover": "each model is recovered completely or not at all; run it again for the others",
         "delete": "a request that was sent will be processed; sent again with its --request-id, it "
+        "is answered again, but not executed again",
+        "erase": "an erasure that was sent will be processed; sent again with its --erasure-id, it "
         "is answered again, but not executed again",
         "insert": _SAME_FILE,
         "correct": _SAME_FILE,

@@ -25,6 +25,7 @@ from lethe.consumers.registration.register import Registered, TrainingData, exis
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
 from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of, check_terms
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
@@ -98,8 +99,13 @@ class OutputTerms(click.ParamType[Terms]):
     help="Columns to learn from, in order. Default: every other numeric column except the subject.",
 )  # fmt: skip
 @click.option(
-    "--subject", metavar="COL", help="Column that names the subject of a row, for delete --subject."
-)
+    "--subject", metavar="COL",
+    help="Column that names the subject of a row, for delete --subject and `lethe erase`.",
+)  # fmt: skip
+@click.option(
+    "--namespace", metavar="N",
+    help="Namespace of the subjects, for `lethe erase --namespace`. Default: none.",
+)  # fmt: skip
 @click.option("--no-intercept", is_flag=True, help="Fit no intercept. (It is never penalised.)")
 @click.option(
     "--method", default="pru", show_default=True, type=click.Choice(["pru", "exact", "influence"]),
@@ -177,6 +183,8 @@ def register(ctx: click.Context, /, **options: Any) -> None:
             "--over-budget cannot be given with --certify or --certify-output: a certified model "
             "has a budget of its own, and publishes the exact answer only"
         )
+    if options["namespace"] is not None and options["subject"] is None:
+        raise click.UsageError("--namespace requires --subject")
     _check_numbers(options)
     kind = Kind(options["kind"])
     features = options["features"]
@@ -229,7 +237,20 @@ def _config(
         limits=limits,
         certify=options["certify"],
         over_budget=OverBudget(options["over_budget"] or OverBudget.COMPLETE),
+        subject_namespace=_namespace(options),
     )
+
+
+def _namespace(options: dict[str, Any]) -> str | None:
+    """Return the namespace of the subjects; None without a column of subjects."""
+    if options["subject"] is None:
+        return None
+    if options["namespace"] is None:
+        return DEFAULT_NAMESPACE
+    try:
+        return str(TypeAdapter(Id).validate_python(options["namespace"]))
+    except ValidationError:
+        raise InvalidData("a namespace has 1 to 128 characters") from None
 
 
 def _check_numbers(options: dict[str, Any]) -> None:
@@ -282,6 +303,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "status": meta.status,
         "rows_live": meta.rows_live,
         "rows_left_out": done.left_out,
+        "rows_of_erased_subjects": done.erased,
         "features": list(config.feature_names),
         "columns_left_out": list(read.left_out),
         "targets": list(config.target_names),
@@ -318,6 +340,8 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         lines.append(f"left out: {columns}; encode {them} as {numbers} to learn from {them}")
     if done.left_out:
         lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
+    if done.erased:
+        lines.append(f"{done.erased} rows of the file belong to erased subjects and stay out")
     if meta.status == "INTERCEPT_PENALISED":
         what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
         lines.append(

@@ -23,7 +23,7 @@ from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import collect_rarely
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.workers.drained import Drained
-from lethe.consumers.workers.supervisor import POLL_SECONDS, Supervisor
+from lethe.consumers.workers.supervisor import POLL_SECONDS, WORKERS, Supervisor
 from lethe.engine.errors import InvalidData
 
 
@@ -31,7 +31,7 @@ from lethe.engine.errors import InvalidData
 @click.argument(
     "which",
     default="all",
-    type=click.Choice(["deletions", "refresh", "intake", "all"]),
+    type=click.Choice([*WORKERS, "intake", "all"]),
     required=False,
 )
 @click.option(
@@ -80,7 +80,7 @@ def work(
     min_batch: int | None,
     max_wait: str | None,
 ) -> int | None:
-    """Run workers: those for deletions, those for refreshes, or both (the default).
+    """Run workers: those for deletions, refreshes or erasures, or all of them (the default).
 
     With --cdc, they also include the one that turns changes of a database into requests; `intake`
     runs it alone.
@@ -91,7 +91,7 @@ def work(
 
     \b
     Examples:
-      lethe work                       both workers, one process
+      lethe work                       all workers, one process
       lethe work refresh               only refreshes, LETHE_REBUILD_THREADS BLAS threads
       lethe work --until-idle          do what is waiting, then return
       lethe work --cdc tables.toml     deletions from a database, too
@@ -106,7 +106,7 @@ def work(
     mapping = None if cdc is None else load_mapping(cdc)
     if mapping is not None and settings.kafka_bootstrap_servers is None:
         raise InvalidData("--cdc reads the topics that Debezium writes to Kafka: give --kafka")
-    names = ["deletions", "refresh"] if which == "all" else [which]
+    names = list(WORKERS) if which == "all" else [which]
     if mapping is not None and "intake" not in names:
         names.append("intake")
     supervisor = Supervisor(names, impatient=until_idle, mapping=mapping)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -58,6 +59,7 @@ class SealKeys:
         self._secrets = {name_of(secret): secret for secret in secrets}
         self.current = name_of(secrets[0])
         self._ciphers: dict[tuple[str, str], AESGCM] = {}
+        self._derived: dict[tuple[str, bytes], bytes] = {}
 
     def __repr__(self) -> str:
         return f"SealKeys(current={self.current!r}, {len(self._secrets)} in all)"
@@ -115,6 +117,18 @@ class SealKeys:
                 f"model {model_id!r}: a commit does not open with key {name}, which it names: "
                 "somebody else wrote it, or it was damaged"
             ) from None
+
+    def authenticate(self, label: bytes, content: bytes) -> Iterator[tuple[str, bytes]]:
+        """Yield the name of each secret, the newest first, and HMAC-SHA256 of content under it.
+
+        Each ``label`` has keys of its own.
+        """
+        for name, secret in self._secrets.items():
+            key = self._derived.get((name, label))
+            if key is None:
+                derived = HKDF(hashes.SHA256(), SECRET_BYTES, salt=None, info=label)
+                key = self._derived[name, label] = derived.derive(secret)
+            yield name, hmac.digest(key, content, "sha256")
 
     def _cipher(self, name: str, model_id: str) -> AESGCM:
         cipher = self._ciphers.get((name, model_id))

@@ -47,6 +47,11 @@ class RequestKeys:
     def __len__(self) -> int:
         return len(self.trusted)
 
+    def with_unrestricted(self, others: TrustedKeys) -> RequestKeys:
+        """Return these keys and others, which may delete from every model."""
+        models = {name: only for name, only in self.models.items() if name not in others.keys}
+        return RequestKeys(self.trusted | others, models)
+
     def checked(self, item: Validated) -> Validated:
         """Return an item unchanged, or refused if no key that counts for its model signed it."""
         if isinstance(item, Refreshed) or (isinstance(item, Refused) and item.request_id is None):

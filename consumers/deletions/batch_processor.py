@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from lethe.consumers.commits.follower import Follower
 from lethe.consumers.commits.journal import Followed, read_opening
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.events import Receipt, RowsChanged
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batching import Batching, Remainder
 from lethe.consumers.deletions.change_transition import change_transition
@@ -36,6 +36,8 @@ from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.service.steps import AtStep, Step
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
+from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.factor import Factor
@@ -64,6 +66,7 @@ class Loaded:
     lookup: Lookup | None = None
     subjects: Mapping[str, Sequence[str]] = field(default_factory=dict)
     factor: Factor | None = None
+    erased: Collection[str] = ()
 
     @property
     def changes_rows(self) -> bool:
@@ -158,6 +161,7 @@ class BatchProcessor:
         self._batching = batching
         self._follower = follower
         self._seals = seals
+        self._suppressions = Suppressions(store, reader, seals)
 
     # -- step 3 -------------------------------------------------------------------------------
 
@@ -217,6 +221,7 @@ class BatchProcessor:
                 out.failed[one.group.model_id] = no_key(one.group.model_id, lookup.shredded)
         for one in batches:
             self._load_factor(one, out)
+            self._load_erased(one, out)
         for one in loaded:
             if self._follower.followed(one.group.model_id) is not one.followed:
                 out.stale.add(one.group.model_id)  # folded meanwhile, for another model
@@ -225,6 +230,26 @@ class BatchProcessor:
             for one in loaded
             if one.group.model_id not in out.stale and one.group.model_id not in out.failed
         ]
+
+    def _load_erased(self, batch: Loaded, out: Round) -> None:
+        """Load which subjects of new rows are on the suppression list, as the log has it now.
+
+        After the state: what is decided on a state from which a subject is erased knows of it.
+        """
+        subjects = {
+            row.subject
+            for item in (() if isinstance(batch.items, Refreshed) else batch.items)
+            if isinstance(item, Valid) and isinstance(item.request, RowsChanged)
+            for row in item.request.rows
+            if row.subject is not None
+        }
+        if subjects:
+            namespace = batch.state.meta.config.subject_namespace or DEFAULT_NAMESPACE
+            try:
+                self._suppressions.catch_up()
+                batch.erased = self._suppressions.of(namespace, subjects)
+            except CorruptState as error:  # nobody can tell whether they are on it
+                out.failed.setdefault(batch.state.model_id, error)
 
     def _load_factor(self, batch: Loaded, out: Round) -> None:
         """Load L, which inserted and corrected rows need, unless it is in memory."""
@@ -409,7 +434,13 @@ class BatchProcessor:
         group, state, begin = batch.group, batch.state, time.perf_counter()
         encrypted = self._store.row_keys is not None
         decisions = decide_changes(
-            state, items, lookup, now=self._now(), lost=lost, encrypted=encrypted
+            state,
+            items,
+            lookup,
+            now=self._now(),
+            lost=lost,
+            encrypted=encrypted,
+            erased=batch.erased,
         )
         self._at_step(Step.COMPUTE)
         step = compute_changes(state, decisions, lookup, batch.factor)

@@ -7,7 +7,7 @@ reason, and can be sent again under another id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -93,10 +93,12 @@ def decide_changes(
     now: datetime,
     lost: bool = False,
     encrypted: bool = False,
+    erased: Collection[str] = (),
 ) -> tuple[ChangeDecision, ...]:
     """Decide (step 4) a batch's requests, which name no row twice, in order. Pure.
 
     ``lost``: rows of the model are missing from the store; ``encrypted``: it keeps them encrypted.
+    ``erased``: subjects on the suppression list.
     """
     repeats = Decider(state, lookup, {}, lost, frozenset())
     decisions: list[ChangeDecision] = []
@@ -106,6 +108,7 @@ def decide_changes(
             decisions += repeats.decisions[decided:]
         elif isinstance(item, Valid) and isinstance(item.request, RowsChanged):
             refusal = _of_model(state, lost=lost, encrypted=encrypted)
+            refusal = refusal or _of_subjects(item.request, erased)
             refusal = refusal or _of_tombstones(state, item.request, lookup, now)
             decisions.append(_decide(state, item, item.request, lookup, refusal))
     return tuple(decisions)
@@ -160,6 +163,14 @@ def _of_model(state: ModelState, *, lost: bool, encrypted: bool) -> tuple[str, s
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _of_subjects(request: RowsChanged, erased: Collection[str]) -> tuple[str, str] | None:
+    """Return code and detail if rows would become those of erased subjects, or None."""
+    theirs = sum(row.subject in erased for row in request.rows if row.subject is not None)
+    if not theirs:
+        return None
+    return "SUBJECT_ERASED", f"{theirs} of the rows belong to subjects that were erased"
 
 
 def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:

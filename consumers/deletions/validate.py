@@ -102,7 +102,7 @@ def _request(record: Record, data: dict[str, Any]) -> Validated:
     distinct = request.row_ids and tuple(dict.fromkeys(request.row_ids))
     if distinct != request.row_ids:
         request = request.model_copy(update={"row_ids": distinct})
-    return Valid(record, request, _body(request))
+    return Valid(record, request, content_digest(request))
 
 
 def _change(record: Record, data: dict[str, Any]) -> Validated:
@@ -130,7 +130,7 @@ def _key_contradicts(record: Record, model_id: str) -> str | None:
     return f"the record's key {key[:128]!r} contradicts model_id {model_id!r}"
 
 
-def _body(request: DeletionRequest) -> bytes:
+def content_digest(request: DeletionRequest) -> bytes:
     """Return the digest of a request's content: which rows of which model, in any order.
 
     Of a request that is not strict it is what it was before there were strict ones.

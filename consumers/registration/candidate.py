@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -78,10 +78,25 @@ class TrainingData:
         keep = np.array([row not in row_ids for row in self.ids], dtype=np.bool_)
         if not keep.any():
             raise InvalidData(
-                "every row of the file was deleted from this model before; there is nothing to fit"
+                "every row of the file was deleted from this model before, or belongs to a subject "
+                "that was erased; there is nothing to fit"
             )
         ids = tuple(row for row in self.ids if row not in row_ids)
         return replace(self, ids=ids, X=self.X[keep], y=self.y[keep])
+
+    def without_subjects(self, erased: Collection[str]) -> TrainingData:
+        """Return the rows but for those of erased subjects, who are not named any more.
+
+        Raises
+        ------
+        InvalidData
+            None would be left.
+        """
+        if not erased:
+            return self
+        rows = frozenset(row for subject in erased for row in self.subjects.get(subject, ()))
+        others = {name: rows for name, rows in self.subjects.items() if name not in erased}
+        return replace(self.without(rows), subjects=others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ and it is appended again. So a row whose deletion was committed never comes back
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -39,6 +39,8 @@ from lethe.consumers.registration.predecessor import (
 from lethe.consumers.registration.transition import registration, unregistration
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
+from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.transition import Transition, scalars_of
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
@@ -58,10 +60,15 @@ __all__ = ["Registered", "Registrar", "TrainingData"]
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What registration did; ``left_out`` rows were in the deletion ledger."""
+    """What registration did.
+
+    ``left_out`` rows were in the deletion ledger; ``erased`` rows belong to subjects that were
+    erased (`consumers.suppression`).
+    """
 
     state: ModelState
     left_out: int
+    erased: int = 0
 
 
 class Registrar:
@@ -102,6 +109,7 @@ class Registrar:
         self._now = now
         self._progress = progress
         self._at_step = at_step
+        self._suppressions = Suppressions(store, reader, seals)
         self._committer = Committer(
             store,
             producer,
@@ -152,7 +160,10 @@ class Registrar:
             raise exists(keys.model_id, before.version)
         if before.registered and before.meta is not None and not allow_change:
             check_same_shape(before.meta.config, config)
-        kept = data.without(self._gone(before, data))
+        if data.subjects and config.subject_namespace is None:
+            config = config.model_copy(update={"subject_namespace": DEFAULT_NAMESPACE})
+        known = data.without_subjects(self._erased(config, data))
+        kept = known.without(self._gone(before, known))
         self._progress("fitting and precomputing", 0, 0)
         candidate = stage(
             self._store,
@@ -164,7 +175,9 @@ class Registrar:
             now=self._now(),
         )
         state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
-        return Registered(state, len(data.ids) - len(kept.ids))
+        return Registered(
+            state, len(known.ids) - len(kept.ids), erased=len(data.ids) - len(known.ids)
+        )
 
     def unregister(self, model_id: str) -> Head:
         """End a model: its rows and its state go; its history, ledger and numbers stay.
@@ -233,6 +246,13 @@ class Registrar:
 
     def _gone(self, before: Predecessor, data: TrainingData) -> frozenset[str]:
         return self._store.ledgered(before.keys, data.ids) | before.ledger.intersection(data.ids)
+
+    def _erased(self, config: ModelConfig, data: TrainingData) -> Collection[str]:
+        """Return those subjects of the rows that are on the suppression list now."""
+        if not data.subjects:
+            return ()
+        self._suppressions.catch_up()
+        return self._suppressions.of(config.subject_namespace or DEFAULT_NAMESPACE, data.subjects)
 
     def _staging_progress(self) -> Progress:
         def staged(what: str, done: int, total: int) -> None:
@@ -306,7 +326,7 @@ class Registrar:
     def _onto(self, candidate: Candidate, before: Predecessor) -> ModelState:
         """Return the candidate as successor of the present state, without rows deleted since."""
         fresh, tip = candidate.state, tip_of(self._reader, before)
-        later = sorted(self._gone(before, candidate.data))
+        later = sorted(self._gone(before, candidate.data) | self._erased_rows(candidate))
         staged = StagedGeneration(
             candidate.where, fresh.generation, fresh.stream, fresh.sentinels, fresh.meta.ledger
         )
@@ -355,6 +375,12 @@ class Registrar:
             deferred=still_deferred(before.deferred, candidate.new),
             secret=before.secret or fresh.secret,
         )
+
+    def _erased_rows(self, candidate: Candidate) -> frozenset[str]:
+        """Return the rows of subjects that were erased while they were staged."""
+        data = candidate.data
+        erased = self._erased(candidate.state.meta.config, data)
+        return frozenset(row for subject in erased for row in data.subjects[subject])
 
     def _transition(
         self, candidate: Candidate, before: Predecessor, members: Members, mark: str

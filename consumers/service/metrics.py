@@ -50,6 +50,14 @@ class Metrics:
             "lethe_refreshes_refused_total",
             "Refresh requests refused because they are too frequent",
         )
+        self.erasures = counter(
+            "lethe_erasures_total",
+            "Subject erasures processed, by status of the combined receipt",
+            ("status",),
+        )
+        self.erasures_pending = gauge(
+            "lethe_erasures_pending", "Subject erasures that wait for answers of models"
+        )
         self.batch_rows = histogram("lethe_batch_rows", "Rows per batch", _ROWS)
         self.step_seconds = histogram(
             "lethe_step_seconds", "Time to compute the step of a batch", _SECONDS

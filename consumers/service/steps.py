@@ -70,6 +70,22 @@ class Step(StrEnum):
     REFRESH_SWAP = "refresh_swap"
     """In the deletion worker: a result was read; its commit is next (then as for any commit)."""
 
+    # Of the erasure worker
+    ERASE_SUPPRESS = "erase_suppress"
+    """Erasures were read, but their subjects are not on the list."""
+    ERASE_ASK = "erase_ask"
+    """The subjects are on the list; whom to ask is known, but nobody is asked."""
+    ERASE_AWAIT = "erase_await"
+    """The requests are acknowledged, but nothing is remembered of them."""
+    ERASE_ASK_AGAIN = "erase_ask_again"
+    """Row changes that were on their way are decided; the index is about to be read again."""
+    ERASE_PUBLISH = "erase_publish"
+    """Every model has answered, but the combined receipt is not published."""
+    ERASE_ADVANCE = "erase_advance"
+    """The combined receipt is acknowledged, but the watermark is not moved."""
+    ERASE_SWEEP = "erase_sweep"
+    """A registration was searched and its models are asked, but that is not noted."""
+
     # Of a registration (after them, as for any commit)
     REGISTER_STAGE = "register_stage"
     """Some rows are staged."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from lethe.consumers.contract import topics
+from lethe.consumers.erasures.models import read_models
+from lethe.consumers.erasures.sweep import unchecked
 from lethe.consumers.intake.mapping import Mapping
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
@@ -81,6 +83,10 @@ class Drained:
             for name in self._mapping.topics
             for lag in lags(self._reader, self._store, name, position)
         )
+
+    def registrations(self) -> bool:
+        """Return whether every registration was searched for subjects that are erased."""
+        return not unchecked(self._store, read_models(self._store))
 
     def refreshes(self) -> str:
         """Return which refresh is still needed, as a line for a person; empty if none is.

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import handover
-from lethe.consumers.contract.signatures import read_signer
+from lethe.consumers.contract.signatures import Signer, TrustedKeys, read_signer
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.intake.mapping import Mapping
@@ -19,13 +19,16 @@ from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.health import Health
 from lethe.consumers.service.logs import logger
 from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.settings import Settings
 from lethe.consumers.service.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.drained import Drained
+from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.refresh_worker import RefreshWorker
-from lethe.engine.errors import CorruptState, RefreshFailed, Unavailable
+from lethe.engine.errors import CorruptState, InvalidData, RefreshFailed, Unavailable
+
+WORKERS = ("deletions", "refresh", "erasures")
+"""The names of the workers, as ``lethe work`` takes them."""
 
 POLL_SECONDS = 0.1
 """Pause between two looks at the workers, or at what is left to do."""
@@ -34,6 +37,10 @@ _PATIENCE_SECONDS = 10.0  # before giving up on ever being idle, as with a halte
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
+_REFRESHING = frozenset({"deletions", "refresh"})
+"""Workers that together do every refresh that is needed."""
+
+Worker = DeletionWorker | RefreshWorker | ErasureWorker | IntakeWorker
 T = TypeVar("T")
 
 
@@ -43,7 +50,7 @@ class Supervisor:
     Parameters
     ----------
     names
-        Which workers to run: ``deletions``, ``refresh``, ``intake``, or several.
+        Which workers to run: of `WORKERS`, and ``intake``.
     impatient
         Whether a server that is down when the workers start is an error; by default the workers
         wait for it.
@@ -75,6 +82,7 @@ class Supervisor:
     @contextmanager
     def running(self, runtime: Runtime) -> Iterator[None]:
         """Run the workers during a ``with`` block; raise the error that ended one, if any."""
+        self._drop_erasures(runtime)
         self._reach(runtime.ensure_topics)
         threads = [
             threading.Thread(target=self._run, args=(runtime, name), name=f"lethe-{name}")
@@ -103,18 +111,21 @@ class Supervisor:
             Whatever has ended a worker.
         """
         read_by = {
+            "erasures": (topics.ERASURES,),
             "refresh": (topics.REFRESH_JOBS,),
             "deletions": (topics.ROW_CHANGES, topics.DELETIONS),
         }
-        # Jobs first: the result of one is in the deletions topic before it counts as done.
+        # Erasures first: what they ask of models is in the deletions topic before they count as
+        # done. Then jobs: the result of one is there before it counts as done, too.
         workers = [name for name in read_by if name in self.health]
         names = [topic for name in workers for topic in read_by[name]]
         waited, undone = 0.0, 0.0
         while not self.stop.wait(poll_seconds):
             needed = ""
             try:
-                if drained.changes() and drained.topics(names):
-                    needed = drained.refreshes() if len(workers) > 1 else ""
+                searched = "erasures" not in workers or drained.registrations()
+                if searched and drained.changes() and drained.topics(names):
+                    needed = drained.refreshes() if self.health.keys() >= _REFRESHING else ""
                     if not needed:
                         return True
             except Unavailable as error:
@@ -152,7 +163,7 @@ class Supervisor:
         finally:
             self.stop.set()
 
-    def _worker(self, runtime: Runtime, name: str) -> DeletionWorker | RefreshWorker | IntakeWorker:
+    def _worker(self, runtime: Runtime, name: str) -> Worker:
         store, settings = runtime.store(), runtime.settings
         if name == "intake" and self.mapping is not None:
             key = settings.request_signing_key
@@ -164,6 +175,17 @@ class Supervisor:
                 signer=None if key is None else read_signer(key),
                 metrics=self.metrics,
                 health=self.health[name],
+            )
+        if name == "erasures":
+            return ErasureWorker(
+                runtime.log,
+                store,
+                runtime.seals(store),
+                metrics=self.metrics,
+                health=self.health[name],
+                request_keys=self._request_keys(runtime),
+                signer=partial(self._request_signer, runtime),
+                at_step=self._at_step,
             )
         if name == "deletions":
             seals, file = runtime.seals(store), settings.seal_key_file
@@ -179,7 +201,7 @@ class Supervisor:
                 health=self.health[name],
                 limits=BatchLimits(records=settings.batch_records, rows=settings.batch_rows),
                 batching=Batching(settings.min_batch, settings.max_wait),
-                request_keys=self._request_keys(settings),
+                request_keys=self._request_keys(runtime),
                 trusted=runtime.trusted(),
                 at_step=self._at_step,
             )
@@ -191,12 +213,44 @@ class Supervisor:
             limit=RefreshLimit(settings.refresh_min_interval),
         )
 
-    def _request_keys(self, settings: Settings) -> RequestKeys | None:
+    def _request_keys(self, runtime: Runtime) -> RequestKeys | None:
+        """Return whose requests count: also those that the erasure worker signs."""
+        path = runtime.settings.request_keys
+        if path is None:
+            return None
+        keys = read_request_keys(path)
+        self._log.info("requests must be signed", action="request_keys", keys=len(keys))
+        signer, trusted = runtime.signer()(), runtime.trusted()
+        own = TrustedKeys() if signer is None else TrustedKeys.of([signer.public])
+        return keys.with_unrestricted(own if trusted is None else own | trusted)
+
+    def _request_signer(self, runtime: Runtime) -> Signer | None:
+        """Return what the erasure worker signs its requests with, if requests must be signed."""
+        settings = runtime.settings
         if settings.request_keys is None:
             return None
-        keys = read_request_keys(settings.request_keys)
-        self._log.info("requests must be signed", action="request_keys", keys=len(keys))
-        return keys
+        key = settings.request_signing_key
+        return runtime.signer()() if key is None else read_signer(key)
+
+    def _drop_erasures(self, runtime: Runtime) -> None:
+        """Do without the erasure worker if its requests would have to be signed and cannot be.
+
+        Raises
+        ------
+        InvalidData
+            It is the only one.
+        """
+        signed = runtime.settings.request_keys is not None
+        if "erasures" not in self.health or not signed or self._request_signer(runtime):
+            return
+        advice = (
+            "requests must be signed, and the erasure worker has no key to sign its own with: set "
+            "LETHE_REQUEST_SIGNING_KEY or LETHE_SIGNING_KEY (`lethe key new` makes one)"
+        )
+        if len(self.health) == 1:
+            raise InvalidData(advice)
+        self._log.warning(f"{advice}; erasures wait", action="no_erasures")
+        del self.health["erasures"]
 
     def _reach(self, act: Callable[[], T]) -> T | None:
         """Retry an action until the servers that it needs are up; None if stopped before."""

@@ -39,6 +39,21 @@ REWRITTEN = f"{PREFIX}:rewritten"
 BOUND_LOG = f"{PREFIX}:bound-log"
 """The kind of log that the store's models are published to: versions cannot change it."""
 
+ERASED = f"{PREFIX}:{{erased}}:subjects"
+"""Hash: mark of an erased subject -> id of the erasure (`consumers.suppression`)."""
+
+ERASED_SECRETS = f"{PREFIX}:{{erased}}:secrets"
+"""Set: names of the secrets under which the marks of `ERASED` were made."""
+
+ERASURE_RECEIPTS = f"{PREFIX}:{{erased}}:receipts"
+"""Hash: erasure id -> offset and subject commitment of its final combined receipt."""
+
+ERASED_CURSORS = f"{PREFIX}:{{erased}}:cursors"
+"""Hash: how far `ERASED` and `ERASURE_RECEIPTS` have read their topics."""
+
+ERASED_CHECKED = f"{PREFIX}:{{erased}}:checked"
+"""Hash: model -> its registration that was last searched for erased subjects."""
+
 FORMER_MODELS = f"{PREFIX}:models"
 """Set of model ids in formats before 5: `engine.store.membership` refuses a store that has it."""
 

@@ -95,6 +95,8 @@ class ModelConfig(Stored):
     limits: LimitsRecord = LimitsRecord()
     certify: Terms | None = None
     over_budget: OverBudget = OverBudget.COMPLETE
+    subject_namespace: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """Namespace of the rows' subjects; None if the model was registered without subjects."""
 
     @field_validator("kind")
     @classmethod

@@ -19,6 +19,8 @@ from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import connect, text
+from lethe.engine.store.keys import ERASED_CHECKED
+from tests.support import erasures
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows
 from tests.support.kafka_clients import kafka_log
@@ -30,6 +32,8 @@ SECONDS = 600.0
 _AHEAD = 6  # requests sent and not decided: there is always something to decide, never much
 _ROWS = 3000
 REGISTERED = "registered"
+_PERSONAL, _NAMESPACE = "personal", "people"
+_PEOPLE = 20
 
 
 def feed(
@@ -40,10 +44,11 @@ def feed(
     seconds: float = 200.0,
     garbage: bool = False,
     others: Sequence[str] = (),
+    people: bool = False,
 ) -> int:
     """Send requests, repeats and refresh orders while ``true``; return how many requests.
 
-    ``others`` are models that come to be meanwhile, or do not.
+    ``others`` are models that come to be meanwhile, or do not. ``people``: erasures, too.
     """
     deadline = time.monotonic() + seconds
     sent = 0
@@ -63,10 +68,36 @@ def feed(
             platform.order(
                 "m", [RefreshKind.REBUILD, RefreshKind.COMPACT, RefreshKind.COMPLETE][sent // 6 % 3]
             )
+        if people:
+            erase_somebody(platform, sent)
         if garbage and sent % 3 == 0:
             platform.send_raw(b"garbage %d" % sent, b"m")
         sent += 1
     return sent
+
+
+def erase_somebody(platform: Platform, sent: int) -> None:
+    """Erase a person in turn, each again and again; now and then models are searched anew."""
+    number = sent % _PEOPLE
+    erasures.erase(platform, f"subject-{number}", f"erasure-{number}", namespace=_NAMESPACE)
+    if sent % 5 == 0:
+        platform.raw().delete(ERASED_CHECKED)
+
+
+def check_erasures(platform: Platform) -> None:
+    """Every erasure has one combined receipt, and is carried out once."""
+    with closing(erasures.erasure_worker(platform)) as worker:
+        for number in range(_PEOPLE):
+            erase_somebody(platform, number)
+        erasures.drain(platform, worker)
+    finals = erasures.finals(platform)
+    assert finals.keys() == {f"erasure-{number}" for number in range(_PEOPLE)}
+    for receipt in finals.values():
+        assert receipt.complete, receipt
+        assert erasures.outcomes(receipt) == {_PERSONAL: ("APPLIED", erasures.SUBJECT_ROWS)}
+    gone = {row for number in range(_PEOPLE) for row in erasures.rows_of(number)}
+    assert ledger_of(platform, _PERSONAL).keys() == gone
+    check_model(platform, _PERSONAL)
 
 
 def finish(platform: Platform) -> None:
@@ -118,6 +149,7 @@ def main(orders: dict[str, object]) -> None:
         log = StreamsLog(connect(url), lease_seconds=0.5)
     platform = Platform(log, url, 1, bootstrap, keys_url=str(orders["keys_url"]))
     platform.register("m", many_rows(), budget=10.0)
+    erasures.register(platform, _PERSONAL, namespace=_NAMESPACE)
     deaths = orders["deaths"]
     assert isinstance(deaths, list)
     others = sorted({registering(REGISTERED, s, w) for s, _, w in deaths if s in REGISTERING})
@@ -125,16 +157,19 @@ def main(orders: dict[str, object]) -> None:
         platform,
         str(orders["prefix"]),
         [tuple(death) for death in deaths],
+        roles="deletions refresh erasures",
         session_seconds=float(str(orders["session_seconds"])),
         model=REGISTERED,
     )
     try:
         sent = feed(
-            platform, process.running, seconds=SECONDS, garbage=True, pause=0.02, others=others
-        )
+            platform, process.running, seconds=SECONDS, garbage=True, pause=0.02, others=others,
+            people=True,
+        )  # fmt: skip
         process.check()
     finally:
         process.stop()
+    check_erasures(platform)
     finish(platform)
     letters = [record.value for record in platform.dead_letters()]
     assert set(letters) == {b"garbage %d" % i for i in range(0, sent, 3)}

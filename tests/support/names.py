@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.consumers.contract import topics
-from lethe.consumers.workers import deletion_worker, refresh_worker
+from lethe.consumers.workers import deletion_worker, erasure_worker, refresh_worker
 
 _TOPICS = (
     "DELETIONS",
@@ -19,7 +19,7 @@ _TOPICS = (
     "SUPPRESSIONS",
 )
 _PLAIN = {name: getattr(topics, name) for name in _TOPICS}
-_GROUPS = {deletion_worker: deletion_worker.GROUP, refresh_worker: refresh_worker.GROUP}
+_GROUPS = {module: module.GROUP for module in (deletion_worker, refresh_worker, erasure_worker)}
 
 
 def use_prefix(prefix: str) -> None:

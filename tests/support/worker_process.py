@@ -40,7 +40,9 @@ from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.consumers.workers.supervisor import Worker
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.connection import connect
 from lethe.engine.store.store import ModelStore
@@ -258,13 +260,15 @@ def work(roles: str, log: Log, store: Callable[[], ModelStore], at_step: AtStep)
     """Run the workers."""
     stop = threading.Event()
     limits = BatchLimits(records=3, poll_seconds=0.05)
-    workers: list[DeletionWorker | RefreshWorker] = []
+    workers: list[Worker] = []
     if "deletions" in roles:
         workers.append(DeletionWorker(log, store(), seals(), limits=limits, at_step=at_step))
     if "refresh" in roles:
         workers.append(RefreshWorker(log, store(), at_step=at_step))
+    if "erasures" in roles:
+        workers.append(ErasureWorker(log, store(), seals(), at_step=at_step, sweep_seconds=0.1))
 
-    def run(worker: DeletionWorker | RefreshWorker) -> None:
+    def run(worker: Worker) -> None:
         try:
             worker.run(stop)
         except Interrupted:

@@ -1,0 +1,63 @@
+"""``lethe erase``: sends one erasure of a person, and optionally waits for its combined receipt.
+
+Only its options are here, so that ``--help`` and usage errors come at once; `consumers.cli.erasure`
+does the work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
+
+_DEFAULT_WAIT = "60"
+
+
+@click.command(short_help="Erase a person from every model.")
+@click.argument("subject")
+@click.option(
+    "--namespace", metavar="N",
+    help="Which subjects are meant, where systems number people independently: that of the models "
+    "that were registered with the same --namespace. Default: those registered without one.",
+)  # fmt: skip
+@click.option(
+    "--erasure-id", metavar="R",
+    help="Identity of the erasure; a repeat is answered again, but not executed again. "
+    "Default: a random one.",
+)  # fmt: skip
+@click.option("--reason", metavar="T", help="The reason, kept with the request in the log.")
+@click.option(
+    "--lift", is_flag=True,
+    help="End the suppression of SUBJECT instead: their rows may be registered and inserted again.",
+)  # fmt: skip
+@click.option(
+    "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
+    help="Sign the request with this private key (PEM). Default: LETHE_REQUEST_SIGNING_KEY, or "
+    "no signature.",
+)  # fmt: skip
+@click.option(
+    "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
+    help=f"Wait for the combined receipt, at most S seconds (default {_DEFAULT_WAIT}).",
+)  # fmt: skip
+@global_options
+@click.pass_context
+def erase(ctx: click.Context, /, **options: Any) -> int:
+    """Erase SUBJECT from every model that knows them, and keep them out of all models from then on.
+
+    A worker (`lethe work`) asks the models and publishes one receipt for all of them on the topic
+    lethe.erasure-receipts. Exit code 1, with --wait only: a model is not covered (it was registered
+    without --subject) or has refused, or no final receipt came in time.
+
+    \b
+    Examples:
+      lethe erase "household 7" --wait
+      lethe erase 4711 --namespace crm --erasure-id ticket-2041
+      lethe erase "household 7" --lift
+    """  # noqa: D301 - click looks for the character
+    ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
+    from lethe.consumers.cli.erasure import send  # noqa: PLC0415 - what --help need not wait for
+
+    return send(ctx, options)

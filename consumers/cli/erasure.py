@@ -1,0 +1,189 @@
+"""An erasure: made of the options of ``lethe erase``, sent; and its combined receipt."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from lethe.consumers.cli.output import Output, counted, prepare
+from lethe.consumers.cli.request import NoReceipt
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.erasure_events import (
+    SUBJECT_ERASURE_REQUESTED,
+    ModelErasure,
+    SubjectErasureCompleted,
+    SubjectErasureRequested,
+)
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
+from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.engine.errors import InvalidRequest
+
+_READ_SECONDS = 0.5
+_READ_RECORDS = 500
+
+
+def send(ctx: click.Context, options: dict[str, Any]) -> int:
+    """Send the erasure that the options describe, wait if they say so; return the exit code."""
+    settings, out = prepare(ctx)
+    key = settings.request_signing_key
+    signer = None if key is None else read_signer(key)
+    request = _request(options)
+    with open_runtime(settings) as runtime:
+        runtime.models()  # fails before anything is sent if the store cannot be reached
+        reader = runtime.log.reader()
+        try:
+            partition = _receipts(reader)
+            begin = reader.bounds(partition).end
+            _publish(runtime, request, signer)
+            if options["wait"] is None:
+                out.document({"erasure_id": request.erasure_id})
+                out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
+                return 0
+            return _wait(out, reader, partition, begin, request, options["wait"])
+        finally:
+            reader.close()
+
+
+def _request(options: dict[str, Any]) -> SubjectErasureRequested:
+    try:
+        request = SubjectErasureRequested(
+            erasure_id=options["erasure_id"] or str(uuid.uuid4()),
+            subject_id=options["subject"],
+            namespace=options["namespace"],
+            lift=options["lift"],
+            requested_at=rfc3339(datetime.now(UTC)),
+            reason=options["reason"],
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "erasure"
+        raise InvalidRequest(f"{place}: {first['msg']}; nothing was sent") from None
+    if len(request.value()) > MAX_REQUEST_BYTES:
+        raise InvalidRequest("the erasure has more than 1 MiB: shorten its reason")
+    return request
+
+
+def _publish(runtime: Runtime, request: SubjectErasureRequested, signer: Signer | None) -> None:
+    value = request.value()
+    headers = cloudevents.headers(
+        SUBJECT_ERASURE_REQUESTED, request.erasure_id, datetime.now(UTC), request.erasure_id
+    )
+    if signer is not None:
+        headers = signer.signed(SUBJECT_ERASURE_REQUESTED, value, headers)
+    producer = runtime.log.producer()
+    try:
+        producer.publish([Message(topics.ERASURES, request.subject_id.encode(), value, headers)])
+    finally:
+        producer.close()
+
+
+# -- the receipt --------------------------------------------------------------------------------
+
+
+def _receipts(reader: Reader) -> Partition:
+    """Return the partition of combined receipts.
+
+    Raises
+    ------
+    InvalidRequest
+        A topic does not exist.
+    """
+    receipts = reader.partitions(topics.ERASURE_RECEIPTS)
+    if not (receipts and reader.partitions(topics.ERASURES)):
+        raise InvalidRequest(
+            f"the topics {topics.ERASURES} and {topics.ERASURE_RECEIPTS} do not exist; `lethe "
+            "register` and `lethe work` create them. Nothing was sent"
+        )
+    return receipts[0]
+
+
+def _wait(
+    out: Output,
+    reader: Reader,
+    partition: Partition,
+    offset: int,
+    request: SubjectErasureRequested,
+    seconds: float,
+) -> int:
+    """Print the combined receipt once it is final; return the exit code."""
+    end = time.monotonic() + seconds
+    newest: SubjectErasureCompleted | None = None
+    with out.progress() as report:
+        while time.monotonic() < end and (newest is None or not newest.final):
+            report(f"waiting for the receipt of {request.erasure_id}", 0, 0)
+            pause = min(_READ_SECONDS, max(0.0, end - time.monotonic()))
+            records, offset = reader.read(partition, offset, pause, _READ_RECORDS)
+            for record in records:
+                receipt = _receipt(record.value, request)
+                newest = receipt or newest
+                if receipt is not None and receipt.final:
+                    break
+    if newest is None or not newest.final:
+        raise NoReceipt(
+            f"no final receipt of {_what(lift=request.lift)} {request.erasure_id} in "
+            f"{seconds:g} s; "
+            f"{_where(newest)}. A request that fails authentication gets none: it goes to "
+            f"{topics.DEAD_LETTERS}"
+        )
+    out.document(newest.model_dump(mode="json"))
+    for line in lines_of(newest):
+        out.line(line)
+    return 0 if newest.complete else 1
+
+
+def _receipt(
+    value: bytes | None, request: SubjectErasureRequested
+) -> SubjectErasureCompleted | None:
+    """Return a record's receipt if it belongs to this erasure."""
+    try:
+        receipt = SubjectErasureCompleted.read(value or b"")
+    except ValueError:
+        return None
+    return receipt if receipt.erasure_id == request.erasure_id else None
+
+
+def _where(newest: SubjectErasureCompleted | None) -> str:
+    """Return in words where an erasure is that has no final receipt yet."""
+    if newest is None:
+        return "it is in the log and will be processed once a worker runs (`lethe work`)"
+    if not newest.awaited:
+        return "changes of rows that came before it are not decided yet"
+    shown = ", ".join(repr(model) for model in newest.awaited[:10])
+    more = f" and {len(newest.awaited) - 10} more" if len(newest.awaited) > 10 else ""
+    return f"awaited: {shown}{more}"
+
+
+def lines_of(receipt: SubjectErasureCompleted) -> list[str]:
+    """Return a combined receipt as lines: the whole, then each model."""
+    head = f"{_what(lift=receipt.op == 'lift')} {receipt.erasure_id}: {receipt.status}"
+    if receipt.code:
+        head += f"; {receipt.code}: {receipt.detail}"
+    elif receipt.op == "lift":
+        head += "; the subject's rows may be registered and inserted again"
+    else:
+        rows = counted(receipt.rows_deleted, "row")
+        asked = sum(bool(model.request_ids) for model in receipt.models)
+        head += f"; {rows} deleted from {counted(asked, 'model')}"
+    return [head, *(f"  {model.model_id}: {_model(model)}" for model in receipt.models)]
+
+
+def _model(model: ModelErasure) -> str:
+    if model.status == "NOT_COVERED":
+        return "NOT_COVERED; registered without --subject, so it cannot be told whose rows it has"
+    parts: list[str] = [model.status]
+    if model.code:
+        parts.append(f"{model.code}: {model.detail}" if model.detail else model.code)
+    if model.status == "APPLIED":
+        parts.append(f"{counted(model.rows_deleted, 'row')} deleted, version {model.version}")
+    return "; ".join(parts)
+
+
+def _what(*, lift: bool) -> str:
+    return "lift" if lift else "erasure"

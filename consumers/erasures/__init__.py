@@ -1,0 +1,4 @@
+"""A person erased from every model: requests, their fan-out, and the combined receipt.
+
+May import `registration` and everything below it.
+"""

@@ -1,0 +1,163 @@
+"""New erasures: which are begun, which are answered at once, and who goes on the list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.deletions.authenticate import UNAUTHENTICATED, RequestKeys
+from lethe.consumers.deletions.transition import dead_letter
+from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.erasures.pending import CONFLICT, PendingErasure, lifted, rejected
+from lethe.consumers.erasures.receipts import Published, PublishedReceipts, receipt_message
+from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
+from lethe.consumers.log.base import Message, Producer, Record
+from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.suppression.marks import subject_commitments
+from lethe.consumers.suppression.suppressions import Suppressions
+
+_CONFLICT_DETAIL = "the erasure id was used for another subject; the first receipt stands"
+_PENDING = "ERASURE_PENDING"
+_PENDING_DETAIL = (
+    "an erasure of this subject is not finished; lift it under another id once its receipt is final"
+)
+
+
+@dataclass(slots=True)
+class Admitted:
+    """What the records of one poll become.
+
+    Attributes
+    ----------
+    erasures
+        Those that begin.
+    lifts
+        Those that end a suppression, each with what binds its receipt to the subject.
+    answers
+        Receipts of requests that need not wait, and dead letters.
+    """
+
+    erasures: list[PendingErasure] = field(default_factory=list)
+    lifts: list[tuple[ErasureRequest, str]] = field(default_factory=list)
+    answers: list[Message] = field(default_factory=list)
+
+
+class Admission:
+    """Takes records of ``lethe.erasures``; one thread uses it.
+
+    ``keys``: whose erasures are accepted; None: everybody's.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        suppressions: Suppressions,
+        receipts: PublishedReceipts,
+        seals: SealKeys,
+        *,
+        keys: RequestKeys | None,
+        metrics: Metrics,
+        logger: Logger,
+    ) -> None:
+        self._producer = producer
+        self._suppressions = suppressions
+        self._receipts = receipts
+        self._seals = seals
+        self._keys = keys
+        self._metrics = metrics
+        self._logger = logger
+
+    def admit(self, records: Sequence[Record], pending: Mapping[str, PendingErasure]) -> Admitted:
+        """Return what records become; ``pending`` are the erasures on their way, by id.
+
+        A bad record never holds back its neighbours.
+        """
+        items = [validate_erasure(record, self._keys) for record in records]
+        ids = {item.erasure_id for item in items if isinstance(item, ErasureRequest)}
+        self._receipts.catch_up()
+        published = self._receipts.find(ids)
+        admitted, under_way = Admitted(), dict(pending)
+        for item in items:
+            if isinstance(item, Refused):
+                self._refuse(item, admitted)
+            elif not self._repeat(item, published.get(item.erasure_id), admitted):
+                self._begin(item, under_way, admitted)
+        return admitted
+
+    def suppress(self, admitted: Admitted) -> None:
+        """Bring the list up to date: in the log, wait until that has it, then in the store.
+
+        Lifts first: an erasure of the same subject came later, or the lift would be rejected.
+        """
+        self._suppressions.catch_up()
+        self._change(
+            message
+            for item, _ in admitted.lifts
+            for message in self._suppressions.lifting(*item.subject, item.erasure_id)
+        )
+        self._change(
+            message
+            for one in admitted.erasures
+            for message in self._suppressions.suppressing(
+                *one.request.subject, one.request.erasure_id
+            )
+        )
+        for item, commitment in admitted.lifts:
+            admitted.answers.append(receipt_message(lifted(item, commitment), item))
+            self._metrics.erasures.labels("COMPLETE").inc()
+
+    def _change(self, messages: Iterable[Message]) -> None:
+        changes = list(messages)
+        if changes:
+            self._producer.publish(changes)
+            self._suppressions.catch_up()
+
+    def _refuse(self, item: Refused, admitted: Admitted) -> None:
+        unsigned = item.code == UNAUTHENTICATED
+        (self._metrics.unauthenticated if unsigned else self._metrics.dead_letters).inc()
+        self._logger.warning(
+            "not an erasure", action="dead_letter", source=item.record.place, reason=item.detail
+        )
+        admitted.answers.append(dead_letter(item))
+
+    def _repeat(self, item: ErasureRequest, first: Published | None, admitted: Admitted) -> bool:
+        """Answer an erasure that has a final receipt: with the same one, or with a conflict.
+
+        False: there is none, or the topic no longer keeps it.
+        """
+        receipt = None if first is None else self._receipts.read(first)
+        if first is None or receipt is None:
+            return False
+        if first.commitment not in self._commitments(item):
+            receipt = rejected(item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=receipt.source)
+        admitted.answers.append(receipt_message(receipt, item))
+        return True
+
+    def _begin(
+        self, item: ErasureRequest, under_way: dict[str, PendingErasure], admitted: Admitted
+    ) -> None:
+        """Begin an erasure or a lifting, unless it is on its way or has to wait for another."""
+        commitments = self._commitments(item)
+        same_id = under_way.get(item.erasure_id)
+        if same_id is not None:
+            if same_id.commitment not in commitments:
+                conflict = rejected(
+                    item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=same_id.request.source
+                )
+                admitted.answers.append(receipt_message(conflict, item))
+        elif not item.event.lift:
+            under_way[item.erasure_id] = PendingErasure(item, commitments[0])
+            admitted.erasures.append(under_way[item.erasure_id])
+        elif any(one.request.subject == item.subject for one in under_way.values()):
+            early = rejected(item, _PENDING, _PENDING_DETAIL, commitment=commitments[0])
+            admitted.answers.append(receipt_message(early, item))
+            self._metrics.erasures.labels("REJECTED").inc()
+        else:
+            admitted.lifts.append((item, commitments[0]))
+
+    def _commitments(self, item: ErasureRequest) -> Sequence[str]:
+        return subject_commitments(
+            self._seals, item.erasure_id, item.namespace, item.event.subject_id, item.op
+        )

@@ -1,0 +1,88 @@
+"""Asking models: whose rows are known where, and the requests that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.deletions.transition import log_time
+from lethe.consumers.erasures.fan_out import Asked, message_of, requests_to
+from lethe.consumers.erasures.models import Models, rows_of_subjects
+from lethe.consumers.erasures.pending import Awaited, PendingErasure
+from lethe.consumers.log.base import Message, Producer
+from lethe.engine.store.store import ModelStore
+
+_MESSAGES = 2_000
+"""In one flush: what is not acknowledged in time is sent again as a whole."""
+
+
+class Asking:
+    """Sends erasures' requests to models; one thread uses it.
+
+    ``signer`` returns what requests are signed with where deletion workers demand signatures, or
+    None.
+    """
+
+    def __init__(
+        self, store: ModelStore, producer: Producer, signer: Callable[[], Signer | None]
+    ) -> None:
+        self._store = store
+        self._producer = producer
+        self._signer = signer
+
+    def ask(self, erasures: Sequence[PendingErasure], models: Models) -> int:
+        """Ask the models that know a subject, unless they were asked before; return how many were.
+
+        Notes which models are not covered.
+        """
+        fresh = []
+        for erasure, asked in self._wanted(erasures, models):
+            if asked.request_id not in erasure.awaited:
+                fresh.append((erasure, asked))
+        uncovered = frozenset(one.model_id for one in models.registered if one.namespace is None)
+        for erasure in erasures:
+            erasure.not_covered |= uncovered
+        self.send(fresh)
+        return len(fresh)
+
+    def send(self, requests: Sequence[tuple[PendingErasure, Asked]]) -> None:
+        """Send requests, and note where they are in the log."""
+        for start in range(0, len(requests), _MESSAGES):
+            part = requests[start : start + _MESSAGES]
+            messages = self._messages(
+                (asked, log_time(erasure.request.record)) for erasure, asked in part
+            )
+            for (erasure, asked), place in zip(part, self._producer.append(messages), strict=True):
+                erasure.awaited[asked.request_id] = Awaited(
+                    asked, str(place.partition), place.offset
+                )
+
+    def send_unawaited(self, requests: Sequence[Asked], time: datetime) -> None:
+        """Send requests whose answers no erasure waits for."""
+        for start in range(0, len(requests), _MESSAGES):
+            part = requests[start : start + _MESSAGES]
+            self._producer.publish(self._messages((asked, time) for asked in part))
+
+    def _messages(self, requests: Iterable[tuple[Asked, datetime]]) -> list[Message]:
+        signer = self._signer()
+        return [message_of(asked, time, signer) for asked, time in requests]
+
+    def _wanted(
+        self, erasures: Sequence[PendingErasure], models: Models
+    ) -> list[tuple[PendingErasure, Asked]]:
+        by_namespace: dict[str, dict[str, list[PendingErasure]]] = {}
+        for erasure in erasures:
+            subjects = by_namespace.setdefault(erasure.request.namespace, {})
+            subjects.setdefault(erasure.request.event.subject_id, []).append(erasure)
+        wanted: list[tuple[PendingErasure, Asked]] = []
+        for namespace, subjects in by_namespace.items():
+            known = [model for model in models.registered if model.knows(namespace)]
+            rows = rows_of_subjects(self._store, known, [subjects] * len(known))
+            for model, rows_of in zip(known, rows, strict=True):
+                for subject, row_ids in rows_of.items():
+                    for erasure in subjects[subject]:
+                        name = erasure.request.erasure_id
+                        asked = requests_to(model, name, subject, row_ids)
+                        wanted += [(erasure, one) for one in asked]
+        return wanted

@@ -1,0 +1,87 @@
+"""Reading what erasures wait for: receipts of their requests, and row changes on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lethe.consumers.commits.packed import body_of, unpack
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Receipt
+from lethe.consumers.erasures.pending import CONFLICT, Awaited
+from lethe.consumers.log.base import Reader
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.pipeline import chunks, run_pipeline
+from lethe.engine.store.store import ModelStore
+
+
+def read_receipts(store: ModelStore, awaited: Sequence[Awaited]) -> None:
+    """Note the newest receipt of each request. One round trip.
+
+    The receipts are those of the store's index, which holds what commits have decided: a final one
+    never changes again. A receipt that cannot be read is none yet; its model is halted.
+    """
+    by_model: dict[str, list[Awaited]] = {}
+    for one in awaited:
+        by_model.setdefault(one.asked.model.model_id, []).append(one)
+    parts = [
+        (model_id, list(chunks([one.asked.request_id for one in waiting])))
+        for model_id, waiting in by_model.items()
+    ]
+    answers = run_pipeline(
+        store.client,
+        (),
+        lambda pipe: [
+            pipe.hmget(ModelKeys(model_id).requests, ids)
+            for model_id, many in parts
+            for ids in many
+        ],
+        each=True,
+    )
+    stored = iter(answers)
+    for model_id, many in parts:
+        values: list[bytes | None] = []
+        for ids in many:
+            answer = next(stored)
+            values += [None] * len(ids) if isinstance(answer, CorruptState) else answer
+        for one, value in zip(by_model[model_id], values, strict=True):
+            if value is not None:
+                one.receipt = _receipt(one, value) or one.receipt
+
+
+def _receipt(one: Awaited, stored: bytes) -> Receipt | None:
+    """Return a request's receipt; a conflict if its id was used for something else."""
+    model_id, request_id = one.asked.model.model_id, one.asked.request_id
+    try:
+        receipt = unpack(stored, model_id, request_id).receipt
+    except CorruptState:
+        return None
+    if body_of(stored) == one.asked.body:
+        return receipt
+    return receipt.model_copy(
+        update={
+            "status": "REJECTED",
+            "code": CONFLICT,
+            "detail": "its request id was used for other rows; erase again under another id",
+            "rows_deleted": 0,
+        }
+    )
+
+
+def fence_of(reader: Reader) -> Mapping[str, int]:
+    """Return where each partition of ``lethe.row-changes`` ends now."""
+    partitions = reader.partitions(topics.ROW_CHANGES)
+    return {str(partition): reader.bounds(partition).end for partition in partitions}
+
+
+def decided_below(store: ModelStore, reader: Reader) -> Mapping[str, int]:
+    """Return below which offset of each partition every row change is decided and applied.
+
+    Of what expired before it was decided nothing will ever be decided.
+    """
+    return {
+        str(partition): max(
+            store.cursors.watermark(str(partition)) or 0, reader.bounds(partition).begin
+        )
+        for partition in reader.partitions(topics.ROW_CHANGES)
+    }

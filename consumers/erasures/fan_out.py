@@ -1,0 +1,99 @@
+"""The deletion requests that an erasure becomes. Pure: made again, they have the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.events import DELETION_REQUESTED, MAX_ROWS, DeletionRequest
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.deletions.validate import content_digest
+from lethe.consumers.erasures.models import Registered
+from lethe.consumers.log.base import Message
+
+PART_BYTES = 900_000
+"""Of the row ids in one request, as JSON: a request has at most 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A deletion request to one model; ``body`` is what its receipt must belong to."""
+
+    model: Registered
+    request: DeletionRequest
+    body: bytes
+
+    @property
+    def request_id(self) -> str:
+        """Its identity."""
+        return self.request.request_id
+
+
+def requests_to(
+    model: Registered, erasure_id: str, subject_id: str, row_ids: Sequence[str]
+) -> list[Asked]:
+    """Return what a model is asked: one request by subject, or parts of its many rows.
+
+    A request by subject is about the rows that the subject has when it is decided. More rows than
+    one request takes are named instead, in the order in which the model has them: rows that come
+    later change no part but the last.
+    """
+    if len(row_ids) <= MAX_ROWS:
+        return [_asked(model, erasure_id, subject_id=subject_id)]
+    return [_asked(model, erasure_id, row_ids=part) for part in _parts(row_ids)]
+
+
+def message_of(asked: Asked, time: datetime, signer: Signer | None) -> Message:
+    """Return the message of a request; ``time`` is that of the erasure."""
+    request = asked.request
+    value = request.model_dump_json(exclude_none=True).encode()
+    headers = cloudevents.headers(DELETION_REQUESTED, request.request_id, time, request.model_id)
+    if signer is not None:
+        headers = signer.signed(DELETION_REQUESTED, value, headers)
+    return Message(topics.DELETIONS, request.model_id.encode(), value, headers)
+
+
+def request_id_of(erasure_id: str, model: Registered, row_ids: Sequence[str] | None = None) -> str:
+    """Return the id of a request: a hash of the erasure, the model and its registration.
+
+    A model that is replaced is asked again: rows may have come with the new file.
+    """
+    parts = [erasure_id, model.model_id, model.registration, *(row_ids or ())]
+    digest = hashlib.sha256(b"lethe.erasure.request.v1")
+    for part in parts:
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(4, "big") + encoded)
+    return f"erasure-{digest.hexdigest()[:48]}"
+
+
+def _asked(
+    model: Registered,
+    erasure_id: str,
+    *,
+    subject_id: str | None = None,
+    row_ids: tuple[str, ...] | None = None,
+) -> Asked:
+    request = DeletionRequest(
+        request_id=request_id_of(erasure_id, model, row_ids),
+        model_id=model.model_id,
+        subject_id=subject_id,
+        row_ids=row_ids,
+    )
+    return Asked(model, request, content_digest(request))
+
+
+def _parts(row_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    part: list[str] = []
+    size = 0
+    for row in row_ids:
+        most = 6 * len(row) + 3  # a character takes at most six bytes as JSON
+        if part and (len(part) == MAX_ROWS or size + most > PART_BYTES):
+            yield tuple(part)
+            part, size = [], 0
+        part.append(row)
+        size += most
+    if part:
+        yield tuple(part)

@@ -1,0 +1,159 @@
+"""The models that an erasure is about, as the store has them now, and whose rows they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.membership import every_model
+from lethe.engine.store.pipeline import CHUNK, chunks, run_pipeline
+from lethe.engine.store.reading import parse_ids, parse_json_value, parse_text
+from lethe.engine.store.state import check_format, parse_config, parse_opening
+from lethe.engine.store.store import ModelStore
+
+_FIELDS = ("format", "status", "config", "meta", "rows", "opening")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A registered model.
+
+    Attributes
+    ----------
+    model_id
+        Its name.
+    registration
+        Name of the registration that it goes back to: another one with each ``--replace``.
+    namespace
+        That of its subjects; None if it was registered without subjects.
+    generation
+        Name of the generation that its rows lie in.
+    opening
+        Offset from which the requests of a partition are the model's; None if not known yet.
+    """
+
+    model_id: str
+    registration: str
+    namespace: str | None
+    generation: str
+    opening: Mapping[str, int] | None
+
+    @property
+    def subjects(self) -> DatasetKeys:
+        """Where it is kept whose rows are whose."""
+        return ModelKeys(self.model_id).dataset(self.registration)
+
+    def knows(self, namespace: str) -> bool:
+        """Return whether subjects of a namespace may have rows in it."""
+        return (self.namespace or "") == namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """All registered models, and those whose stored head cannot be read (they are halted)."""
+
+    registered: tuple[Registered, ...]
+    damaged: frozenset[str]
+
+
+def read_models(store: ModelStore) -> Models:
+    """Read which models are registered. Two round trips for a few hundred models."""
+    registered, damaged = [], set()
+    for chunk in chunks(every_model(store.client)):
+        stored = run_pipeline(store.client, (), partial(_queue_heads, names=chunk), each=True)
+        for name, fields in zip(chunk, stored, strict=True):
+            try:
+                model = _registered(name, fields)
+            except CorruptState:
+                damaged.add(name)
+                continue
+            if model is not None:
+                registered.append(model)
+    return Models(tuple(registered), frozenset(damaged))
+
+
+def _queue_heads(pipeline: Any, names: Sequence[str]) -> None:
+    for name in names:
+        pipeline.hmget(ModelKeys(name).head, _FIELDS)
+
+
+def _registered(model_id: str, stored: Any) -> Registered | None:
+    if isinstance(stored, CorruptState):
+        raise stored
+    stored_format, status, config, meta, rows, opening = stored
+    if status is None or status == b"UNREGISTERED":
+        return None
+    check_format(stored_format, model_id)
+    what = f"model {model_id!r}, its stored head"
+    fields = parse_json_value(meta, what)
+    dataset = fields.get("dataset_key") if isinstance(fields, dict) else None
+    return Registered(
+        model_id,
+        parse_text(dataset if isinstance(dataset, str) else None, what),
+        parse_config(config, model_id).subject_namespace,
+        parse_text(rows, what),
+        parse_opening(opening, what),
+    )
+
+
+def rows_of_subjects(
+    store: ModelStore, models: Sequence[Registered], subject_ids: Sequence[Collection[str]]
+) -> list[dict[str, tuple[str, ...]]]:
+    """Return, for each model, the rows of those of its subjects that it knows. One round trip.
+
+    Rows that were deleted are among them: a model never forgets whose they were.
+    """
+    wanted = [list(chunks(sorted(ids))) for ids in subject_ids]
+    answers = iter(
+        run_pipeline(
+            store.client,
+            (),
+            lambda pipe: [
+                pipe.hmget(model.subjects.subjects, part)
+                for model, parts in zip(models, wanted, strict=True)
+                for part in parts
+            ],
+        )
+    )
+    found: list[dict[str, tuple[str, ...]]] = []
+    for model, parts in zip(models, wanted, strict=True):
+        what = f"model {model.model_id!r}, a subject's rows"
+        rows: dict[str, tuple[str, ...]] = {}
+        for part in parts:
+            for subject, stored in zip(part, next(answers), strict=True):
+                if stored is not None:
+                    rows[subject] = tuple(dict.fromkeys(parse_ids(stored, what)))
+        found.append(rows)
+    return found
+
+
+def every_subject(store: ModelStore, model: Registered) -> Iterator[list[str]]:
+    """Yield the subjects that a model knows, some hundred at a time."""
+    cursor, names = 0, model.subjects.subjects
+    while True:
+        with reachable(store.client):
+            answer: Any = store.client.hscan(names, cursor, count=CHUNK)
+        cursor, stored = answer
+        if stored:
+            yield [text(subject) for subject in stored]
+        if cursor == 0:
+            return
+
+
+def has_live_row(store: ModelStore, model: Registered, row_ids: Sequence[str]) -> bool:
+    """Return whether a model holds one of the rows now."""
+    live = ModelKeys(model.model_id).generation(model.generation)
+    return any(
+        any(run_pipeline(store.client, (), partial(_queue_rows, live=live, rows=chunk)))
+        for chunk in chunks(row_ids)
+    )
+
+
+def _queue_rows(pipeline: Any, live: GenerationKeys, rows: Sequence[str]) -> None:
+    for row in rows:
+        pipeline.hexists(live.rows(shard_of(row)), row)

@@ -1,0 +1,214 @@
+"""An erasure on its way: whom it has asked, what was answered, and the receipt that follows. Pure.
+
+It is kept in memory only. A worker that dies leaves nothing behind: the next one reads the request
+again and asks the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from lethe.consumers.contract.erasure_events import (
+    ModelErasure,
+    SubjectErasureCompleted,
+)
+from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.deletions.transition import log_time
+from lethe.consumers.erasures.fan_out import Asked
+from lethe.consumers.erasures.request import ErasureRequest
+
+CONFLICT = "REQUEST_ID_CONFLICT"
+HOLDS_NOTHING = frozenset({"UNKNOWN_ROWS", "MODEL_UNREGISTERED"})
+"""Codes of rejections after which a model holds no row of the subject."""
+
+
+@dataclass(slots=True)
+class Awaited:
+    """A request that was sent, and its answer.
+
+    Attributes
+    ----------
+    asked
+        The request.
+    partition, offset
+        Where the log has it; None if it did not say.
+    receipt
+        The newest receipt, None before there is one.
+    """
+
+    asked: Asked
+    partition: str
+    offset: int | None
+    receipt: Receipt | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether its final receipt is there."""
+        return self.receipt is not None and self.receipt.final
+
+    def lies_before(self, opening: Mapping[str, int] | None) -> bool:
+        """Whether a model takes requests from a later offset on only: this one counts for none.
+
+        It was sent before the model was opened, and is sent again.
+        """
+        if self.receipt is not None or opening is None or self.offset is None:
+            return False
+        return self.offset < opening.get(self.partition, 0)
+
+
+@dataclass(slots=True)
+class PendingErasure:
+    """One erasure.
+
+    Attributes
+    ----------
+    request, commitment
+        What is asked for, and what its receipts are bound to the subject with.
+    fence
+        By partition of ``lethe.row-changes``: where it ended when the subject was on the list. Rows
+        that are inserted from there on are rejected.
+    asked_again
+        Whether the index was read again after everything before the fence was decided.
+    awaited
+        The requests by their ids.
+    not_covered
+        Models that were registered without subjects.
+    reported
+        The models whose deferral the newest receipt shows; None before the first receipt.
+    """
+
+    request: ErasureRequest
+    commitment: str
+    fence: Mapping[str, int] = field(default_factory=dict)
+    asked_again: bool = False
+    awaited: dict[str, Awaited] = field(default_factory=dict)
+    not_covered: frozenset[str] = frozenset()
+    reported: frozenset[str] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every model that may hold a row was asked, and has answered."""
+        return self.asked_again and all(one.answered for one in self.awaited.values())
+
+    def fence_is_below(self, decided: Mapping[str, int]) -> bool:
+        """Return whether every row change before the fence is decided."""
+        return all(end <= decided.get(partition, 0) for partition, end in self.fence.items())
+
+    def deferred(self) -> frozenset[str]:
+        """Return the models that have deferred a request."""
+        return frozenset(
+            one.asked.model.model_id
+            for one in self.awaited.values()
+            if one.receipt is not None and not one.receipt.final
+        )
+
+    def receipt(self) -> SubjectErasureCompleted:
+        """Return the combined receipt as things stand."""
+        by_model: dict[str, list[Awaited]] = {}
+        for one in self.awaited.values():
+            by_model.setdefault(one.asked.model.model_id, []).append(one)
+        names = sorted(by_model.keys() | self.not_covered)
+        models = [
+            _model(name, by_model.get(name, ()), covered=name not in self.not_covered)
+            for name in names
+        ]
+        waiting = {
+            name: one for name, all_of in by_model.items() for one in all_of if not one.answered
+        }
+        status = self._status(models)
+        return SubjectErasureCompleted(
+            erasure_id=self.request.erasure_id,
+            namespace=self.request.event.namespace,
+            status=status,
+            complete=status == "COMPLETE",
+            models=tuple(models),
+            awaited=tuple(sorted(waiting)),
+            rows_deleted=sum(model.rows_deleted for model in models),
+            subject_commitment=self.commitment,
+            source=self.request.source,
+            completed_at=self._completed_at() if self.finished else None,
+        )
+
+    def _status(
+        self, models: Iterable[ModelErasure]
+    ) -> Literal["PENDING", "COMPLETE", "INCOMPLETE"]:
+        if not self.finished:
+            return "PENDING"
+        gone = all(
+            model.status in ("APPLIED", "ALREADY_APPLIED")
+            or (model.status == "REJECTED" and model.code in HOLDS_NOTHING)
+            for model in models
+        )
+        return "COMPLETE" if gone else "INCOMPLETE"
+
+    def _completed_at(self) -> datetime:
+        """Return when the last model answered: it follows from the receipts alone."""
+        answers = [one.receipt.completed_at for one in self.awaited.values() if one.receipt]
+        return max([log_time(self.request.record), *answers])
+
+
+def lifted(request: ErasureRequest, commitment: str) -> SubjectErasureCompleted:
+    """Return the receipt of a lifting: the subject is on no list any more."""
+    return SubjectErasureCompleted(
+        erasure_id=request.erasure_id,
+        namespace=request.event.namespace,
+        op="lift",
+        status="COMPLETE",
+        complete=True,
+        subject_commitment=commitment,
+        source=request.source,
+        completed_at=log_time(request.record),
+    )
+
+
+def rejected(
+    request: ErasureRequest,
+    code: str,
+    detail: str,
+    *,
+    commitment: str | None = None,
+    conflicts_with: Source | None = None,
+) -> SubjectErasureCompleted:
+    """Return the receipt of a request that does nothing."""
+    return SubjectErasureCompleted(
+        erasure_id=request.erasure_id,
+        namespace=request.event.namespace,
+        op="lift" if request.event.lift else "erase",
+        status="REJECTED",
+        complete=False,
+        code=code,
+        detail=detail,
+        subject_commitment=commitment,
+        source=request.source,
+        completed_at=log_time(request.record),
+        conflicts_with=conflicts_with,
+    )
+
+
+def _model(model_id: str, requests: Sequence[Awaited], *, covered: bool) -> ModelErasure:
+    """Return what the erasure did in one model: of several answers the one that matters most."""
+    receipts = [one.receipt for one in requests]
+    decisive = min(receipts, key=_rank, default=None)
+    status = "AWAITED" if decisive is None else decisive.status
+    versions = [one.version for one in receipts if one is not None and one.status == "APPLIED"]
+    return ModelErasure(
+        model_id=model_id,
+        status=status if covered else "NOT_COVERED",
+        code=None if decisive is None else decisive.code,
+        detail=None if decisive is None else decisive.detail,
+        request_ids=tuple(sorted(one.asked.request_id for one in requests)),
+        rows_deleted=sum(one.rows_deleted for one in receipts if one is not None),
+        version=max((version for version in versions if version is not None), default=None),
+    )
+
+
+def _rank(receipt: Receipt | None) -> int:
+    """Order answers: a missing one first, one that says that there is nothing to delete last."""
+    if receipt is None:
+        return 0
+    if receipt.status == "REJECTED":
+        return 5 if receipt.code in HOLDS_NOTHING else 2
+    return {"DEFERRED": 1, "APPLIED": 3, "ALREADY_APPLIED": 4}[receipt.status]

@@ -1,0 +1,112 @@
+"""A record of ``lethe.erasures``: an erasure, or the lifting of one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from lethe.consumers.contract import cloudevents
+from lethe.consumers.contract.erasure_events import (
+    SUBJECT_ERASURE_REQUESTED,
+    SubjectErasureRequested,
+)
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Source
+from lethe.consumers.deletions.authenticate import RequestKeys
+from lethe.consumers.deletions.decide import source_of
+from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.log.base import Record
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
+from lethe.engine.errors import Unauthenticated
+
+_DETAIL_LIMIT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """A well-formed request, and where it was read."""
+
+    record: Record
+    event: SubjectErasureRequested
+
+    @property
+    def erasure_id(self) -> str:
+        """The identity of the request."""
+        return self.event.erasure_id
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the subject."""
+        return self.event.namespace or DEFAULT_NAMESPACE
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """The subject: namespace and id."""
+        return self.namespace, self.event.subject_id
+
+    @property
+    def op(self) -> str:
+        """What is asked for, as receipts name it."""
+        return "lift" if self.event.lift else "erase"
+
+    @property
+    def source(self) -> Source:
+        """Where it was read."""
+        return source_of(self.record)
+
+
+def validate_erasure(record: Record, keys: RequestKeys | None) -> ErasureRequest | Refused:
+    """Return the request in a record; one that cannot be read or believed is refused.
+
+    With ``keys``, it must be signed by one that may delete from every model.
+    """
+    item = _validate(record)
+    if keys is None or isinstance(item, Refused):
+        return item
+    try:
+        _authenticate(item, keys)
+    except Unauthenticated as error:
+        return Refused(record, Unauthenticated.code, str(error))
+    return item
+
+
+def _validate(record: Record) -> ErasureRequest | Refused:
+    if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
+        return _refused(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
+    try:
+        incoming = cloudevents.parse(record)
+    except (ValueError, RecursionError) as error:
+        return _refused(record, f"the value is not JSON: {error}")
+    if not isinstance(incoming.data, dict):
+        return _refused(record, "the value is not a JSON object")
+    if incoming.type not in (None, SUBJECT_ERASURE_REQUESTED):
+        return _refused(record, f"ce_type {incoming.type[:128]!r} is not known here")
+    data: dict[str, Any] = dict(incoming.data)
+    data.setdefault("erasure_id", incoming.id)
+    try:
+        event = SubjectErasureRequested.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return _refused(record, f"{where}: {first['msg']}")
+    return ErasureRequest(record, event)
+
+
+def _authenticate(item: ErasureRequest, keys: RequestKeys) -> None:
+    record = item.record
+    key_id = keys.trusted.check(SUBJECT_ERASURE_REQUESTED, record.value or b"", record.headers)
+    alone = _validate(replace(record, key=None, headers=()))
+    if isinstance(alone, Refused) or alone.event != item.event:
+        raise Unauthenticated(
+            "its signed value alone is another request than with its headers: erasure_id and "
+            "subject_id must be in the value, and the headers must not contradict it"
+        )
+    if key_id in keys.models:
+        raise Unauthenticated(
+            f"key {key_id} is for some models only, and an erasure is of all of them"
+        )
+
+
+def _refused(record: Record, detail: str) -> Refused:
+    return Refused(record, "INVALID_REQUEST", detail[:_DETAIL_LIMIT])

@@ -1,0 +1,108 @@
+"""The suppression list: subjects that were erased, until their erasure is lifted.
+
+``lethe.suppressions`` is the list: a compacted topic whose keys are marks of subjects, and whose
+newest value of each says whether it is suppressed. The hash in the store is a view of it. Whoever
+needs the list reads the topic to its end first, so that an erasure counts from the moment at which
+the log has acknowledged its mark, whatever the store has lost since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Event
+from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
+from lethe.consumers.log.base import Message, Reader, Record
+from lethe.consumers.suppression.marks import marks_of, secret_of
+from lethe.consumers.suppression.topic_view import TopicView
+from lethe.engine.store.keys import ERASED
+from lethe.engine.store.log_view import Added, LogView
+from lethe.engine.store.store import ModelStore
+
+
+class Suppression(Event):
+    """The value of a record of ``lethe.suppressions``: a subject is suppressed, or no longer."""
+
+    mark: str
+    erasure_id: str
+    lifted: bool = False
+
+
+class Suppressions:
+    """The list; one thread uses it."""
+
+    def __init__(self, store: ModelStore, reader: Reader, seals: SealKeys) -> None:
+        self._view = LogView(store.client, ERASED, "subjects")
+        self._topic = TopicView(self._view, reader, lambda: topics.SUPPRESSIONS, _added)
+        self._seals = seals
+
+    def catch_up(self) -> None:
+        """Read the list to the end that the log has now.
+
+        Raises
+        ------
+        LogReset
+            The topic has lost records.
+        KeyUnknown
+            A subject on the list was marked under a secret that is not here, so that it could not
+            be recognised.
+        """
+        self._topic.catch_up()
+        unknown = sorted(name for name in self._view.secrets() if name not in self._seals)
+        if unknown:
+            raise KeyUnknown(
+                f"subjects that were erased are marked under secret {unknown[0]}, which this "
+                "process does not have, so that their rows could come back unnoticed; add it to "
+                "LETHE_SEAL_KEY_FILE, or see docs/erasures.md if it is lost"
+            )
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def of(self, namespace: str, subject_ids: Iterable[str]) -> dict[str, str]:
+        """Return those of the subjects that are suppressed, with the id of their erasure.
+
+        As of the last `catch_up`. Cost: two round trips, and an HMAC for each subject and secret.
+        """
+        if not len(self):
+            return {}
+        marked = {
+            mark: subject
+            for subject in subject_ids
+            for mark in marks_of(self._seals, namespace, subject)
+        }
+        return {
+            marked[mark]: erasure_id for mark, erasure_id in self._view.get(list(marked)).items()
+        }
+
+    def suppressing(self, namespace: str, subject_id: str, erasure_id: str) -> list[Message]:
+        """Return what puts a subject on the list; nothing if this erasure has done so before."""
+        if self.of(namespace, [subject_id]).get(subject_id) == erasure_id:
+            return []
+        newest = marks_of(self._seals, namespace, subject_id)[0]
+        return [_message(Suppression(mark=newest, erasure_id=erasure_id))]
+
+    def lifting(self, namespace: str, subject_id: str, erasure_id: str) -> list[Message]:
+        """Return what takes a subject off the list, whatever it was marked under."""
+        on_list = self._view.get(marks_of(self._seals, namespace, subject_id))
+        return [
+            _message(Suppression(mark=mark, erasure_id=erasure_id, lifted=True)) for mark in on_list
+        ]
+
+
+def _message(suppression: Suppression) -> Message:
+    return Message(topics.SUPPRESSIONS, suppression.mark.encode(), suppression.value())
+
+
+def _added(records: Sequence[Record]) -> Added:
+    """Return what records add to the list; one that Lethe did not write adds nothing."""
+    fields: list[tuple[str, str]] = []
+    for record in records:
+        try:
+            one = Suppression.read(record.value or b"")
+        except ValueError:
+            continue
+        if record.key == one.mark.encode():
+            fields.append((one.mark, "" if one.lifted else one.erasure_id))
+    return Added(fields, frozenset(secret_of(mark) for mark, value in fields if value))

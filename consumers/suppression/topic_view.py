@@ -1,0 +1,82 @@
+"""Keeps a view in the store up to date with its topic, which has one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lethe.consumers.log.base import Partition, Reader, Record, missing_topic
+from lethe.engine.errors import CommitConflict, LogReset
+from lethe.engine.store.log_view import Added, LogView
+
+_READ_SECONDS = 5.0
+_READ_RECORDS = 1_000
+_TRIES = 1_000
+"""Reads of one catch-up: each adds records, or somebody else has added them."""
+
+Read = Callable[[Sequence[Record]], Added]
+
+
+class TopicView:
+    """A view and what it is a view of; one thread uses it.
+
+    Parameters
+    ----------
+    view, reader
+        The hash in the store, and the log.
+    topic
+        Returns the topic's name, which tests change.
+    added
+        Returns what records add to the view.
+    """
+
+    def __init__(
+        self, view: LogView, reader: Reader, topic: Callable[[], str], added: Read
+    ) -> None:
+        self._view = view
+        self._reader = reader
+        self._topic = topic
+        self._added = added
+        self._partition: Partition | None = None
+
+    def partition(self) -> Partition:
+        """Return the topic's partition.
+
+        Raises
+        ------
+        LogUnavailable
+            The topic does not exist.
+        """
+        if self._partition is None:
+            partitions = self._reader.partitions(self._topic())
+            if not partitions:
+                raise missing_topic(self._topic(), self._reader.place)
+            self._partition = partitions[0]
+        return self._partition
+
+    def catch_up(self) -> None:
+        """Read to the present end of the topic. Cost: two round trips if there is nothing new.
+
+        Raises
+        ------
+        LogReset
+            The topic has lost records, or was recreated.
+        """
+        partition = self.partition()
+        end = self._reader.bounds(partition).end
+        for _ in range(_TRIES):
+            reached = self._view.reached()
+            if reached.topic_id not in ("", partition.topic_id) or reached.offset > end:
+                raise LogReset(
+                    f"{partition.topic} ends at offset {end} (topic id {partition.topic_id}), but "
+                    f"the store has read up to {reached.offset} of topic id "
+                    f"{reached.topic_id or 'none'}: the topic was recreated or has lost records. "
+                    "Restore it; docs/erasures.md says what to do if it is lost"
+                )
+            if reached.offset >= end:
+                return
+            records, after = self._reader.read(
+                partition, reached.offset, _READ_SECONDS, _READ_RECORDS
+            )
+            high = min(after, end) if not records else after
+            self._view.advance(partition.topic_id, reached.offset, high, self._added(records))
+        raise CommitConflict(f"{partition.topic}: it grows faster than it can be read")

@@ -1,0 +1,373 @@
+"""The erasure worker: from a person to every model, and back to one receipt.
+
+A turn, with the names of `consumers.service.steps`:
+
+1. poll and validate  2. put the subjects on the suppression list  3. ask the models that know them
+4. once the row changes that were on their way are decided, ask again  5. when every model has
+answered, publish the combined receipt  6. move the watermark
+
+What is on its way is in memory only. A worker that dies anywhere leaves it to the next, which reads
+the same erasures again and sends the same requests, byte for byte: models answer them once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.deletions.authenticate import RequestKeys
+from lethe.consumers.erasures.admission import Admission
+from lethe.consumers.erasures.asking import Asking
+from lethe.consumers.erasures.fan_in import decided_below, fence_of, read_receipts
+from lethe.consumers.erasures.models import Models, read_models
+from lethe.consumers.erasures.pending import Awaited, PendingErasure
+from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
+from lethe.consumers.erasures.sweep import Sweep, unchecked
+from lethe.consumers.log.base import Log, Partition, Position, Record
+from lethe.consumers.service.health import Health
+from lethe.consumers.service.logs import logger
+from lethe.consumers.service.loop import keep_turning
+from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.suppression.suppressions import Suppressions
+from lethe.consumers.workers.assignment import start_offset
+from lethe.engine.store.store import ModelStore
+
+GROUP = "lethe-erasures"
+MAX_PENDING = 5_000
+"""Erasures on their way at once, each with a request for every model: memory. More wait unread."""
+
+_POLL_RECORDS = 256
+_POLL_SECONDS = 0.5
+_FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
+"""Seconds between two looks for answers: they double while nothing comes."""
+SWEEP_SECONDS = 1.0
+"""Between two looks for new registrations."""
+
+
+class ErasureWorker:
+    """Reads erasures, asks models and publishes combined receipts; one thread runs it.
+
+    Parameters
+    ----------
+    log, store
+        Where requests and receipts are, and where the models are.
+    seals
+        The secrets under which subjects are marked.
+    metrics, health
+        Where measurements and liveness are reported.
+    request_keys
+        Whose erasures are accepted; None: everybody's.
+    signer
+        Returns what the requests to models are signed with, or None.
+    at_step
+        Called with the name of each step as it is reached.
+    sweep_seconds
+        How often it looks for new registrations.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        store: ModelStore,
+        seals: SealKeys,
+        *,
+        metrics: Metrics | None = None,
+        health: Health | None = None,
+        request_keys: RequestKeys | None = None,
+        signer: Callable[[], Signer | None] = lambda: None,
+        at_step: AtStep = no_hook,
+        sweep_seconds: float = SWEEP_SECONDS,
+    ) -> None:
+        self._store = store
+        self._metrics = metrics or Metrics()
+        self._health = health or Health()
+        self._at_step = at_step
+        self._logger = logger("erasures")
+        self._consumer = log.consumer(GROUP, [topics.ERASURES])
+        self._producer = log.producer()
+        self._reader = log.reader()
+        self._suppressions = Suppressions(store, self._reader, seals)
+        self._receipts = PublishedReceipts(store, self._reader)
+        self._admission = Admission(
+            self._producer,
+            self._suppressions,
+            self._receipts,
+            seals,
+            keys=request_keys,
+            metrics=self._metrics,
+            logger=self._logger,
+        )
+        self._asking = Asking(store, self._producer, signer)
+        self._sweep = Sweep(store, self._suppressions)
+        self._pending: dict[str, PendingErasure] = {}
+        self._positions: dict[Partition, Position] = {}
+        self._look_seconds = _FIRST_LOOK
+        self._sweep_seconds = sweep_seconds
+        self._sweep_due = 0.0
+        self._rewind = False
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set; wait for servers that are away.
+
+        Raises
+        ------
+        LogReset
+            A topic of erasures lost records.
+        """
+        keep_turning(
+            stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
+        )
+
+    def recover(self) -> None:
+        """Forget what is in memory: the next turn goes back to the watermark."""
+        self._pending.clear()
+        self._look_seconds = _FIRST_LOOK
+        self._rewind = True
+
+    def run_once(self, timeout: float | None = None) -> int:
+        """Take new erasures, look for answers to the others; return how many records were read."""
+        self._take_over()
+        records = self._poll(timeout)  # 1
+        erasures = self._accept(records)  # 2
+        answered = self._ask(erasures)  # 3
+        answered += self._look()  # 4
+        answered += self._finish()  # 5
+        if records or answered:
+            self._advance()  # 6
+        self._sweep_registrations()
+        self._metrics.erasures_pending.set(len(self._pending))
+        self._health.progress(0)  # erasures that wait for models are no stall of this worker
+        busy = bool(records) or answered > 0
+        self._look_seconds = _FIRST_LOOK if busy else min(2 * self._look_seconds, _LONGEST_LOOK)
+        return len(records)
+
+    def close(self) -> None:
+        """Leave the group and release connections; the next worker takes what is on its way."""
+        self._consumer.close()
+        self._producer.close()
+        self._reader.close()
+
+    def idle(self) -> bool:
+        """Return whether every erasure is finished, and every registration was searched."""
+        assigned = self._consumer.assignment()
+        return (
+            bool(assigned)
+            and not self._rewind
+            and not self._pending
+            and all(
+                self._consumer.bounds(partition).end <= self._next_offset(partition)
+                for partition in assigned
+            )
+            and not unchecked(self._store, read_models(self._store))
+        )
+
+    # -- 1 ------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Resume new partitions at their watermarks; forget what was read of new and lost ones."""
+        moved = set(self._consumer.take_lost())
+        fresh = set(self._consumer.take_assigned())
+        if self._rewind:
+            fresh |= self._consumer.assignment()
+        for partition in moved | fresh:
+            self._positions.pop(partition, None)
+            for name, erasure in list(self._pending.items()):
+                if erasure.request.record.partition == partition:
+                    del self._pending[name]
+        for partition in sorted(fresh):
+            watermark = self._store.cursors.watermark(str(partition))
+            offset = start_offset(partition, watermark, self._consumer.bounds(partition))
+            self._positions[partition] = Position(offset)
+            self._consumer.seek(partition, offset)
+        self._rewind = False
+
+    def _poll(self, timeout: float | None) -> Sequence[Record]:
+        wait = self._look_seconds if self._pending else _POLL_SECONDS
+        room = min(_POLL_RECORDS, MAX_PENDING - len(self._pending))
+        records = self._consumer.poll(wait if timeout is None else timeout, max(room, 0))
+        held = [record for record in records if record.partition in self._positions]
+        for record in held:
+            self._positions[record.partition] = Position(record.offset + 1, record.leader_epoch)
+        return held
+
+    # -- 2 ------------------------------------------------------------------------------------
+
+    def _accept(self, records: Sequence[Record]) -> list[PendingErasure]:
+        """Put the subjects of new erasures on the list, and answer what need not wait."""
+        if not records:
+            return []
+        admitted = self._admission.admit(records, self._pending)
+        self._at_step(Step.ERASE_SUPPRESS)
+        self._admission.suppress(admitted)
+        if admitted.answers:
+            self._producer.publish(admitted.answers)
+        self._pending |= {one.request.erasure_id: one for one in admitted.erasures}
+        return admitted.erasures
+
+    # -- 3 and 4 ------------------------------------------------------------------------------
+
+    def _ask(self, erasures: Sequence[PendingErasure]) -> int:
+        """Ask the models that know the new subjects; say so in a receipt that is not final."""
+        if not erasures:
+            return 0
+        fence = fence_of(self._reader)
+        for erasure in erasures:
+            erasure.fence = fence
+        self._at_step(Step.ERASE_ASK)
+        self._asking.ask(erasures, read_models(self._store))
+        self._at_step(Step.ERASE_AWAIT)
+        for erasure in erasures:
+            self._logger.info(
+                "models are asked",
+                action="erasure_asked",
+                erasure=erasure.request.erasure_id,
+                requests=len(erasure.awaited),
+            )
+        return len(erasures)
+
+    def _look(self) -> int:
+        """Look for answers, ask again where it is time; return how many answers are new."""
+        if not self._pending:
+            return 0
+        open_requests = [
+            (erasure, one)
+            for erasure in self._pending.values()
+            for one in erasure.awaited.values()
+            if not one.answered
+        ]
+        before = [one.receipt for _, one in open_requests]
+        read_receipts(self._store, [one for _, one in open_requests])
+        answers = sum(
+            one.receipt is not old for (_, one), old in zip(open_requests, before, strict=True)
+        )
+        decided = decided_below(self._store, self._reader)
+        again = [
+            erasure
+            for erasure in self._pending.values()
+            if not erasure.asked_again and erasure.fence_is_below(decided)
+        ]
+        silent = [(erasure, one) for erasure, one in open_requests if one.receipt is None]
+        if again or silent:
+            models = read_models(self._store)
+            self._send_again(silent, models)
+            answers += self._ask_again(again, models)
+        return answers
+
+    def _ask_again(self, erasures: Sequence[PendingErasure], models: Models) -> int:
+        """Ask the models that have come to know a subject since they were asked first.
+
+        While a model cannot be read, it cannot be said that everybody was asked.
+        """
+        if not erasures or models.damaged:
+            return 0
+        self._at_step(Step.ERASE_ASK_AGAIN)
+        self._asking.ask(erasures, models)
+        for erasure in erasures:
+            erasure.asked_again = True
+        return len(erasures)
+
+    def _send_again(self, silent: Sequence[tuple[PendingErasure, Awaited]], models: Models) -> None:
+        """Send requests again that lie before the offset from which their model takes requests."""
+        now = {model.model_id: model for model in models.registered}
+        resent = []
+        for erasure, one in silent:
+            model = now.get(one.asked.model.model_id)
+            if model is not None and one.lies_before(model.opening):
+                resent.append((erasure, one.asked))
+        self._asking.send(resent)
+
+    # -- 5 and 6 ------------------------------------------------------------------------------
+
+    def _finish(self) -> int:
+        """Publish the receipts of finished erasures, and of others whose state is news."""
+        final = {name: one.receipt() for name, one in self._pending.items() if one.finished}
+        news = [
+            one
+            for name, one in self._pending.items()
+            if name not in final and (one.reported is None or one.deferred() - one.reported)
+        ]
+        for erasure in news:
+            erasure.reported = erasure.deferred() | (erasure.reported or frozenset())
+        messages = [receipt_message(one.receipt(), one.request) for one in news]
+        if final:
+            self._at_step(Step.ERASE_PUBLISH)
+            self._receipts.catch_up()
+            there = self._receipts.find(final)
+            messages += [
+                receipt_message(receipt, self._pending[name].request)
+                for name, receipt in final.items()
+                if name not in there
+            ]
+        if messages:
+            self._producer.publish(messages)
+        for name, receipt in final.items():
+            del self._pending[name]
+            self._metrics.erasures.labels(receipt.status).inc()
+            self._logger.info(
+                "erasure finished",
+                action="erasure_finished",
+                erasure=name,
+                status=receipt.status,
+                models=len(receipt.models),
+                rows=receipt.rows_deleted,
+            )
+        return len(final)
+
+    def _advance(self) -> None:
+        """Move the watermark up to the first erasure that is not finished."""
+        self._at_step(Step.ERASE_ADVANCE)
+        for partition, position in self._positions.items():
+            watermark = self._next_offset(partition)
+            self._store.cursors.set_watermarks({str(partition): watermark})
+            hint = Position(watermark, position.leader_epoch)
+            self._consumer.commit_hint({partition: hint})
+            self._consumer.release(partition, watermark)
+
+    def _next_offset(self, partition: Partition) -> int:
+        """Return below which offset every erasure of a partition is finished."""
+        pending = (
+            one.request.record.offset
+            for one in self._pending.values()
+            if one.request.record.partition == partition
+        )
+        position = self._positions.get(partition, Position(0))
+        return min(pending, default=position.next_offset)
+
+    # -- registrations ------------------------------------------------------------------------
+
+    def _sweep_registrations(self) -> None:
+        """Search what was registered since the last look for subjects that are erased."""
+        now = time.monotonic()
+        if now < self._sweep_due or not self._consumer.assignment():
+            return
+        self._sweep_due = now + self._sweep_seconds
+        models = unchecked(self._store, read_models(self._store))
+        if not models:
+            return
+        self._suppressions.catch_up()
+        for model in models:
+            awaited = {name for one in self._pending.values() for name in one.awaited}
+            found = [one for one in self._sweep.search(model) if one.request_id not in awaited]
+            self._asking.send_unawaited(found, _SWEPT_AT)
+            if found:
+                self._logger.info(
+                    "rows of erased subjects were registered meanwhile",
+                    action="erasure_sweep",
+                    model=model.model_id,
+                    requests=len(found),
+                )
+        self._at_step(Step.ERASE_SWEEP)
+        self._sweep.note(models)
+
+
+_SWEPT_AT = datetime.fromtimestamp(0, UTC)
+"""Time of requests that a search makes. The same request has the same bytes, and when its erasure
+was requested is not known any more."""

@@ -1,0 +1,98 @@
+"""A hash of the store that is a view of one topic: any process brings it up to date.
+
+The topic is the truth. A store that goes back takes the hash and its cursor along, and the next
+process that needs the hash reads on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import redis
+
+from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.keys import ERASED_CURSORS, ERASED_SECRETS
+from lethe.engine.store.pipeline import Script, chunks, present, run_pipeline
+from lethe.engine.store.reading import integer, parse_text
+
+ADVANCE = Script(files("lethe.engine.store").joinpath("log_view.lua").read_text(encoding="utf-8"))
+"""``log_view.lua``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a view has read: the topic's id (empty if it has read nothing), and an offset."""
+
+    topic_id: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What records add: fields and values, of which an empty one removes its field.
+
+    ``secrets`` are the names of those that the fields were made under.
+    """
+
+    fields: Sequence[tuple[str, str]]
+    secrets: frozenset[str] = frozenset()
+
+
+class LogView:
+    """One such hash; one thread uses an instance.
+
+    ``first_counts``: of several values of one field the first counts, else the last.
+    """
+
+    def __init__(
+        self, client: redis.Redis, key: str, name: str, *, first_counts: bool = False
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._name = name
+        self._rule = "first" if first_counts else "last"
+
+    def reached(self) -> Reached:
+        """Return how far it has read."""
+        with reachable(self._client):
+            stored: Any = self._client.hget(ERASED_CURSORS, self._name)
+        if stored is None:
+            return Reached()
+        topic_id, _, offset = parse_text(stored, f"cursor of {self._key}").rpartition(" ")
+        return Reached(topic_id, integer(offset, f"cursor of {self._key}"))
+
+    def advance(self, topic_id: str, low: int, high: int, added: Added) -> bool:
+        """Add what the topic has from ``low`` to ``high``; False: it is not at ``low`` any more."""
+        arguments: list[Any] = [self._name, topic_id, low, high, self._rule]
+        arguments += [len(added.secrets), *sorted(added.secrets)]
+        arguments += [part for field in added.fields for part in field]
+        keys = [self._key, ERASED_CURSORS, ERASED_SECRETS]
+        [answer] = run_pipeline(
+            self._client, [ADVANCE], lambda pipe: ADVANCE.queue(pipe, keys, arguments)
+        )
+        return bool(answer)
+
+    def secrets(self) -> frozenset[str]:
+        """Return the names of the secrets that fields were ever made under."""
+        with reachable(self._client):
+            names: Any = self._client.smembers(ERASED_SECRETS)
+        return frozenset(text(name) for name in names)
+
+    def __len__(self) -> int:
+        with reachable(self._client):
+            size: Any = self._client.hlen(self._key)
+        return int(size)
+
+    def get(self, fields: Sequence[str]) -> dict[str, str]:
+        """Return the values of those fields that it has. One round trip."""
+        parts = list(chunks(fields))
+        answers = run_pipeline(
+            self._client, (), lambda pipe: [pipe.hmget(self._key, part) for part in parts]
+        )
+        found: dict[str, Any] = {}
+        for part, values in zip(parts, answers, strict=True):
+            found |= present(part, values)
+        return {field: text(value) for field, value in found.items()}

@@ -1,0 +1,1 @@
+"""Subject erasures through all workers."""
