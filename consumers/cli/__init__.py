@@ -15,6 +15,7 @@ Deletions:
 - `delete`, `request`: the options of a request; making it, sending it, waiting for its receipt
 - `change`: insert or correct the rows of a file
 - `reconcile`: delete the rows that a table no longer has
+- `erase`, `erasure`: the options of an erasure of a person; sending it, its combined receipt
 - `receipt`: what became of one
 - `work`: the workers
 - `serve`: the HTTP API

@@ -29,6 +29,7 @@ Reading and writing models:
 - `lookup`: many models in one round trip: what requests refer to, heads, versions, summaries
 - `apply`: step 7, a commit's change of the store, with ``apply.lua``
 - `cursors`: how far the store has come, with ``cursors.lua``
+- `log_view`: a hash that is a view of a topic, with ``log_view.lua``
 - `staging`: a generation or a data set written beside the live one, and read back
 - `jobs`: results of refresh jobs
 - `snapshot`: all live rows, or a new sample of them

@@ -25,7 +25,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 CHART = DEPLOY / "helm" / "lethe"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
-WORKERS = ["deletions", "refresh"]
+WORKERS = ["deletions", "refresh", "erasures"]
 OURS = [*WORKERS, "server"]
 MONITORING = ["prometheus", "grafana"]
 
@@ -97,10 +97,11 @@ def test_workers_wait_for_healthy_servers(name: str) -> None:
     assert conditions == {"kafka": "service_healthy", "valkey": "service_healthy"}
 
 
-def test_the_two_workers_are_apart_and_configured_by_the_environment() -> None:
+def test_the_workers_are_apart_and_configured_by_the_environment() -> None:
     assert [SERVICES[name]["command"] for name in WORKERS] == [
         ["work", "deletions"],
         ["work", "refresh"],
+        ["work", "erasures"],
     ]
     for name in WORKERS:
         assert set(SERVICES[name]["environment"]) == {

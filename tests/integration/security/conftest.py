@@ -26,7 +26,7 @@ from tests.support.kafka_clients import chosen_client
 from tests.support.servers import ROOT, KafkaProcess, Missing, ValkeyProcess
 from tests.support.tls_front import TlsFront
 
-KAFKA_ROLES = ("worker", "refresh", "operator", "platform", "subscriber")
+KAFKA_ROLES = ("worker", "refresh", "erasure", "operator", "platform", "subscriber")
 STORE_ROLES = ("worker", "refresh", "operator", "reader", "subscriber")
 
 

@@ -26,13 +26,21 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.xdist_group("sec
 
 TOPICS = (
     topics.DELETIONS, topics.COMMITS, topics.MODELS, topics.RECEIPTS, topics.VERSIONS,
-    topics.REFRESH_JOBS, topics.DEAD_LETTERS, topics.ERASURES,
+    topics.REFRESH_JOBS, topics.DEAD_LETTERS, topics.ERASURES, topics.ERASURE_RECEIPTS,
+    topics.SUPPRESSIONS,
 )  # fmt: skip
 # Who may write what: everything else of the table roles x topics is refused.
 WRITES = {
-    "worker": set(TOPICS) - {topics.DELETIONS},
+    "worker": set(TOPICS)
+    - {topics.DELETIONS, topics.ERASURES, topics.ERASURE_RECEIPTS, topics.SUPPRESSIONS},
     "refresh": {topics.DELETIONS},
-    "platform": {topics.DELETIONS},
+    "erasure": {
+        topics.DELETIONS,
+        topics.SUPPRESSIONS,
+        topics.ERASURE_RECEIPTS,
+        topics.DEAD_LETTERS,
+    },
+    "platform": {topics.DELETIONS, topics.ERASURES},
     "subscriber": set(),
 }
 

@@ -1,0 +1,1 @@
+"""Subject erasures, without servers."""
