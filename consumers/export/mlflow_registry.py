@@ -17,7 +17,6 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-from lethe.consumers.export.estimator import estimator_of_version
 from lethe.consumers.service.extras import extra
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import InvalidData, RegistryUnavailable
@@ -324,6 +323,10 @@ def _save(version: ModelVersion, directory: Path) -> None:
     import mlflow.sklearn  # noqa: PLC0415 (an optional extra)
     from mlflow.models import ModelSignature  # noqa: PLC0415
     from mlflow.types import ColSpec, Schema  # noqa: PLC0415
+
+    from lethe.consumers.export.estimator import (  # noqa: PLC0415 (imports scikit-learn)
+        estimator_of_version,
+    )
 
     columns = Schema([ColSpec("double", name) for name in version.feature_names])
     mlflow.sklearn.save_model(

@@ -21,5 +21,7 @@ Running and watching:
 - `progress`: how long work reports how far it is
 - `health`: whether a worker lives and gets on
 - `metrics`: Prometheus metrics
+- `tracing`: traces of the deletion worker, for OpenTelemetry (an extra)
+- `lineage`: run events of refreshes, for OpenLineage (an extra)
 - `http`: health and metrics on a loopback port
 """

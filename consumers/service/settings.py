@@ -102,6 +102,10 @@ class Settings(BaseSettings):
         not required.
     rebuild_threads
         BLAS threads of a refresh worker that runs alone; every other worker uses one.
+    otel
+        Whether deletion workers send traces; OpenTelemetry's own ``OTEL_*`` say where to.
+    openlineage
+        Whether refresh workers send run events, as OpenLineage's own settings say.
     """
 
     model_config = SettingsConfigDict(env_prefix="LETHE_", extra="ignore", frozen=True)
@@ -147,6 +151,8 @@ class Settings(BaseSettings):
     server_key_file: Path | None = None
     trusted_keys: Path | None = None
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
+    otel: bool = False
+    openlineage: bool = False
 
     @field_validator("min_batch")
     @classmethod

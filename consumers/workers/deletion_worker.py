@@ -105,6 +105,8 @@ class DeletionWorker:
     at_step
         Called with the name of each step (`consumers.service.steps`) as it is reached; crash tests
         kill the worker here.
+    received
+        Called with the records of each poll that returned some, for traces; None: nobody asks.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class DeletionWorker:
         request_keys: RequestKeys | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         at_step: AtStep = no_hook,
+        received: Callable[[Sequence[Record]], None] | None = None,
     ) -> None:
         self._store = store
         self._metrics = metrics or Metrics()
@@ -130,6 +133,7 @@ class DeletionWorker:
         self._request_keys = request_keys
         self._now = now
         self._at_step = at_step
+        self._received = received
         self._logger = logger("deletions")
         self._consumer = log.consumer(GROUP, [topics.DELETIONS, topics.ROW_CHANGES])
         self._producer = log.producer()
@@ -259,7 +263,10 @@ class DeletionWorker:
             records = self._consumer.poll(wait, room)
         lost = self._drop_lost()
         # A partition that was lost and is assigned again is read from its watermark, too.
-        return [record for record in records if record.partition not in lost]
+        records = [record for record in records if record.partition not in lost]
+        if self._received is not None and records:
+            self._received(records)
+        return records
 
     def _validate(self, records: Sequence[Record]) -> _Poll:
         """Validate (step 2) each record alone, and group them by model."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
@@ -34,6 +35,9 @@ from lethe.engine.store.jobs import (
 )
 from lethe.engine.store.store import ModelStore
 
+if TYPE_CHECKING:
+    from lethe.consumers.service.lineage import RefreshLineage
+
 GROUP = "lethe-refresh"
 _POLL_SECONDS = 0.5
 _BUSY_POLL_SECONDS = 0.2
@@ -48,7 +52,7 @@ class RefreshWorker:
     """Reads refresh jobs one at a time; one thread runs it, and one more computes.
 
     ``computing`` runs the jobs: by default a thread of the worker's own. ``limit`` is how often
-    jobs of one model are begun: by default as often as they come.
+    jobs of one model are begun: by default as often as they come. ``lineage`` is told of each job.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class RefreshWorker:
         at_step: AtStep = no_hook,
         computing: Executor | None = None,
         limit: RefreshLimit | None = None,
+        lineage: RefreshLineage | None = None,
     ) -> None:
         self._log = log
         self._store = store
@@ -71,6 +76,7 @@ class RefreshWorker:
         self._now = now
         self._progress = progress
         self._at_step = at_step
+        self._lineage = lineage
         self._logger = logger("refresh")
         self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
         self._producer = log.producer()
@@ -182,7 +188,7 @@ class RefreshWorker:
             self._complete(event)
             return True
         try:
-            result = self._compute(event, stop)
+            result = self._compute_reported(event, stop)
         except Unavailable:
             # Counted when the job is begun again: the server that is away may be the store.
             self._broken_off.add(event.job_id)
@@ -222,6 +228,22 @@ class RefreshWorker:
         self._complete(event)
         return True
 
+    def _compute_reported(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
+        """Compute a job, and report it as a run, if that is wanted; `_fail` reports failures."""
+        if self._lineage is None:
+            return self._compute(event, stop)
+        self._lineage.begun(event)
+        try:
+            result = self._compute(event, stop)
+        except (Unavailable, Superseded):
+            self._lineage.aborted(event)
+            raise
+        if result is None:
+            self._lineage.aborted(event)
+        else:
+            self._lineage.done(event, result)
+        return result
+
     def _compute(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
         """Compute a job on the other thread while polling; return None when stopped."""
         future = self._job = self._computing.submit(
@@ -253,6 +275,8 @@ class RefreshWorker:
         )
         self._metrics.refreshes_failed.inc()
         write_failure(self._store.client, event.model_id, event.job_id, reason)
+        if self._lineage is not None:
+            self._lineage.failed(event, reason)
 
     def _complete(self, event: RefreshRequested) -> None:
         """Send the event that names the job, through the model's own partition."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import handover
@@ -14,11 +14,14 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys, read_signer
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.intake.mapping import Mapping
+from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.connect import Runtime
+from lethe.consumers.service.extras import extra
 from lethe.consumers.service.health import Health
 from lethe.consumers.service.logs import logger
 from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.settings import Settings
 from lethe.consumers.service.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.drained import Drained
@@ -26,6 +29,9 @@ from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import CorruptState, InvalidData, RefreshFailed, Unavailable
+
+if TYPE_CHECKING:
+    from lethe.consumers.service.lineage import RefreshLineage
 
 WORKERS = ("deletions", "refresh", "erasures")
 """The names of the workers, as ``lethe work`` takes them."""
@@ -75,6 +81,7 @@ class Supervisor:
             self.metrics.watch(name, health)
         self._impatient = impatient
         self._at_step = at_step
+        self._received: Callable[[Sequence[Record]], None] | None = None
         self.mapping = mapping
         self._log = logger("work")
         self._failures: list[BaseException] = []
@@ -83,20 +90,42 @@ class Supervisor:
     def running(self, runtime: Runtime) -> Iterator[None]:
         """Run the workers during a ``with`` block; raise the error that ended one, if any."""
         self._drop_erasures(runtime)
-        self._reach(runtime.ensure_topics)
-        threads = [
-            threading.Thread(target=self._run, args=(runtime, name), name=f"lethe-{name}")
-            for name in self.health
-        ]
-        for thread in threads:
-            thread.start()
+        with self._traced(runtime.settings):
+            self._reach(runtime.ensure_topics)
+            threads = [
+                threading.Thread(target=self._run, args=(runtime, name), name=f"lethe-{name}")
+                for name in self.health
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                yield
+            finally:
+                self.stop.set()
+                for thread in threads:
+                    thread.join()
+        self._raise_failure()
+
+    @contextmanager
+    def _traced(self, settings: Settings) -> Iterator[None]:
+        """Trace the deletion worker during a ``with`` block, if the settings say so."""
+        if not (settings.otel and "deletions" in self.health):
+            yield
+            return
+        with extra("otel", "LETHE_OTEL"):
+            from lethe.consumers.service.tracing import open_tracing  # noqa: PLC0415 (an extra)
+        tracing, close = open_tracing()
+        hook = self._at_step
+
+        def at_step(step: str) -> None:
+            hook(step)
+            tracing.at_step(step)
+
+        self._at_step, self._received = at_step, tracing.received
         try:
             yield
         finally:
-            self.stop.set()
-            for thread in threads:
-                thread.join()
-        self._raise_failure()
+            close()
 
     def wait_until_idle(self, drained: Drained, *, poll_seconds: float = POLL_SECONDS) -> bool:
         """Return True once nothing is left to do, False if stopped before.
@@ -204,6 +233,7 @@ class Supervisor:
                 request_keys=self._request_keys(runtime),
                 trusted=runtime.trusted(),
                 at_step=self._at_step,
+                received=self._received,
             )
         return RefreshWorker(
             runtime.log,
@@ -211,6 +241,7 @@ class Supervisor:
             metrics=self.metrics,
             health=self.health[name],
             limit=RefreshLimit(settings.refresh_min_interval),
+            lineage=_lineage(settings),
         )
 
     def _request_keys(self, runtime: Runtime) -> RequestKeys | None:
@@ -271,3 +302,12 @@ class Supervisor:
     def _pause(self, attempt: int) -> None:
         """Wait before another try; a signal ends the wait."""
         self.stop.wait(min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE))
+
+
+def _lineage(settings: Settings) -> RefreshLineage | None:
+    """Return what is told of refreshes, if the settings say so."""
+    if not settings.openlineage:
+        return None
+    with extra("openlineage", "LETHE_OPENLINEAGE"):
+        from lethe.consumers.service.lineage import RefreshLineage  # noqa: PLC0415 (an extra)
+    return RefreshLineage()

@@ -54,6 +54,7 @@ THOROUGH = (
     "tests/integration/server/test_console.py::test_a_row",
     "tests/integration/server/test_models",
     "tests/integration/server/test_streams",
+    "tests/integration/telemetry/",
     "tests/integration/store/test_embedded_valkey.py::test_a_server_that_lingers",
     "tests/integration/store/test_embedded_valkey.py::test_a_server_whose_directory",
     "tests/integration/store/test_embedded_valkey.py::test_a_client_that_stays",

@@ -109,6 +109,21 @@ def test_delete_starts_without_what_it_does_not_need(module: str, absent: set[st
     assert not absent & set(loaded.stdout.split())
 
 
+def test_workers_and_commands_load_no_optional_extra() -> None:
+    """They are imported where they are asked for: some take seconds, most installs lack them.
+
+    Of OpenTelemetry, traces are meant: redis-py imports the metrics wherever they are installed.
+    """
+    names = ("workers.supervisor", "subscriber.subscriber", "cli.work", "cli.export", "cli.mirror")
+    modules = ", ".join(f"lethe.consumers.{name}" for name in names)
+    look = f"import sys, lethe, {modules}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    extras = {"fastapi", "mlflow", "onnx", "openlineage", "opentelemetry.sdk.trace", "skops"}
+    assert not extras & set(loaded.stdout.split())
+
+
 @pytest.mark.parametrize(
     "package",
     [f"engine/{name}" for name in ("fit", "deletion", "error", "refresh", "store")]

@@ -1,0 +1,1 @@
+"""Traces and run events of real workers."""
