@@ -125,6 +125,14 @@ chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEE
 crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka
 	LETHE_TEST_EVERY_WAY=1 $(BIN)/python -m pytest -q -n 2 tests/integration/commits/test_crash.py
 
+.PHONY: http-load
+http-load: setup ## Measure the HTTP API under 100 clients beside bare acknowledged sends (REQUESTS=20000 RATE=200 LOG=streams)
+	$(BIN)/python scripts/http_load.py $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(RATE),--rate $(RATE)) $(if $(LOG),--log $(LOG))
+
+.PHONY: http-fuzz
+http-fuzz: setup-all ## Send the HTTP API requests that are generated from its OpenAPI document (CASES=20000)
+	$(BIN)/python -m tests.proof.http $(if $(CASES),--cases $(CASES))
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, coverage-guided, SECONDS=60 each (ONLY=name for one), docs/fuzzing.md
 	$(BIN)/python -m tests.proof.fuzz --seconds $(or $(SECONDS),60) $(if $(ONLY),--only $(ONLY))

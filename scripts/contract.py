@@ -1,9 +1,9 @@
-"""Write the contract for machines: a JSON Schema of every event, and an AsyncAPI 3 document.
+"""Write the contract for machines: JSON Schemas of the events, AsyncAPI and OpenAPI documents.
 
     python scripts/contract.py [--check]
 
-Both are made from the models of `lethe.consumers.contract.events` and from the settings of the
-topics, so that they cannot differ from what the workers read and write. They lie in
+They are made from the models of `lethe.consumers.contract.events`, from the settings of the topics
+and from the routes of `lethe serve`, so that they cannot differ from what these do. They lie in
 docs/contract/. With ``--check`` nothing is written: the exit code is 1 if a file is not up to date.
 """
 
@@ -20,9 +20,11 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from lethe.consumers.contract import erasure_events, events, topics
 from lethe.consumers.log.base import TopicSpec
+from lethe.consumers.server.app import openapi_document
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "contract"
 ASYNCAPI = "asyncapi.json"
+OPENAPI = "openapi.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE = "#/components/schemas/{model}"
 _INFO = {
@@ -135,6 +137,7 @@ def files() -> dict[str, str]:
     """Return the content of every file by its name."""
     documents = {f"{event.event_type}.schema.json": schema_of(event) for event in EVENTS}
     documents[ASYNCAPI] = asyncapi()
+    documents[OPENAPI] = openapi_document()
     return {
         name: json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         for name, document in documents.items()

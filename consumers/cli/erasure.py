@@ -12,16 +12,16 @@ from pydantic import ValidationError
 
 from lethe.consumers.cli.output import Output, counted, prepare
 from lethe.consumers.cli.request import NoReceipt
-from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import (
-    SUBJECT_ERASURE_REQUESTED,
     ModelErasure,
     SubjectErasureCompleted,
     SubjectErasureRequested,
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
+from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.contract.signatures import Signer, read_signer
-from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest
 
@@ -71,15 +71,9 @@ def _request(options: dict[str, Any]) -> SubjectErasureRequested:
 
 
 def _publish(runtime: Runtime, request: SubjectErasureRequested, signer: Signer | None) -> None:
-    value = request.value()
-    headers = cloudevents.headers(
-        SUBJECT_ERASURE_REQUESTED, request.erasure_id, datetime.now(UTC), request.erasure_id
-    )
-    if signer is not None:
-        headers = signer.signed(SUBJECT_ERASURE_REQUESTED, value, headers)
     producer = runtime.log.producer()
     try:
-        producer.publish([Message(topics.ERASURES, request.subject_id.encode(), value, headers)])
+        producer.publish([erasure_message(request, signer)])
     finally:
         producer.close()
 

@@ -40,6 +40,10 @@ _EXTRA = ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart", "mult
     help="Keys that may call (`lethe key issue FILE`). Default: LETHE_SERVER_KEYS, or anybody on "
     "this machine.",
 )  # fmt: skip
+@click.option(
+    "--opendsr", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Offer OpenDSR, as this TOML file configures it. Default: LETHE_OPENDSR, or not at all.",
+)  # fmt: skip
 @global_options
 @click.pass_context
 def serve(ctx: click.Context, /, **options: Any) -> int:
@@ -54,7 +58,8 @@ def serve(ctx: click.Context, /, **options: Any) -> int:
       lethe key issue api.keys --name crm
       lethe serve --host 0.0.0.0 --keys api.keys
     """  # noqa: D301 - click looks for the character
-    ctx.ensure_object(Flags).settings |= {f"server_{name}": options[name] for name in options}
+    named = {f"server_{name}": options[name] for name in ("host", "port", "keys")}
+    ctx.ensure_object(Flags).settings |= named | {"opendsr": options["opendsr"]}
     settings, out = prepare(ctx)
     check_extra("lethe serve")
     from lethe.consumers.server import access, serving  # noqa: PLC0415 - an extra
@@ -106,22 +111,16 @@ def serve_runtime(
     """Serve the API and the console on the servers of a runtime, until SIGTERM or SIGINT.
 
     ``ready`` is called with the address once it is about to answer. Raises what
-    `services.open_services` raises.
+    `assembly.application_on` raises.
     """
-    from lethe.consumers.server import access, app, services, serving  # noqa: PLC0415 - an extra
-    from lethe.consumers.server.console import install  # noqa: PLC0415
+    from lethe.consumers.server import access, assembly, serving  # noqa: PLC0415 - an extra
 
     settings = runtime.settings
-    with (
-        services.open_published(runtime) as published,
-        services.open_services(runtime, published, stop) as opened,
-    ):
+    certificate = access.certificate_of(settings)
+    with assembly.application_on(runtime, admitted, stop) as application:
         port = listening.getsockname()[1]
-        scheme = "http" if settings.server_cert_file is None else "https"
+        scheme = "http" if certificate is None else "https"
         host = settings.server_host
         logger("server").info("serving", action="start", on=runtime.log.name, port=port)
         ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-        application = app.create_app(opened, admitted)
-        install.install(application, install.console_on(opened, published, admitted.keys))
-        server = serving.server_of(application, stop, access.certificate_of(settings))
-        server.run([listening])
+        serving.server_of(application, stop, certificate).run([listening])

@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.erasure_events import (
+    SUBJECT_ERASURE_REQUESTED,
+    SubjectErasureRequested,
+)
 from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
     ROWS_CHANGED,
@@ -40,3 +44,14 @@ def _message(
     if signer is not None:
         headers = signer.signed(event_type, value, headers)
     return Message(topic, request.model_id.encode(), value, headers)
+
+
+def erasure_message(request: SubjectErasureRequested, signer: Signer | None) -> Message:
+    """Return the record to send to ``lethe.erasures``, signed where there is a signer."""
+    headers = cloudevents.headers(
+        SUBJECT_ERASURE_REQUESTED, request.erasure_id, datetime.now(UTC), request.erasure_id
+    )
+    value = request.value()
+    if signer is not None:
+        headers = signer.signed(SUBJECT_ERASURE_REQUESTED, value, headers)
+    return Message(topics.ERASURES, request.subject_id.encode(), value, headers)

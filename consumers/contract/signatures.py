@@ -61,7 +61,7 @@ class Signer:
     """
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
-        self._private = private
+        self.private = private
         self.public = private.public_key().public_bytes(*_RAW)
         self.key_id = key_id_of(self.public)
 
@@ -75,7 +75,7 @@ class Signer:
 
     def sign(self, event_type: str, value: bytes) -> bytes:
         """Return the value of the header ``lethe-signature`` for an event."""
-        signature = self._private.sign(pae(event_type, value))
+        signature = self.private.sign(pae(event_type, value))
         return b"ed25519:%s:%s" % (self.key_id.encode(), base64.b64encode(signature))
 
     def signed(self, event_type: str, value: bytes, headers: Headers) -> Headers:

@@ -4,7 +4,8 @@ It decides nothing: it appends requests to the log, and reads what the workers h
 import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``server``.
 
 - `serving`: the process: uvicorn, signals, one runtime
-- `app`: the application: routers, errors, the OpenAPI document
+- `assembly`: the whole application of one process
+- `app`: the API: routers, errors, the OpenAPI document
 - `access`: from settings to who may call
 - `guard`: what every request passes first: host, key, rate, size, time
 - `keys`: who calls, and which models they may touch
@@ -16,5 +17,6 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 - `paths`: ids in paths
 - `problems`: errors as ``application/problem+json``
 
-Packages: `api` has the routes below ``/v1``.
+Packages: `api` has the routes below ``/v1``, `opendsr` those below ``/opendsr/v1``, `console` the
+pages, `index` what they and `published` read.
 """

@@ -8,8 +8,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from lethe.consumers.server import problems
-from lethe.consumers.server.api import deletions, models, status, versions
+from lethe.consumers.server.api import deletions, erasures, models, status, versions
 from lethe.consumers.server.guard import Access, Guard
+from lethe.consumers.server.opendsr.routes import router as opendsr_router
 from lethe.consumers.server.paths import RawPath
 from lethe.consumers.server.services import Services
 
@@ -21,19 +22,32 @@ def create_app(services: Services, access: Access | None = None) -> FastAPI:
 
     It has no page of documentation of its own: FastAPI's loads its scripts from elsewhere.
     """
+    app = _routed()
+    app.state.services = services
+    app.add_middleware(RawPath)
+    app.add_middleware(Guard, access=access or Access())
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of all routes, those of OpenDSR too."""
+    app = _routed()
+    app.include_router(opendsr_router)
+    return app.openapi()
+
+
+def _routed() -> FastAPI:
     app = FastAPI(
         title="Lethe",
         version=version("lethe-engine"),
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
-    app.state.services = services
     problems.install(app)
-    for routes in (status, deletions, models, versions):
+    for routes in (status, deletions, erasures, models, versions):
         app.include_router(routes.router)
-    app.add_middleware(RawPath)
-    app.add_middleware(Guard, access=access or Access())
     _complete_schema(app)
     return app
 

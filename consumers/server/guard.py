@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES
@@ -33,6 +34,9 @@ BODY_SECONDS = 20.0
 
 MAX_BUCKETS = 10_000
 """Callers whose rate is remembered, about 2 MB; the one that was silent longest is forgotten."""
+
+SEND_SECONDS = 60.0
+"""How long a client may take to make room for more of an answer; then its connection is closed."""
 
 FORMS = "/console/"
 MAX_FORM_BYTES = 4 << 20
@@ -113,7 +117,11 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-            await send(message)
+            try:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                raise ClientDisconnect from None
 
         headers = Headers(scope=scope)
         try:
@@ -123,7 +131,7 @@ class Guard:
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
         else:
-            await self._app(scope, limited, send_with_headers)
+            await self._pass_on(scope, limited, send_with_headers)
         finally:
             caller = scope["state"].get("caller")
             self._log.info(
@@ -135,6 +143,25 @@ class Guard:
                 ms=round((time.perf_counter() - begun) * 1e3, 1),
                 key=caller.name if caller else "-",
             )
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the application answer; a defect of it is answered and logged here."""
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            return  # uvicorn closes a connection whose answer is not complete
+        except Exception as error:
+            self._log.error("defect", action="defect", reason=f"{type(error).__name__}: {error}")
+            self._log.debug("traceback of the defect", action="defect", exc_info=error)
+            if not started:
+                await _defect().response()(scope, receive, send)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Note in the scope who calls; raise `Problem` if the request goes no further."""
@@ -209,6 +236,11 @@ def _limited(receive: Receive, headers: Headers, most: int) -> Receive:
         return message
 
     return limited
+
+
+def _defect() -> Problem:
+    detail = "this is a bug; the server's log names it (LETHE_LOG_LEVEL=DEBUG: the traceback)"
+    return Problem(500, "BUG", detail)
 
 
 def _too_large(most: int) -> Problem:

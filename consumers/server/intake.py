@@ -33,6 +33,25 @@ ACKNOWLEDGE_SECONDS = 15.0
 """How long a caller waits for the log before it is told to send again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a deletion request is known by: its model, its id, and the digest of its content."""
+
+    model_id: str
+    request_id: str
+    body: bytes
+
+
+class RequestConflict(LetheError):
+    """A request with this id and another content was processed before; choose another id."""
+
+    code = "REQUEST_ID_CONFLICT"
+
+
+Conflicts = Callable[[Sequence[Identity]], Sequence[bool]]
+"""Returns for each request whether one with its id and another content was processed."""
+
+
 class Busy(LogUnavailable):
     """Too many requests wait for the log; send again later."""
 
@@ -42,14 +61,25 @@ class Busy(LogUnavailable):
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     message: Message
+    identity: Identity | None
     answer: asyncio.Future[Appended]
 
 
 class Intake:
-    """Appends messages from any coroutine of one event loop; use it in a ``with`` statement."""
+    """Appends messages from any coroutine of one event loop; use it in a ``with`` statement.
 
-    def __init__(self, producer: Callable[[], Producer]) -> None:
+    Parameters
+    ----------
+    producer
+        Returns a producer for the thread.
+    conflicts
+        Finds requests whose ids are taken, in one round trip for a whole batch. The worker would
+        find them as well, but their senders would hear of it later, from the topic alone.
+    """
+
+    def __init__(self, producer: Callable[[], Producer], conflicts: Conflicts) -> None:
         self._producer = producer
+        self._conflicts = conflicts
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
         self._bytes = 0
@@ -70,18 +100,20 @@ class Intake:
         self._queue.put(None)
         self._thread.join()
 
-    async def append(self, message: Message) -> Appended:
+    async def append(self, message: Message, identity: Identity | None = None) -> Appended:
         """Return where a message is, once the log has acknowledged it.
 
         Raises
         ------
+        RequestConflict
+            The id in ``identity`` is taken; nothing was sent.
         LogUnavailable
             It was not acknowledged in time, and may be in the log: send it again, unchanged.
         """
         size = len(message.value or b"")
         if self._bytes + size > MAX_WAITING_BYTES:
             raise Busy("the log is behind and the server is full; send the request again later")
-        waiting = _Waiting(message, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(message, identity, asyncio.get_running_loop().create_future())
         self._bytes += size
         try:
             self._queue.put(waiting)
@@ -117,6 +149,9 @@ class Intake:
 
     def _send(self, producer: Producer, batch: Sequence[_Waiting]) -> None:
         outcome: Sequence[Appended] | LetheError
+        batch = self._without_conflicts(batch)
+        if not batch:
+            return
         try:
             outcome = producer.append([one.message for one in batch], ACKNOWLEDGE_SECONDS)
         except LetheError as error:
@@ -126,9 +161,30 @@ class Intake:
             outcome = LogUnavailable("the request was not acknowledged; send it again")
         if isinstance(outcome, LetheError):
             self._log.warning("not acknowledged", action="append", reason=str(outcome))
-        loop = batch[0].answer.get_loop()
-        if not loop.is_closed():  # else the server has given up its clients
-            loop.call_soon_threadsafe(_settle, batch, outcome)
+        _call(batch, outcome)
+
+    def _without_conflicts(self, batch: Sequence[_Waiting]) -> Sequence[_Waiting]:
+        """Answer the requests whose ids are taken; return the others."""
+        identities = [one.identity for one in batch if one.identity is not None]
+        try:
+            taken = dict(zip(identities, self._conflicts(identities), strict=True))
+        except LetheError as error:  # the log may still work; the worker looks, too
+            self._log.warning("ids not looked up", action="append", reason=str(error))
+            return batch
+        refused = [one for one in batch if one.identity and taken[one.identity]]
+        if refused:
+            _call(refused, RequestConflict(_TAKEN))
+        return [one for one in batch if one not in refused]
+
+
+_TAKEN = "a request with this id and another content was sent before; choose another id"
+
+
+def _call(batch: Sequence[_Waiting], outcome: Sequence[Appended] | LetheError) -> None:
+    """Answer callers in their event loop, unless the server has given them up."""
+    loop = batch[0].answer.get_loop()
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_settle, batch, outcome)
 
 
 def _settle(batch: Sequence[_Waiting], outcome: Sequence[Appended] | LetheError) -> None:

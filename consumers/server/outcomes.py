@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from lethe.consumers.commits.packed import Indexed, unpack
-from lethe.consumers.contract import topics
+from lethe.consumers.commits.packed import Indexed, body_of, unpack
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Receipt
+from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Appended, Reader
+from lethe.consumers.server.intake import Identity
 from lethe.consumers.server.published import Published
+from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
 
 RECENT = 50_000
@@ -31,7 +37,10 @@ class Sent:
 
 
 class RecentRequests:
-    """The requests that this process has sent lately; used by the event loop alone."""
+    """The requests that this process has sent lately; used by the event loop alone.
+
+    An erasure has the empty model id.
+    """
 
     def __init__(self, limit: int = RECENT) -> None:
         self._limit = limit
@@ -48,6 +57,10 @@ class RecentRequests:
         if len(self._sent) > self._limit:
             self._sent.popitem(last=False)
 
+    def forget(self, model_id: str, request_id: str) -> None:
+        """Forget a request that was not sent."""
+        self._sent.pop((model_id, request_id), None)
+
 
 class Outcomes:
     """Looks requests up; its methods block, and any thread may call them."""
@@ -57,6 +70,7 @@ class Outcomes:
         self._reader = reader
         self._reading = threading.Lock()  # a reader is used by one thread at a time
         self._published = published
+        self._erasures = PublishedReceipts(store, reader)
 
     def stored(self, model_id: str, request_id: str) -> Indexed | None:
         """Return what the store keeps of a request: its receipt, and its content's digest."""
@@ -76,7 +90,30 @@ class Outcomes:
             return indexed.receipt
         return self._published.receipt(model_id, request_id)
 
-    def may_be_waiting(self, model_id: str, sent: Sent | None) -> bool:
+    def conflicts(self, identities: Sequence[Identity]) -> Sequence[bool]:
+        """Return for each request whether one with its id and another content was processed.
+
+        Cost: one round trip.
+        """
+
+        def queue(pipeline: Any) -> None:
+            for one in identities:
+                pipeline.hget(ModelKeys(one.model_id).requests, one.request_id)
+
+        stored = run_pipeline(self._store.client, (), queue) if identities else []
+        return [
+            value is not None and body_of(value) != one.body
+            for one, value in zip(identities, stored, strict=True)
+        ]
+
+    def erasure(self, erasure_id: str) -> SubjectErasureCompleted | None:
+        """Return the final receipt of an erasure, None if there is none yet."""
+        with self._reading:
+            self._erasures.catch_up()
+            found = self._erasures.find([erasure_id]).get(erasure_id)
+            return None if found is None else self._erasures.read(found)
+
+    def may_be_waiting(self, topic: str, key: str, sent: Sent | None) -> bool:
         """Return whether a request without a receipt can be in the log, not processed yet.
 
         Look for its receipt once more if it cannot: it may have been processed meanwhile.
@@ -85,7 +122,7 @@ class Outcomes:
             watermark = self._store.cursors.watermark(str(sent.place.partition))
             return watermark is None or watermark <= sent.place.offset
         with self._reading:
-            partition = self._reader.partition_for(topics.DELETIONS, model_id.encode())
+            partition = self._reader.partition_for(topic, key.encode())
             bounds = self._reader.bounds(partition)
         watermark = self._store.cursors.watermark(str(partition))
         return bounds.end > (bounds.begin if watermark is None else watermark)

@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from lethe.consumers.service.logs import logger
 from lethe.engine.errors import (
     InvalidData,
     InvalidRequest,
@@ -62,7 +61,7 @@ class Problem(Exception):
         code: str,
         detail: str,
         headers: Mapping[str, str] = MappingProxyType({}),
-        **members: str,
+        **members: object,
     ) -> None:
         super().__init__(detail)
         self.status, self.code, self.detail = status, code, detail
@@ -129,10 +128,3 @@ def install(app: FastAPI) -> None:
         code = _BY_STATUS.get(error.status_code, InvalidRequest.code)
         headers = error.headers or {}
         return Problem(error.status_code, code, str(error.detail), headers).response()
-
-    @app.exception_handler(Exception)
-    async def _defect(_: Request, error: Exception) -> Response:
-        logger("server").error("defect", action="defect", reason=type(error).__name__)
-        logger("server").debug("traceback of the defect", action="defect", exc_info=error)
-        detail = "this is a bug; the server's log names it (LETHE_LOG_LEVEL=DEBUG: the traceback)"
-        return Problem(500, "BUG", detail).response()

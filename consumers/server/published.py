@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Receipt
 
 
@@ -13,6 +14,10 @@ class Published(Protocol):
 
     def receipt(self, model_id: str, request_id: str) -> Receipt | None:
         """Return the newest receipt of a request."""
+        ...
+
+    def erasure(self, erasure_id: str) -> SubjectErasureCompleted | None:
+        """Return the newest combined receipt of an erasure, final or not."""
         ...
 
     def versions(self, model_id: str, after: int, limit: int) -> Sequence[tuple[int, bytes]]:

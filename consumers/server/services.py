@@ -140,12 +140,13 @@ def services_on(
     """Open what the routes use on a log that has its topics, and a store."""
     reader, bell = log.reader(), Bell(published, stop)
     try:
-        with Intake(log.producer) as intake, bell.ringing():
+        outcomes = Outcomes(store, reader, published)
+        with Intake(log.producer, outcomes.conflicts) as intake, bell.ringing():
             yield Services(
                 log,
                 store,
                 intake,
-                Outcomes(store, reader, published),
+                outcomes,
                 published,
                 bell,
                 Feeds(published, bell),

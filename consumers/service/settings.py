@@ -95,6 +95,8 @@ class Settings(BaseSettings):
         listens on loopback alone.
     server_rate
         Requests a second of one key; 0: no limit.
+    opendsr
+        Configuration of OpenDSR (TOML); without it, `lethe serve` does not offer it.
     server_cert_file, server_key_file
         PEM files of its certificate and key, for TLS.
     trusted_keys
@@ -147,6 +149,7 @@ class Settings(BaseSettings):
     server_port: Annotated[int, Field(ge=0, le=65535)] = 8321
     server_keys: Path | None = None
     server_rate: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1_000.0
+    opendsr: Path | None = None
     server_cert_file: Path | None = None
     server_key_file: Path | None = None
     trusted_keys: Path | None = None
@@ -168,6 +171,7 @@ class Settings(BaseSettings):
         *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
         *("kafka_sasl_password_file", "request_keys", "request_signing_key"),
         *("seal_key_file", "signing_key", "trusted_keys", "server_keys", "server_cert_file"),
+        "opendsr",
         "server_key_file",
         mode="before",
     )

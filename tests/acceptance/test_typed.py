@@ -12,7 +12,7 @@ from tests.support.typed import Typed, commands_of, type_all
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/last-layer.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/last-layer.md", "docs/http.md"])
 def test_the_commands_of_a_page_print_what_it_says(page: str, tmp_path: Path) -> None:
     """Given a reader who types a page from top to bottom, each command prints what the page has.
 

@@ -15,21 +15,19 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest, Receipt
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.deletions.validate import Valid, validate
-from lethe.consumers.log.base import Message, Partition, Record
+from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
+from lethe.consumers.server.api.sending import RETRY_SECONDS, send
 from lethe.consumers.server.feeds import MAX_STREAM_SECONDS, PING_SECONDS, within
-from lethe.consumers.server.guard import CallerOf, check_may_use
+from lethe.consumers.server.guard import CallerOf, caller_of, check_may_use
+from lethe.consumers.server.intake import Identity
 from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses, unknown_model
-from lethe.consumers.server.services import Services, ServicesOf
-from lethe.engine.errors import LetheError
+from lethe.consumers.server.services import Services, ServicesOf, services_of
 
 router = APIRouter(tags=["deletions"])
-
-PENDING_SECONDS = "1"
-"""``Retry-After`` of a request on its way: a worker answers within milliseconds to a second."""
 
 STEP_SECONDS = 1.0
 """How often a stream looks if nothing rings: the store has a receipt before the topic has it."""
@@ -57,11 +55,11 @@ def _schema() -> dict[str, Any]:
     openapi_extra=_schema(),
     responses=responses(400, 404, 409, 413, 415, 503),
 )
-async def request_deletion(
-    model_id: PathId, request: Request, services: ServicesOf, caller: CallerOf
-) -> Response:
+async def request_deletion(model_id: PathId, request: Request) -> Response:
     """Answer once the log has acknowledged the request; ``Location`` has its receipt."""
-    check_may_use(caller, model_id)
+    # Called directly, not as parameters: FastAPI takes longer to pass them than all the rest takes.
+    services = await services_of(request)
+    check_may_use(await caller_of(request), model_id)
     data = with_identity(await json_object(request), request, "request_id")
     if data.setdefault("model_id", model_id) != model_id:
         raise invalid("model_id in the body is not the model in the path")
@@ -72,7 +70,7 @@ async def request_deletion(
             raise unknown_model()
     await _send(services, asked)
     named = asked.request
-    headers = {"Location": location(model_id, named.request_id), "Retry-After": PENDING_SECONDS}
+    headers = {"Location": location(model_id, named.request_id), "Retry-After": RETRY_SECONDS}
     document = {"request_id": named.request_id, "model_id": model_id, "status": "PENDING"}
     return Response(json.dumps(document).encode(), 202, headers, JSON)
 
@@ -89,32 +87,9 @@ def _validated(data: dict[str, Any]) -> Valid:
 async def _send(services: Services, asked: Valid) -> None:
     """Append a request, unless its id is known with another content."""
     named = asked.request
-    recent = services.recent.find(named.model_id, named.request_id)
-    if recent is not None and recent.body != asked.body:
-        raise _conflict(named.request_id)
-    services.recent.add(named.model_id, named.request_id, Sent(asked.body))
     assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
-    message: Message = deletion_message(named, services.signer)
-    try:
-        place = await services.intake.append(message)
-    except LetheError as error:
-        raise Problem(
-            503,
-            error.code,
-            str(error),
-            {"Retry-After": PENDING_SECONDS},
-            request_id=named.request_id,
-        ) from None
-    services.recent.add(named.model_id, named.request_id, Sent(asked.body, place))
-
-
-def _conflict(request_id: str) -> Problem:
-    return Problem(
-        409,
-        "REQUEST_ID_CONFLICT",
-        "a request with this id and another content was sent before; choose another id",
-        request_id=request_id,
-    )
+    identity = Identity(named.model_id, named.request_id, asked.body)
+    await send(services, deletion_message(named, services.signer), identity)
 
 
 @router.get(
@@ -132,7 +107,7 @@ async def read_deletion(
     request_id: PathId,
     services: ServicesOf,
     caller: CallerOf,
-    accept: Annotated[str, Header()] = JSON,
+    accept: Annotated[str, Header(include_in_schema=False)] = JSON,
 ) -> Response:
     """Answer with the receipt; 202 and ``Retry-After`` while the request is undecided.
 
@@ -169,7 +144,7 @@ async def _steps(
 
 def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | None) -> Response:
     receipt = services.outcomes.receipt(model_id, request_id)
-    if receipt is None and not services.outcomes.may_be_waiting(model_id, sent):
+    if receipt is None and not services.outcomes.may_be_waiting(topics.DELETIONS, model_id, sent):
         receipt = services.outcomes.receipt(model_id, request_id)
         if receipt is None:
             raise Problem(
@@ -180,7 +155,7 @@ def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | No
     if receipt is None:
         document = {"request_id": request_id, "model_id": model_id, "status": "PENDING"}
         content = json.dumps(document).encode()
-        return Response(content, 202, {"Retry-After": PENDING_SECONDS}, JSON)
+        return Response(content, 202, {"Retry-After": RETRY_SECONDS}, JSON)
     if not receipt.final:
         return Response(receipt.value(), 202, {"Retry-After": DEFERRED_SECONDS}, JSON)
     return Response(receipt.value(), 200, media_type=JSON)

@@ -50,7 +50,7 @@ async def read_versions(
     caller: CallerOf,
     after: Annotated[int | None, Query(ge=-1, le=MOST, description="Begin above it.")] = None,
     limit: Limit = PAGE,
-    accept: Annotated[str, Header()] = JSON,
+    accept: Annotated[str, Header(include_in_schema=False)] = JSON,
     last_event_id: Annotated[str | None, Header(pattern=_NUMBER)] = None,
 ) -> Response:
     """Read versions in the order of their numbers; or, with ``Accept: text/event-stream``, live.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -11,13 +10,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
-from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.erasure_events import (
-    SUBJECT_ERASURE_REQUESTED,
-    SubjectErasureRequested,
-)
-from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.base import Message
+from lethe.consumers.contract.erasure_events import SubjectErasureRequested
+from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.server.console import lookup
 from lethe.consumers.server.console.forms import Form, append, form_of
 from lethe.consumers.server.console.install import PREFIX, Console, ConsoleOf, Refused, VisitorOf
@@ -140,7 +134,7 @@ async def erase_confirmed(request: Request, console: ConsoleOf, visitor: Visitor
         asked = _request_of(form)
     except ValueError as error:
         return _erase_page(console, visitor, form, str(error))
-    await append(console, _message(asked, console.services.signer))
+    await append(console, erasure_message(asked, console.services.signer))
     query = query_of({"id": asked.erasure_id, "done": "sent"})
     return RedirectResponse(f"{PREFIX}/erasure?{query}", 303)
 
@@ -161,13 +155,3 @@ def _request_of(form: Form) -> SubjectErasureRequested:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"{place}: {first['msg']}") from None
-
-
-def _message(request: SubjectErasureRequested, signer: Signer | None) -> Message:
-    headers = cloudevents.headers(
-        SUBJECT_ERASURE_REQUESTED, request.erasure_id, datetime.now(UTC), request.erasure_id
-    )
-    value = request.value()
-    if signer is not None:
-        headers = signer.signed(SUBJECT_ERASURE_REQUESTED, value, headers)
-    return Message(topics.ERASURES, request.subject_id.encode(), value, headers)

@@ -6,9 +6,11 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Log
+from lethe.consumers.server.index.erasures import erasure_of
 from lethe.consumers.server.index.follower import Follower
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.engine.store.store import ModelStore
@@ -31,6 +33,12 @@ class IndexPublished:
         with self.file.read() as connection:
             row = connection.execute(_RECEIPT, (model_id, request_id)).fetchone()
         return None if row is None else Receipt.read(row["value"])
+
+    def erasure(self, erasure_id: str) -> SubjectErasureCompleted | None:
+        """Return the newest combined receipt of an erasure, final or not."""
+        with self.file.read() as connection:
+            found = erasure_of(connection, erasure_id)
+        return None if found is None else found[1]
 
     def versions(self, model_id: str, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Return the first versions above number ``after``, ascending: number and JSON value."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from fastapi.testclient import TestClient
 
+from lethe.consumers.contract import topics
 from tests.support.platform import Platform, row_ids
 
 ClientOf = Callable[[Platform], TestClient]
@@ -61,6 +62,12 @@ def test_an_id_with_another_content_is_a_conflict(memory: Platform, client_of: C
     other = client.post("/v1/models/m/deletions", json={"request_id": "r", "row_ids": [rows[1]]})
 
     assert (other.status_code, other.json()["code"]) == (409, "REQUEST_ID_CONFLICT")
+    memory.drain()
+    later = client_of(memory)  # another server, which has not seen the first one
+    body = {"request_id": "r", "row_ids": [rows[1]]}
+    other = later.post("/v1/models/m/deletions", json=body)
+    assert (other.status_code, other.json()["code"]) == (409, "REQUEST_ID_CONFLICT")
+    assert len(memory.records(topics.DELETIONS)) == 1
 
 
 def test_an_id_with_a_slash_is_one_segment_of_a_path(memory: Platform, client_of: ClientOf) -> None:

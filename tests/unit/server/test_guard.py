@@ -48,6 +48,10 @@ def guarded(access: Access) -> TestClient:
     async def body(request: Request) -> int:
         return len(await request.body())
 
+    @app.get("/defect")
+    async def defect() -> str:
+        raise RuntimeError("secret")
+
     app.add_middleware(Guard, access=access)
     return TestClient(app, raise_server_exceptions=False)
 
@@ -98,8 +102,16 @@ def test_a_model_of_somebody_else_is_not_found_as_one_that_is_not_there(
 def test_every_answer_carries_the_security_headers(keys: dict[str, str]) -> None:
     client = guarded(Access(Keys(Path(keys["path"]))))
 
-    for path in ("/open", "/all", "/nowhere"):
+    for path in ("/open", "/all", "/nowhere", "/defect"):
         assert all(name in client.get(path).headers for name in SECURE)
+
+
+def test_a_defect_is_answered_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = guarded(Access()).get("/defect")
+
+    assert (answer.status_code, answer.json()["code"]) == (500, "BUG")
+    assert "secret" not in answer.text
+    assert "RuntimeError: secret" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

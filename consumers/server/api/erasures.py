@@ -1,0 +1,126 @@
+"""``/v1/erasures``: a person is erased from every model, and one receipt says what each did."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from pydantic_core import to_json
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.erasure_events import (
+    SubjectErasureCompleted,
+    SubjectErasureRequested,
+)
+from lethe.consumers.contract.requests import erasure_message
+from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.erasures.request import validate_erasure
+from lethe.consumers.log.base import Partition, Record
+from lethe.consumers.server.api.bodies import JSON, json_object, with_identity
+from lethe.consumers.server.api.sending import RETRY_SECONDS, send
+from lethe.consumers.server.guard import CallerForAll
+from lethe.consumers.server.intake import Identity
+from lethe.consumers.server.outcomes import Sent
+from lethe.consumers.server.paths import PathId, segment
+from lethe.consumers.server.problems import Problem, responses
+from lethe.consumers.server.services import Services, ServicesOf
+
+router = APIRouter(tags=["erasures"])
+
+NO_MODEL = ""
+"""In place of a model id, where requests are remembered: an erasure is of all models."""
+
+
+def _schema() -> dict[str, Any]:
+    schema = SubjectErasureRequested.model_json_schema()
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+
+
+@router.post(
+    "/v1/erasures",
+    status_code=202,
+    summary="Erase a person from every model",
+    openapi_extra=_schema(),
+    responses=responses(400, 403, 409, 413, 415, 503),
+)
+async def request_erasure(request: Request, services: ServicesOf, caller: CallerForAll) -> Response:
+    """Answer once the log has acknowledged the request; ``Location`` has the combined receipt."""
+    del caller  # a key for every model
+    event = validated(with_identity(await json_object(request), request, "erasure_id"))
+    await send_erasure(services, event)
+    headers = {
+        "Location": f"/v1/erasures/{segment(event.erasure_id)}",
+        "Retry-After": RETRY_SECONDS,
+    }
+    document = {"erasure_id": event.erasure_id, "status": "PENDING"}
+    return Response(json.dumps(document).encode(), 202, headers, JSON)
+
+
+def validated(data: dict[str, Any]) -> SubjectErasureRequested:
+    """Return an erasure that the worker will not refuse for its form: its own judgement.
+
+    Raises
+    ------
+    Problem
+        400: it would.
+    """
+    value = json.dumps(data).encode()
+    item = validate_erasure(Record(Partition(topics.ERASURES, "", 0), 0, None, value), None)
+    if isinstance(item, Refused):
+        raise Problem(400, item.code, item.detail)
+    return item.event
+
+
+async def send_erasure(services: Services, event: SubjectErasureRequested) -> None:
+    """Append an erasure; raises what `send` raises."""
+    content = to_json([event.subject_id, event.namespace, event.lift])
+    identity = Identity(NO_MODEL, event.erasure_id, hashlib.sha256(content).digest())
+    await send(services, erasure_message(event, services.signer), identity)
+
+
+@router.get(
+    "/v1/erasures/{erasure_id}",
+    summary="Read what became of an erasure",
+    response_model=SubjectErasureCompleted,
+    responses={
+        202: {"description": "Not complete yet: ask again after Retry-After"},
+        **responses(403, 404, 503),
+    },
+)
+async def read_erasure(erasure_id: PathId, services: ServicesOf, caller: CallerForAll) -> Response:
+    """Answer with the combined receipt; 202 and ``Retry-After`` until it is final."""
+    del caller  # a key for every model
+    sent = services.recent.find(NO_MODEL, erasure_id)
+    receipt = await run_in_threadpool(_outcome, services, erasure_id, sent)
+    if receipt is not None and receipt.final:
+        return Response(receipt.value(), media_type=JSON)
+    document = {"erasure_id": erasure_id, "status": "PENDING"}
+    content = json.dumps(document).encode() if receipt is None else receipt.value()
+    return Response(content, 202, {"Retry-After": RETRY_SECONDS}, JSON)
+
+
+def _outcome(
+    services: Services, erasure_id: str, sent: Sent | None
+) -> SubjectErasureCompleted | None:
+    """Return the newest receipt of an erasure; None while it can be on its way without one.
+
+    Raises
+    ------
+    Problem
+        404: there is no such erasure.
+    """
+    outcomes = services.outcomes
+    receipt = outcomes.erasure(erasure_id)
+    if receipt is None and not outcomes.may_be_waiting(topics.ERASURES, erasure_id, sent):
+        receipt = outcomes.erasure(erasure_id)
+        if receipt is None:
+            raise Problem(
+                404,
+                "UNKNOWN_REQUEST",
+                "no such erasure: it was never sent, or it was refused as not authenticated",
+            )
+    return receipt or services.published.erasure(erasure_id)

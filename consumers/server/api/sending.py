@@ -1,0 +1,40 @@
+"""Sending a request to the log, once for each identity and content."""
+
+from __future__ import annotations
+
+from lethe.consumers.log.base import Message
+from lethe.consumers.server.intake import Identity, RequestConflict
+from lethe.consumers.server.outcomes import Sent
+from lethe.consumers.server.problems import Problem
+from lethe.consumers.server.services import Services
+from lethe.engine.errors import LetheError
+
+RETRY_SECONDS = "1"
+"""``Retry-After`` of a request on its way, or of a log that did not answer: both take that long."""
+
+_CONFLICT = "a request with this id and another content was sent before; choose another id"
+
+
+async def send(services: Services, message: Message, identity: Identity) -> None:
+    """Append a request, and remember it.
+
+    Raises
+    ------
+    Problem
+        409: its id is known with another content. 503: the log has not acknowledged it, and it may
+        be processed or not: the same request sent again is one request.
+    """
+    model_id, request_id = identity.model_id, identity.request_id
+    recent = services.recent.find(model_id, request_id)
+    if recent is not None and recent.body != identity.body:
+        raise Problem(409, RequestConflict.code, _CONFLICT, request_id=request_id)
+    services.recent.add(model_id, request_id, Sent(identity.body))
+    try:
+        place = await services.intake.append(message, identity if model_id else None)
+    except RequestConflict as error:
+        services.recent.forget(model_id, request_id)
+        raise Problem(409, error.code, str(error), request_id=request_id) from None
+    except LetheError as error:
+        headers = {"Retry-After": RETRY_SECONDS}
+        raise Problem(503, error.code, str(error), headers, request_id=request_id) from None
+    services.recent.add(model_id, request_id, Sent(identity.body, place))

@@ -1,0 +1,197 @@
+"""Carries OpenDSR requests on: sends them when they are due, looks for their outcomes, calls back.
+
+Each step can be repeated. An erasure keeps its id, so that one that was sent by a server that died
+before it could note it is the same erasure when it is sent again; and a callback that was made
+before it could be noted is made again, as the standard allows.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.contract.requests import erasure_message
+from lethe.consumers.log.base import Producer
+from lethe.consumers.server.opendsr import callbacks
+from lethe.consumers.server.opendsr.configuration import Configuration
+from lethe.consumers.server.opendsr.record import Notice, Records, RequestRecord, State
+from lethe.consumers.server.opendsr.signature import AnswerSigner
+from lethe.consumers.server.services import Services
+from lethe.consumers.service.logs import logger
+from lethe.engine.errors import InvalidRequest, LetheError
+
+POLL_SECONDS = 1.0
+LOOK_SECONDS = 5.0
+"""How often it looks for what is due, and for the outcome of each request that was sent."""
+
+MAX_TRIES = 20
+"""How often a callback is tried: with pauses that double up to an hour, for about half a day."""
+
+_LONGEST_PAUSE = 3_600.0
+_BATCH = 100
+
+
+class Desk:
+    """The requests of all controllers, in the store of the workers.
+
+    Parameters
+    ----------
+    services
+        The log and the outcomes.
+    configuration
+        Where callbacks may go.
+    signer
+        Signs callbacks; None: they are not signed.
+    """
+
+    def __init__(
+        self, services: Services, configuration: Configuration, signer: AnswerSigner | None
+    ) -> None:
+        self.records = Records(services.store.client)
+        self._services = services
+        self._configuration = configuration
+        self._signer = signer
+        self._producer: Producer | None = None
+        self._sending = threading.Lock()  # the producer is used by one thread at a time
+        self._log = logger("opendsr")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Carry requests on until the block ends."""
+        thread = threading.Thread(target=self._run, name="opendsr", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._services.stop.set()
+            thread.join()
+            if self._producer is not None:
+                self._producer.close()
+
+    def _run(self) -> None:
+        while not self._services.stop.wait(POLL_SECONDS):
+            try:
+                for name in self.records.due(time.time(), _BATCH):
+                    self.advance(name)
+            except LetheError as error:  # a server is down, or a record is damaged: try again
+                self._log.warning("waiting", action="opendsr", reason=str(error))
+
+    def advance(self, name: str) -> RequestRecord | None:
+        """Carry a request on as far as it goes now; return its record.
+
+        Raises
+        ------
+        LogUnavailable, StoreUnavailable
+            A server is down; nothing is lost.
+        """
+        with self._sending:
+            record = self.records.change(name, _begin)
+            if record is None:
+                self.records.drop(name)
+                return None
+            if record.state is State.SENDING:
+                self._send(record)
+                record = self._change(name, lambda now: _at(now, State.SENDING, State.SENT))
+        if record.state is State.SENT:
+            completed = self._completed(record)
+            record = self._change(name, lambda now: _looked(now, completed=completed))
+        for notice in record.notices:
+            if notice.at <= time.time():
+                record = self._call_back(record, notice)
+        return record
+
+    def _change(
+        self, name: str, to: Callable[[RequestRecord], RequestRecord | None]
+    ) -> RequestRecord:
+        record = self.records.change(name, to)
+        assert record is not None  # noqa: S101 - it was there, and nobody deletes one that is open
+        return record
+
+    def _send(self, record: RequestRecord) -> None:
+        signer = self._services.signer
+        messages = [erasure_message(event, signer) for event in record.events]
+        if self._producer is None:
+            self._producer = self._services.log.producer()
+        self._producer.publish(messages)
+
+    def _completed(self, record: RequestRecord) -> bool:
+        """Return whether every erasure of a request is complete: nobody holds a row any more."""
+        receipts = [self._services.outcomes.erasure(one) for one in record.erasure_ids]
+        return all(receipt is not None and receipt.complete for receipt in receipts)
+
+    def _call_back(self, record: RequestRecord, notice: Notice) -> RequestRecord:
+        """Make a callback, unless another thread or server is about to.
+
+        The next try is noted before this one is made: whoever notes it is the one who tries.
+        """
+        name = record.subject_request_id
+        pause = min(2.0**notice.tries, _LONGEST_PAUSE)
+        later = notice.model_copy(update={"tries": notice.tries + 1, "at": time.time() + pause})
+        noted = self._change(name, lambda now: _with_notice(now, notice, later))
+        if later not in noted.notices:
+            return noted
+        body = json.dumps(
+            status_of(record) | {"request_status": notice.status, "status_callback_url": notice.url}
+        ).encode()
+        try:
+            headers = {} if self._signer is None else self._signer.headers(body)
+            callbacks.send(notice.url, body, headers, self._configuration.callbacks)
+        except (callbacks.CallbackFailed, InvalidRequest) as error:
+            last = later.tries == MAX_TRIES
+            self._log.warning(
+                "callback failed", action="callback", request=name, reason=str(error), last=last
+            )
+            if not last:
+                return noted
+        return self._change(name, lambda now: _with_notice(now, later, None))
+
+
+def status_of(record: RequestRecord) -> dict[str, Any]:
+    """Return what the standard says of a request's status."""
+    return {
+        "controller_id": record.controller_id,
+        "subject_request_id": record.subject_request_id,
+        "request_status": record.state.status,
+        "expected_completion_time": rfc3339(record.expected_at),
+        "api_version": "1.0",
+    }
+
+
+def cancelled(record: RequestRecord) -> RequestRecord | None:
+    """Return the record of a request that is cancelled; None if it is too late."""
+    return record.at(State.CANCELLED, time.time()) if record.state is State.HELD else None
+
+
+def _begin(record: RequestRecord) -> RequestRecord | None:
+    held = record.state is State.HELD and record.due <= time.time()
+    return record.at(State.SENDING, time.time()) if held else None
+
+
+def _at(record: RequestRecord, before: State, after: State) -> RequestRecord | None:
+    return record.at(after, time.time()) if record.state is before else None
+
+
+def _looked(record: RequestRecord, *, completed: bool) -> RequestRecord | None:
+    if record.state is not State.SENT:
+        return None
+    if completed:
+        return record.at(State.COMPLETED, time.time())
+    return record.model_copy(update={"due": time.time() + LOOK_SECONDS})
+
+
+def _with_notice(
+    record: RequestRecord, before: Notice, after: Notice | None
+) -> RequestRecord | None:
+    """Return the record with one callback noted otherwise (None: made); None if it is not there."""
+    if before not in record.notices:
+        return None
+    replaced = (after if notice == before else notice for notice in record.notices)
+    notices = tuple(notice for notice in replaced if notice is not None)
+    waits = min((notice.at for notice in notices), default=record.due)
+    due = min(record.due, waits) if record.state is State.SENT else waits
+    return record.model_copy(update={"notices": notices, "due": due})

@@ -1,0 +1,255 @@
+"""A person is erased over HTTP: by Lethe's own route, and by OpenDSR, with what may go wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi.testclient import TestClient
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.server.app import create_app
+from lethe.consumers.server.guard import Access
+from lethe.consumers.server.keys import Keys, issue_key
+from lethe.consumers.server.opendsr import desk
+from lethe.consumers.server.opendsr.opened import opendsr_on
+from lethe.consumers.server.services import Services
+from lethe.engine.errors import LogUnavailable
+from tests.support import erasures
+from tests.support.erasures import outcomes
+from tests.support.http_server import services_of
+from tests.support.platform import Platform
+from tests.unit.server.test_opendsr import listener
+
+_SECONDS = 30.0
+
+
+def decide(platform: Platform) -> None:
+    """Let all workers work until nothing is left."""
+    with closing(erasures.erasure_worker(platform)) as worker:
+        erasures.drain(platform, worker)
+
+
+def test_an_erasure_is_acknowledged_then_its_location_has_the_combined_receipt(
+    memory: Platform, client_of: Callable[[Platform], TestClient]
+) -> None:
+    for model in ("churn", "risk"):
+        erasures.register(memory, model)
+    client = client_of(memory)
+
+    body = {"erasure_id": "e/1", "subject_id": "subject-7"}
+    sent = client.post("/v1/erasures", json=body)
+    again = client.post("/v1/erasures", json=body)
+    other = client.post("/v1/erasures", json={**body, "subject_id": "subject-8"})
+    waiting = client.get(sent.headers["location"])
+    decide(memory)
+    receipt = client.get(sent.headers["location"])
+
+    assert (sent.status_code, sent.headers["location"]) == (202, "/v1/erasures/e%2F1")
+    assert again.status_code == 202
+    assert (other.status_code, other.json()["code"]) == (409, "REQUEST_ID_CONFLICT")
+    assert (waiting.status_code, waiting.json()["status"]) == (202, "PENDING")
+    assert (receipt.status_code, receipt.json()["complete"]) == (200, True)
+    assert outcomes(erasures.finals(memory)["e/1"]) == {
+        "churn": ("APPLIED", 3),
+        "risk": ("APPLIED", 3),
+    }
+    assert client.get("/v1/erasures/another").status_code == 404
+    assert client.post("/v1/erasures", json={"subject_id": ""}).json()["code"] == "INVALID_REQUEST"
+
+
+# -- OpenDSR --------------------------------------------------------------------------------------
+
+FILE = """
+domain = "lethe.example.com"
+hold = {hold}
+
+[[identities]]
+type = "controller_customer_id"
+prefix = "subject-"
+
+[callbacks]
+allow = ["{url}"]
+private = true
+"""
+
+
+class Controller:
+    """A data controller and its server."""
+
+    def __init__(self, client: TestClient) -> None:
+        self.client = client
+
+    def ask(self, *customers: str, **members: Any) -> tuple[str, Any]:
+        """Ask for the erasure of customers; return the id of the request, and the answer."""
+        name = members.pop("subject_request_id", str(uuid.uuid4()))
+        body = {
+            "regulation": "gdpr",
+            "subject_request_id": name,
+            "subject_request_type": "erasure",
+            "submitted_time": "2026-10-02T15:00:00Z",
+            "subject_identities": [
+                {"identity_type": "controller_customer_id", "identity_value": customer,
+                 "identity_format": "raw"} for customer in customers
+            ],
+            **members,
+        }  # fmt: skip
+        return name, self.client.post("/opendsr/v1/requests", json=body)
+
+    def status(self, name: str) -> Any:
+        """Return where a request stands."""
+        return self.client.get(f"/opendsr/v1/requests/{name}").json().get("request_status")
+
+    def wait_for(self, name: str, status: str) -> None:
+        """Return once a request stands there."""
+        end = time.monotonic() + _SECONDS
+        while self.status(name) != status:
+            assert time.monotonic() < end, self.status(name)
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def controller_of(
+    memory: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Controller]]:
+    """Make servers that offer OpenDSR on one platform; they end with the test."""
+    monkeypatch.setattr(desk, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(desk, "LOOK_SECONDS", 0.02)
+    with ExitStack() as stack:
+
+        def make(
+            hold: float = 0, url: str = "http://127.0.0.1:1/", access: Access | None = None
+        ) -> Controller:
+            directory = tmp_path / uuid.uuid4().hex
+            directory.mkdir()
+            file = directory / "opendsr.toml"
+            file.write_text(FILE.format(hold=hold, url=url))
+            services: Services = stack.enter_context(services_of(memory, directory))
+            app = create_app(services, access)
+            signer = Signer(Ed25519PrivateKey.generate())
+            stack.enter_context(opendsr_on(app, services, file, signer))
+            return Controller(stack.enter_context(TestClient(app, raise_server_exceptions=False)))
+
+        yield make
+
+
+def test_a_request_of_a_controller_is_sent_decided_and_called_back(
+    memory: Platform, controller_of: Callable[..., Controller]
+) -> None:
+    erasures.register(memory, "churn")
+    with listener(200) as (url, came):
+        controller = controller_of(url=url)
+        name, sent = controller.ask("1", "2", status_callback_urls=[url + "done"])
+        controller.wait_for(name, "in_progress")
+        decide(memory)
+        controller.wait_for(name, "completed")
+        end = time.monotonic() + _SECONDS
+        while len(came) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+
+    assert sent.status_code == 201
+    assert {"controller_id", "received_time", "encoded_request"} <= sent.json().keys()
+    assert sent.headers["x-opendsr-signature"]
+    assert [json.loads(body)["request_status"] for _, body, _ in came] == [
+        "in_progress",
+        "completed",
+    ]
+    assert memory.load("churn").meta.rows_deleted == 6
+    found = controller.client.get("/opendsr/v1/discovery").json()
+    assert found["supported_subject_request_types"] == ["erasure"]
+    certificate = controller.client.get("/opendsr/v1/certificate")
+    assert certificate.text.startswith("-----BEGIN CERTIFICATE-----")
+
+
+def test_a_request_that_is_held_can_be_cancelled_and_is_then_never_sent(
+    memory: Platform, controller_of: Callable[..., Controller]
+) -> None:
+    erasures.register(memory, "churn")
+    controller = controller_of(hold=0.3)
+    kept, _ = controller.ask("1")
+    gone, _ = controller.ask("2")
+
+    cancelled = controller.client.delete(f"/opendsr/v1/requests/{gone}")
+    controller.wait_for(kept, "in_progress")
+    late = controller.client.delete(f"/opendsr/v1/requests/{kept}")
+    decide(memory)
+
+    assert (cancelled.status_code, controller.status(gone)) == (202, "cancelled")
+    assert (late.status_code, late.json()["code"]) == (400, "TOO_LATE")
+    assert late.json()["error"]["code"] == 400
+    assert memory.load("churn").meta.rows_deleted == 3
+    assert len(memory.records(topics.ERASURES)) == 1
+
+
+def test_a_server_that_dies_between_sending_and_noting_sends_the_same_erasure_again(
+    memory: Platform, controller_of: Callable[..., Controller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    erasures.register(memory, "churn")
+    plain = desk.Desk._send
+
+    def send_and_die(self: desk.Desk, record: Any) -> None:
+        plain(self, record)
+        monkeypatch.setattr(desk.Desk, "_send", plain)
+        raise LogUnavailable("the server died")
+
+    monkeypatch.setattr(desk.Desk, "_send", send_and_die)
+    controller = controller_of()
+    name, sent = controller.ask("1")
+    controller.wait_for(name, "in_progress")
+    decide(memory)
+    controller.wait_for(name, "completed")
+
+    assert sent.status_code == 503
+    assert len(memory.records(topics.ERASURES)) == 2
+    assert memory.load("churn").meta.rows_deleted == 3
+    assert memory.load("churn").version == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"subject_identities": [{"identity_type": "email", "identity_value": "a@b.example",
+                                  "identity_format": "raw"}]}, "INVALID_REQUEST"),
+        ({"subject_identities": []}, "INVALID_REQUEST"),
+        ({"subject_request_type": "access"}, "INVALID_REQUEST"),
+        ({"subject_request_id": "no uuid"}, "INVALID_REQUEST"),
+        ({"status_callback_urls": ["http://169.254.169.254/latest"]}, "INVALID_REQUEST"),
+        ({"submitted_time": "yesterday"}, "INVALID_REQUEST"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused_and_nothing_is_sent(
+    memory: Platform, controller_of: Callable[..., Controller], members: Any, code: str
+) -> None:
+    _, refused = controller_of().ask("1", **members)
+
+    assert (refused.status_code, refused.json()["code"]) == (400, code)
+    assert not memory.records(topics.ERASURES)
+
+
+def test_an_id_belongs_to_one_controller_and_one_content(
+    memory: Platform, controller_of: Callable[..., Controller], tmp_path: Path
+) -> None:
+    path = tmp_path / "api.keys"
+    ours, theirs = (issue_key(path, name, ["*"], None) for name in ("ours", "theirs"))
+    controller = controller_of(access=Access(Keys(path)))
+    controller.client.headers["Authorization"] = f"Bearer {ours}"
+    name, first = controller.ask("1")
+    _, same = controller.ask("1", subject_request_id=name)
+    _, other = controller.ask("2", subject_request_id=name)
+    controller.client.headers["Authorization"] = f"Bearer {theirs}"
+    foreign = controller.client.get(f"/opendsr/v1/requests/{name}")
+    taken = controller.client.delete(f"/opendsr/v1/requests/{name}")
+
+    assert (first.status_code, same.status_code) == (201, 201)
+    assert same.json()["received_time"] == first.json()["received_time"]
+    assert (other.status_code, other.json()["code"]) == (400, "REQUEST_ID_CONFLICT")
+    assert (foreign.status_code, taken.status_code) == (404, 404)
+    assert len(memory.records(topics.ERASURES)) == 1

@@ -1,0 +1,1 @@
+"""The HTTP API under generated requests: whatever is sent, the server answers for itself."""
