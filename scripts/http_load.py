@@ -191,7 +191,7 @@ def register(environment: dict[str, str], directory: Path, rows: int) -> None:
     file = directory / "rows.csv"
     file.write_text("\n".join(lines) + "\n")
     names = ["--id", "id", "--target", "y", "--kind", "linear", "--ridge", "1"]
-    command = [_LETHE, "register", MODEL, "--data", str(file), *names, "--error-budget", "0.5"]
+    command = [str(_LETHE), "register", MODEL, "--data", str(file), *names, "--error-budget", "0.5"]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 FORMAT = 2
@@ -115,8 +115,9 @@ class IndexFile:
         for suffix in _SUFFIXES:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         connection = self._connect()
-        connection.executescript(f"PRAGMA journal_mode = WAL; {_TABLES}")
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # At once: a reader finds a file of this format, or none.
+        connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT")
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -133,12 +134,8 @@ class IndexFile:
 
         A file that is missing or damaged reads as an empty index: its follower makes it again.
         """
-        try:
-            connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
-            )
-            connection.execute("SELECT 1 FROM positions LIMIT 1")
-        except sqlite3.DatabaseError:
+        connection = self._open_for_reading()
+        if connection is None:
             connection = sqlite3.connect(":memory:", isolation_level=None)
             connection.executescript(_TABLES)
         with closing(connection):
@@ -147,9 +144,23 @@ class IndexFile:
             connection.execute("BEGIN")
             yield connection
 
+    def _open_for_reading(self) -> sqlite3.Connection | None:
+        address = f"{self.path.absolute().as_uri()}?mode=ro"
+        with suppress(sqlite3.DatabaseError), ExitStack() as stack:
+            connection = sqlite3.connect(address, uri=True, isolation_level=None)
+            stack.callback(connection.close)
+            if _has_format(connection):
+                stack.pop_all()
+                return connection
+        return None
+
 
 def _usable(connection: sqlite3.Connection) -> bool:
     """Return whether a file has this format and is not damaged. Cost: one pass over the file."""
-    if connection.execute("PRAGMA user_version").fetchone()[0] != FORMAT:
+    if not _has_format(connection):
         return False
     return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+
+
+def _has_format(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT)
