@@ -10,6 +10,7 @@ import hashlib
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping as MappingType
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -170,18 +171,17 @@ class Mapping(_Strict):
         """The models that it feeds, sorted."""
         return tuple(sorted({model for table in self.tables for model in table.models}))
 
-    def of_topic(self, topic: str) -> MappingType[str, Table]:
-        """Return the tables of a topic by name."""
-        return self._by_topic()[topic]
-
-    def _by_topic(self) -> MappingType[str, MappingType[str, Table]]:
+    @cached_property
+    def by_topic(self) -> MappingType[str, MappingType[str, Table]]:
+        """By topic, its tables by name."""
         found: dict[str, dict[str, Table]] = defaultdict(dict)
         for one in self.tables:
             found[one.topic][one.table] = one
         return found
 
+    @cached_property
     def digest(self) -> str:
-        """Return what tells it from another mapping, whatever the comments of its file.
+        """What tells it from another mapping, whatever the comments of its file.
 
         The position in a topic is kept for one mapping: a model that is added gets the deletions
         that were read before it, and their repeats for other models have no effect.

@@ -106,7 +106,7 @@ def translate(record: Record, mapping: TableMapping, shapes: Mapping[str, Shape]
             "a batch of changes is compressed, and was not read: send them with "
             "producer.override.compression.type=none, and run `lethe reconcile`",
         )
-    tables = mapping.of_topic(record.partition.topic)
+    tables = mapping.by_topic[record.partition.topic]
     flattened = any(table.format == "flattened" for table in tables.values())
     try:
         change = parse_change(record, flattened=flattened)

@@ -42,7 +42,7 @@ _RECORDS = 500
 
 def intake_group(mapping: TableMapping) -> str:
     """Return the consumer group of a mapping: processes with another mapping are another group."""
-    return f"{GROUP}-{mapping.digest()}"
+    return f"{GROUP}-{mapping.digest}"
 
 
 def intake_watermark(mapping: TableMapping, partition: Partition) -> str:
@@ -50,7 +50,7 @@ def intake_watermark(mapping: TableMapping, partition: Partition) -> str:
 
     What it reads again has the ids of the first time.
     """
-    return f"{partition}/{mapping.digest()}"
+    return f"{partition}/{mapping.digest}"
 
 
 def read_shapes(store: ModelStore, mapping: TableMapping) -> Mapping[str, Shape]:
@@ -256,7 +256,7 @@ class IntakeWorker:
         try:
             return start_offset(partition, watermark, bounds)
         except LogReset as error:
-            tables = self._mapping.of_topic(partition.topic).values()
+            tables = self._mapping.by_topic[partition.topic].values()
             self._logger.error(
                 "changes were lost before they were read: export the tables and run "
                 "`lethe reconcile MODEL --data FILE` for each of the models",

@@ -115,7 +115,7 @@ def _mapping(data: bytes) -> None:
     mapping = load_mapping(written(data, "tables.toml"))
     assert mapping.tables
     assert mapping.topics
-    assert len(mapping.digest()) == 16
+    assert len(mapping.digest) == 16
 
 
 def _address(data: bytes) -> None:

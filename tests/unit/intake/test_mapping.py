@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from lethe.consumers.intake.mapping import Mapping, load_mapping
 from lethe.engine.errors import InvalidData
+from tests.support.servers import ROOT
 
 GOOD = """
 connector = "shop"
@@ -81,7 +84,14 @@ def test_a_file_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_comment_is_no_other_mapping_and_a_model_is(tmp_path: Path) -> None:
-    first = load(tmp_path, GOOD).digest()
-    assert load(tmp_path, f"# hello\n{GOOD}").digest() == first
-    assert load(tmp_path, GOOD.replace('"churn"', '"churn", "ltv"')).digest() != first
-    assert load(tmp_path, GOOD.replace('id = "integer"', 'id = "text"')).digest() != first
+    first = load(tmp_path, GOOD).digest
+    assert load(tmp_path, f"# hello\n{GOOD}").digest == first
+    assert load(tmp_path, GOOD.replace('"churn"', '"churn", "ltv"')).digest != first
+    assert load(tmp_path, GOOD.replace('id = "integer"', 'id = "text"')).digest != first
+
+
+def test_the_mappings_of_the_page_can_be_used(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "cdc.md").read_text(encoding="utf-8")
+    examples = re.findall(r'^ {4}connector = "shop".*\n(?:(?! {4}END)(?: {4}.*)?\n)+', page, re.M)
+    found = [load(tmp_path, textwrap.dedent(example)).models for example in examples]
+    assert found == [("churn",), ("baskets", "churn", "value")]
