@@ -37,9 +37,9 @@ class Models:
         self._read_at = float("-inf")
         self._lock = threading.Lock()
 
-    def has(self, model_id: str) -> bool | None:
-        """Return True if a model is known; None if the store has to say (`look_up`)."""
-        return True if model_id in self._known else None
+    def has(self, model_id: str) -> bool:
+        """Return whether a model is known already; if it is not, the store may (`look_up`)."""
+        return model_id in self._known
 
     def look_up(self, model_id: str) -> bool:
         """Return whether a model is registered; blocks."""

@@ -12,6 +12,7 @@ THOROUGH = (
     "tests/studies/test_certificates.py::test_a_quick_run_of_a_part_prints_its_tables[sentinels",
     "tests/studies/test_certificates.py::test_a_quick_run_of_a_part_prints_its_tables[polish",
     "tests/studies/test_contract.py::test_the_document",
+    "tests/studies/test_http_load",
     "tests/studies/test_kernels",
     "tests/studies/test_paper.py::test_a_page_of_part",
     "tests/studies/test_paper.py::test_a_second_run",
