@@ -54,6 +54,7 @@ THOROUGH = (
     "tests/integration/server/test_console.py::test_with",
     "tests/integration/server/test_console.py::test_a_session",
     "tests/integration/server/test_console.py::test_a_row",
+    "tests/integration/server/test_deletions.py::test_a_body_that",
     "tests/integration/server/test_erasures",
     "tests/integration/server/test_models",
     "tests/integration/server/test_streams",

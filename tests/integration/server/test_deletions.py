@@ -107,3 +107,59 @@ def test_a_model_that_is_not_registered_is_not_found(memory: Platform, client_of
     sent = client_of(memory).post("/v1/models/nobody/deletions", json={"row_ids": ["u1"]})
 
     assert (sent.status_code, sent.json()["code"]) == (404, "UNKNOWN_MODEL")
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "code"),
+    [
+        (b'{"row_ids": ["u1"]}', {"Content-Type": "text/plain"}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (b'{"row_ids": ["u1"]}', {"Content-Type": ""}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (b'{"row_ids": ["u1"]', {}, 400, "INVALID_REQUEST"),
+        (b"\xff\xfe", {}, 400, "INVALID_REQUEST"),
+        (b'{"row_ids": ["u1"], "row_ids": ["u2"]}', {}, 400, "INVALID_REQUEST"),
+        (b'{"row_ids": ["u1"], "reason": NaN}', {}, 400, "INVALID_REQUEST"),
+        (b'{"row_ids": ["u1"], "reason": "\\ud800"}', {}, 400, "INVALID_REQUEST"),
+        (b'{"reason": ' + b"[" * 20 + b"]" * 20 + b"}", {}, 400, "INVALID_REQUEST"),
+        (b"[" * 100_000, {}, 400, "INVALID_REQUEST"),
+        (b'{"row_ids": ["' + b"u" * (1 << 20) + b'"]}', {}, 413, "TOO_LARGE"),
+        (b'{"row_ids": ["u"], "request_id": "a"}', {"Idempotency-Key": "b"}, 400, "INVALID_REQUEST"),
+        (b'{"row_ids": ["u1"], "request_id": 7}', {}, 400, "INVALID_REQUEST"),
+        (b'{"row_ids": ["u1"]}', {"Idempotency-Key": "x" * 129}, 400, "INVALID_REQUEST"),
+    ],
+)  # fmt: skip
+def test_a_body_that_cannot_be_read_is_refused_and_nothing_is_sent(
+    memory: Platform,
+    client_of: ClientOf,
+    content: bytes,
+    headers: dict[str, str],
+    status: int,
+    code: str,
+) -> None:
+    memory.register("m")
+    sent = {"Content-Type": "application/json", **headers}
+
+    refused = client_of(memory).post("/v1/models/m/deletions", content=content, headers=sent)
+
+    assert (refused.status_code, refused.json()["code"]) == (status, code)
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert not memory.records(topics.DELETIONS)
+
+
+def test_html_in_ids_and_reasons_comes_back_as_the_text_that_it_is(
+    memory: Platform, client_of: ClientOf
+) -> None:
+    memory.register("m")
+    client, markup = client_of(memory), "<script>alert('x')</script>"
+
+    sent = client.post(
+        "/v1/models/m/deletions",
+        json={"request_id": markup, "row_ids": [markup], "reason": markup},
+    )
+    memory.drain()
+    receipt = client.get(sent.headers["location"])
+
+    assert "<" not in sent.headers["location"]
+    assert receipt.json()["request_id"] == markup
+    for answer in (sent, receipt):
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-content-type-options"] == "nosniff"
