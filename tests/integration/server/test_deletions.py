@@ -122,7 +122,7 @@ def test_a_model_that_is_not_registered_is_not_found(memory: Platform, client_of
         (b'{"reason": ' + b"[" * 20 + b"]" * 20 + b"}", {}, 400, "INVALID_REQUEST"),
         (b"[" * 100_000, {}, 400, "INVALID_REQUEST"),
         (b'{"row_ids": ["' + b"u" * (1 << 20) + b'"]}', {}, 413, "TOO_LARGE"),
-        (b'{"row_ids": ["u"], "request_id": "a"}', {"Idempotency-Key": "b"}, 400, "INVALID_REQUEST"),
+        (b'{"row_ids":["u"],"request_id":"a"}', {"Idempotency-Key": "b"}, 400, "INVALID_REQUEST"),
         (b'{"row_ids": ["u1"], "request_id": 7}', {}, 400, "INVALID_REQUEST"),
         (b'{"row_ids": ["u1"]}', {"Idempotency-Key": "x" * 129}, 400, "INVALID_REQUEST"),
     ],
