@@ -59,7 +59,7 @@ lint: setup ## Check format, lint and types (strict)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts/kafka deploy/healthcheck.py
+	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts/kafka deploy/healthcheck.py deploy/serving/app.py
 	$(BIN)/mypy --cache-dir .mypy_cache/cdc scripts/cdc
 	MYPYPATH=scripts $(BIN)/mypy --cache-dir .mypy_cache/measures $(wildcard scripts/*.py)
 

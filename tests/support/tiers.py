@@ -24,6 +24,7 @@ THOROUGH = (
     "tests/proof/model/",
     "tests/proof/simulation/test_simulation.py::test_no_seed_breaks",
     "tests/unit/export/",
+    "tests/integration/export/",
     "tests/integration/security/",
     "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[streams]",
     "tests/integration/commits/test_crash.py::test_a_cold_refresh_process",

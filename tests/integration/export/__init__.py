@@ -1,1 +1,1 @@
-"""Models on their way to where they are served, from a real log and store."""
+"""Models on their way to where they are served, from real workers."""
