@@ -31,6 +31,7 @@ Reading and writing models:
 - `cursors`: how far the store has come, with ``cursors.lua``
 - `log_view`: a hash that is a view of a topic, with ``log_view.lua``
 - `staging`: a generation or a data set written beside the live one, and read back
+- `catch_up`: such a generation and what became of rows while it was made
 - `jobs`: results of refresh jobs
 - `snapshot`: all live rows, or a new sample of them
 - `touched`: the rows that commits have touched since a generation became live
