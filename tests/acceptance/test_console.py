@@ -92,6 +92,10 @@ def every_page(served: Served) -> dict[str, str]:
         "model, hostile": served.page("model", id=HOSTILE),
         "waiting": served.page("waiting"),
         "delete": served.page("delete", model="churn"),
+        "requests of a version": served.page("requests", model="churn", version="1"),
+        "erasures": served.page("erasures"),
+        "erasure, unknown": served.page("erasure", id="none"),
+        "erase": served.page("erase"),
         "lookup": served.page("lookup"),
         "audit": served.page("audit"),
     }
@@ -124,6 +128,34 @@ def test_every_page_is_accessible_and_fits_and_its_scripts_run_without_an_error(
             faults += [f"{name}: {one}" for one in violations(seen.page)]
 
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_pages_that_forms_lead_to_are_accessible_and_fit(
+    served: Served, chromium: Any, width: int
+) -> None:
+    with watched(chromium, width, bypass_csp=True) as seen:
+        page = seen.page
+
+        def check(heading: str) -> None:
+            page.wait_for_selector(f"h1:has-text('{heading}'), h2:has-text('{heading}')")
+            assert not violations(page), heading
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), heading
+
+        page.goto(served.page("delete", model="churn"))
+        page.get_by_label("rows by their ids").check()
+        page.get_by_label("Subject id, or row ids").fill("u3\nnobody\n")
+        page.get_by_role("button", name="Continue").click()
+        check("Send this request?")
+        assert page.locator("dt:has-text('Never the model') + dd").text_content() == "1"
+        page.goto(served.page("erase"))
+        page.get_by_label("Subject id").fill("h9")
+        page.get_by_role("button", name="Continue").click()
+        check("Erase this person?")
+        page.goto(served.page("lookup"))
+        page.get_by_label("Its id").fill("h9")
+        page.get_by_role("button", name="Look up").click()
+        check("2 models of 2")
 
 
 def test_ids_are_shown_as_text_whatever_they_hold(served: Served, chromium: Any) -> None:

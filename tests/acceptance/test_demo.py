@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import numpy as np
 import pytest
 from rich.console import Console
@@ -115,6 +116,38 @@ def test_the_plot_is_saved(finished: Finished) -> None:
     assert "</svg>" in (out / "lethe-demo.svg").read_text(encoding="utf-8")
 
 
+def test_served_afterwards_on_loopback_until_it_is_stopped(tmp_path: Path) -> None:
+    """The command alone: what it serves is shown by `tests/acceptance/test_console.py`."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [*COMMAND, "--out", str(tmp_path), "--serve"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("the console: "):
+            break
+    url = lines[-1].split()[2]
+    assert url.startswith("http://127.0.0.1:"), lines
+    end = time.monotonic() + 60
+    while "withdraw-25" not in (page := _page(url)):
+        assert time.monotonic() < end, page
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    rest, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert not list(tmp_path.glob("lethe-demo-*/"))
+    assert "lethe demo --serve" not in rest
+
+
+def _page(url: str) -> str:
+    return httpx.get(url, follow_redirects=True).text
+
+
 def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alone(
     tmp_path: Path,
 ) -> None:
@@ -125,6 +158,7 @@ def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alon
     )
     assert first.returncode == 0, first.stdout + first.stderr
     assert "\x1b" not in first.stdout
+    assert f"in a browser: lethe serve --data-dir {tmp_path / 'data'}" in first.stdout
     for size in SIZES:
         assert f"{size} in " in first.stdout
         assert first.stdout.count(f" {size}: ") == 1, "explained once"

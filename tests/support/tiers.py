@@ -57,6 +57,7 @@ THOROUGH = (
     "tests/integration/server/test_console.py::test_a_row",
     "tests/integration/server/test_deletions.py::test_a_body_that",
     "tests/integration/server/test_erasures",
+    "tests/integration/server/test_index",
     "tests/integration/server/test_models",
     "tests/integration/server/test_streams",
     "tests/integration/telemetry/",

@@ -18,6 +18,7 @@ from lethe.consumers.server.console.install import PREFIX, Console, ConsoleOf, R
 from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import Visitor
 from lethe.consumers.server.index.erasures import erasure_of, erasures_page
+from lethe.engine.store.membership import every_model
 
 router = APIRouter(prefix=PREFIX)
 
@@ -110,7 +111,7 @@ async def erase(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Res
     client = console.services.store.client
 
     def look() -> tuple[list[lookup.Found], int]:
-        models = lookup.every_model(client)
+        models = every_model(client)
         return lookup.find_subject(client, models, asked.subject_id), len(models)
 
     found, searched = await run_in_threadpool(look)

@@ -30,6 +30,7 @@ from lethe.consumers.server.console.visitors import COOKIE, SESSION_SECONDS, Vis
 from lethe.consumers.server.index import models
 from lethe.consumers.server.index.requests import story_of
 from lethe.engine.errors import LetheError
+from lethe.engine.store.membership import every_model
 
 router = APIRouter(prefix=PREFIX)
 
@@ -306,7 +307,7 @@ async def look_up(request: Request, console: ConsoleOf, visitor: VisitorOf) -> H
 
     def look() -> tuple[list[lookup.Found], int]:
         client = console.services.store.client
-        seen = [name for name in lookup.every_model(client) if visitor.sees(name)]
+        seen = [name for name in every_model(client) if visitor.sees(name)]
         find = lookup.find_row if by == "row" else lookup.find_subject
         return find(client, seen, named), len(seen)
 

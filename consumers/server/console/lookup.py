@@ -10,11 +10,8 @@ from typing import Any
 import redis
 
 from lethe.engine.store.keys import ModelKeys, shard_of
-from lethe.engine.store.membership import every_model
 from lethe.engine.store.pipeline import chunks, run_pipeline
 from lethe.engine.store.reading import integer, parse_ids, parse_json_value
-
-__all__ = ["Found", "every_model", "find_row", "find_rows", "find_subject", "subject_rows"]
 
 
 @dataclass(frozen=True, slots=True)

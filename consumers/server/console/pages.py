@@ -43,6 +43,7 @@ def requests_page(
     id: Text = "",
     status: Text = "",
     code: Text = "",
+    version: Annotated[int | None, Query(ge=0, lt=1 << 53)] = None,
     since: Annotated[str, Query(alias="from", max_length=32)] = "",
     until: Annotated[str, Query(alias="to", max_length=32)] = "",
     before: Text = "",
@@ -50,10 +51,10 @@ def requests_page(
 ) -> HTMLResponse:
     """Show requests, the newest first, with filters in the address."""
     since, until = (text if _DAY.match(text) else "" for text in (since, until))
-    filters = Filters(model, id, status if status in STATUSES else "", code, since, until)
+    filters = Filters(model, id, status if status in STATUSES else "", code, version, since, until)
     query = {
         "model": model, "id": id, "status": filters.status, "code": code, "from": since,
-        "to": until,
+        "to": until, "version": "" if version is None else str(version),
     }  # fmt: skip
     visible = console.visible(visitor)
     with console.file.read() as connection:

@@ -73,17 +73,6 @@ def versions_of(
     ).fetchall()
 
 
-def requests_of_version(
-    connection: sqlite3.Connection, model_id: str, version: int
-) -> Sequence[sqlite3.Row]:
-    """Return the requests that a version was made for."""
-    return connection.execute(
-        "SELECT * FROM requests WHERE model_id = ? AND version = ? AND status = 'APPLIED'"
-        " ORDER BY at, id LIMIT 50",
-        (model_id, version),
-    ).fetchall()
-
-
 def troubles(connection: sqlite3.Connection, visible: Visible = None) -> Sequence[sqlite3.Row]:
     """Return the models that a person must look at, or that wait for a refresh."""
     where, values = _seen("model_id", visible)

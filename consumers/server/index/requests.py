@@ -28,6 +28,8 @@ class Filters:
     ----------
     model_id, request_id, status, code
         Exact values; a request id also by its first characters.
+    version
+        Only what was applied in a version of this number.
     since, until
         RFC 3339 times in UTC, or the beginning of one: ``2026-11-24``.
     """
@@ -36,6 +38,7 @@ class Filters:
     request_id: str = ""
     status: str = ""
     code: str = ""
+    version: int | None = None
     since: str = ""
     until: str = ""
 
@@ -90,7 +93,8 @@ def page_of(
 
 
 def _conditions(filters: Filters, visible: Visible) -> tuple[str, list[Any]]:
-    parts, values = ["1"], []
+    parts: list[str] = ["1"]
+    values: list[Any] = []
     exact = {"model_id": filters.model_id, "status": filters.status, "code": filters.code}
     for column, value in exact.items():
         if value:
@@ -99,6 +103,9 @@ def _conditions(filters: Filters, visible: Visible) -> tuple[str, list[Any]]:
     if filters.request_id:
         parts.append("request_id >= ? AND request_id < ?")
         values += [filters.request_id, filters.request_id + "\U0010ffff"]
+    if filters.version is not None:
+        parts.append("version = ? AND status = 'APPLIED'")
+        values.append(filters.version)
     if filters.since:
         parts.append("at >= ?")
         values.append(filters.since)
