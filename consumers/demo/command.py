@@ -93,13 +93,13 @@ def _serve(console: Console, directory: Path) -> None:
     from lethe.consumers.demo.run import settings_of  # noqa: PLC0415 - imports as in `_perform`
     from lethe.consumers.server.guard import Access  # noqa: PLC0415
     from lethe.consumers.server.serving import listen  # noqa: PLC0415
-    from lethe.consumers.workers.supervisor import Supervisor  # noqa: PLC0415
+    from lethe.consumers.workers.supervisor import WORKERS, Supervisor  # noqa: PLC0415
 
     def ready(url: str) -> None:
         console.print(f"the console: {url}/console/  (Ctrl-C ends it)", soft_wrap=True)
 
     stop = threading.Event()
-    supervisor = Supervisor(["deletions", "refresh"])
+    supervisor = Supervisor(list(WORKERS))
     with (
         stopped_by(stop, signal.SIGTERM, signal.SIGINT),
         listen(_LOOPBACK, 0) as listening,

@@ -167,7 +167,7 @@ def test_ids_are_shown_as_text_whatever_they_hold(served: Served, chromium: Any)
         assert seen.page.locator("main img, main b").count() == 0
         seen.page.locator("p.lead a").click()
         assert seen.page.locator("h1").text_content() == HOSTILE
-        assert seen.page.locator(".chart canvas").count() == 1
+        seen.page.wait_for_selector(".chart canvas")
         assert not seen.complaints
 
 
@@ -216,6 +216,39 @@ def test_a_person_is_deleted_with_the_keyboard_alone_and_the_page_says_so_itself
         assert "This page has changed" in page.locator("#announce").text_content()
         assert subject not in page.url
         assert not seen.complaints
+
+
+def test_a_person_is_erased_from_two_models_seen_in_the_console_and_verified_offline(
+    served: Served, chromium: Any, tmp_path: Path
+) -> None:
+    with watched(chromium) as seen, served.lethe.working():
+        page = seen.page
+        settle(seen, served.page("erasures"))
+        page.get_by_role("link", name="Erase a person").click()
+        page.get_by_label("Subject id").fill("h11")
+        page.get_by_label("Erasure id").fill("ticket-11")
+        page.get_by_role("button", name="Continue").click()
+        page.wait_for_selector("h2:has-text('2 models know the person now')")
+        page.get_by_role("button", name="Erase the person").click()
+        page.wait_for_selector("text=no model holds a row of the person", timeout=60_000)
+        assert page.locator("tbody tr:has-text('applied')").count() == 2
+        assert "h11" not in page.url + page.locator("main").inner_text()
+        assert not seen.complaints
+    path, trust = tmp_path / "audit.html", tmp_path / "trusted.pub"
+    served.lethe("audit", "--page", str(path))
+    shown = served.lethe("key", "show", str(served.lethe.data_dir / "signing-key.pem"))
+    trust.write_text(shown.out)
+    for model in ("churn", HOSTILE):
+        served.lethe("audit", model, "--export", str(tmp_path / "exported"))
+        with watched(chromium) as seen:
+            seen.page.context.set_offline(True)
+            seen.page.goto(path.as_uri())
+            seen.page.get_by_label("Exported file").set_input_files(tmp_path / "exported")
+            seen.page.get_by_label("Public keys that you trust").fill(trust.read_text())
+            seen.page.get_by_role("button", name="Check").click()
+            seen.page.wait_for_selector("text=No check failed")
+            assert seen.page.locator("#result img, #result b").count() == 0
+            assert not seen.complaints
 
 
 def test_what_is_looked_up_is_in_no_address_and_in_no_log(served: Served, chromium: Any) -> None:
