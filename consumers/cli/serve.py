@@ -91,7 +91,8 @@ def check_extra(what: str) -> None:
         The extra is missing.
     """
     try:
-        import_module("lethe.consumers.server.console.install")  # not needed for --help
+        for module in ("assembly", "serving"):
+            import_module(f"lethe.consumers.server.{module}")  # not needed for --help
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
