@@ -6,6 +6,8 @@ structured mode (the whole event as JSON) and a plain JSON object without header
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,6 +18,11 @@ from lethe.engine.store.reading import parse_json
 
 SOURCE = "/lethe"
 _STRUCTURED = "application/cloudevents+json"
+
+MOST_STATE_CHARACTERS = 512
+"""Of a ``tracestate``: what the specification asks everybody to carry."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,20 @@ def headers(event_type: str, event_id: str, time: datetime, subject: str) -> Hea
         ("ce_time", rfc3339(time).encode()),
         ("content-type", b"application/json"),
     )
+
+
+def trace_context(named: Mapping[str, str]) -> Headers:
+    """Return the headers of a request's trace context (W3C) as a record carries them.
+
+    ``named`` has headers of HTTP, by lower-case name. A context that is not well-formed is left
+    out: it would be of no use, and its length is not ours.
+    """
+    parent, state = named.get("traceparent", ""), named.get("tracestate", "")
+    if not _TRACEPARENT.fullmatch(parent):
+        return ()
+    if not state or len(state) > MOST_STATE_CHARACTERS or not state.isascii():
+        return (("traceparent", parent.encode()),)
+    return (("traceparent", parent.encode()), ("tracestate", state.encode()))
 
 
 def parse(record: Record) -> Incoming:

@@ -33,15 +33,13 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from lethe.consumers.contract.cloudevents import MOST_STATE_CHARACTERS
 from lethe.consumers.log.base import Record
 from lethe.consumers.service.steps import Step
 from lethe.engine.errors import InvalidData
 
 MOST_LINKS = 128
 """Links of a batch's span: as many as the SDK keeps. Its attribute counts all records."""
-
-MOST_STATE_BYTES = 512
-"""Of a ``tracestate``: what the specification asks everybody to carry."""
 
 _PARTS: Mapping[str, str] = MappingProxyType(
     {
@@ -144,7 +142,7 @@ def context_of(record: Record) -> SpanContext:
     carrier = {}
     for name in ("traceparent", "tracestate"):
         value = named.get(name, named.get(f"ce_{name}", b""))
-        if value and len(value) <= MOST_STATE_BYTES:
+        if value and len(value) <= MOST_STATE_CHARACTERS:
             carrier[name] = value.decode("ascii", errors="replace")
     return get_current_span(_CONTEXTS.extract(carrier, Context())).get_span_context()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -12,10 +13,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.cloudevents import trace_context
 from lethe.consumers.contract.events import DeletionRequest, Receipt
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.deletions.validate import Valid, validate
-from lethe.consumers.log.base import Partition, Record
+from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
 from lethe.consumers.server.api.sending import RETRY_SECONDS, send
@@ -68,7 +70,7 @@ async def request_deletion(model_id: PathId, request: Request) -> Response:
     models = services.models
     if not models.has(model_id) and not await run_in_threadpool(models.look_up, model_id):
         raise unknown_model()
-    await _send(services, asked)
+    await _send(services, asked, trace_context(request.headers))
     named = asked.request
     headers = {"Location": location(model_id, named.request_id), "Retry-After": RETRY_SECONDS}
     document = {"request_id": named.request_id, "model_id": model_id, "status": "PENDING"}
@@ -84,12 +86,13 @@ def _validated(data: dict[str, Any]) -> Valid:
     raise Problem(400, getattr(item, "code", "INVALID_REQUEST"), getattr(item, "detail", ""))
 
 
-async def _send(services: Services, asked: Valid) -> None:
-    """Append a request, unless its id is known with another content."""
+async def _send(services: Services, asked: Valid, trace: Headers) -> None:
+    """Append a request with its trace context, unless its id is known with another content."""
     named = asked.request
     assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
     identity = Identity(named.model_id, named.request_id, asked.body)
-    await send(services, deletion_message(named, services.signer), identity)
+    message = deletion_message(named, services.signer)
+    await send(services, replace(message, headers=message.headers + trace), identity)
 
 
 @router.get(

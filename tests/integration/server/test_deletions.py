@@ -163,3 +163,16 @@ def test_html_in_ids_and_reasons_comes_back_as_the_text_that_it_is(
     for answer in (sent, receipt):
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_trace_context_of_a_request_goes_with_it_to_the_log(
+    memory: Platform, client_of: ClientOf
+) -> None:
+    memory.register("m")
+    row = row_ids(memory.data["m"])[0]
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    context = {"traceparent": parent, "tracestate": "vendor=1"}
+    client_of(memory).post("/v1/models/m/deletions", json={"row_ids": [row]}, headers=context)
+    [record] = memory.records(topics.DELETIONS)
+    named = dict(record.headers)
+    assert (named["traceparent"], named["tracestate"]) == (parent.encode(), b"vendor=1")
