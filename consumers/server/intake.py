@@ -80,6 +80,7 @@ class Intake:
     def __init__(self, producer: Callable[[], Producer], conflicts: Conflicts) -> None:
         self._producer = producer
         self._conflicts = conflicts
+        self._open: Producer | None = None
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
         self._bytes = 0
@@ -122,12 +123,10 @@ class Intake:
             self._bytes -= size
 
     def _run(self) -> None:
-        producer = self._producer()
-        try:
-            while (batch := self._next()) is not None:
-                self._send(producer, batch)
-        finally:
-            producer.close()
+        while (batch := self._next()) is not None:
+            self._send(batch)
+        if self._open is not None:
+            self._open.close()
 
     def _next(self) -> list[_Waiting] | None:
         """Return what waits, once anything does; None at the end."""
@@ -147,13 +146,15 @@ class Intake:
             size += len(waiting.message.value or b"")
         return batch
 
-    def _send(self, producer: Producer, batch: Sequence[_Waiting]) -> None:
+    def _send(self, batch: Sequence[_Waiting]) -> None:
         outcome: Sequence[Appended] | LetheError
         batch = self._without_conflicts(batch)
         if not batch:
             return
         try:
-            outcome = producer.append([one.message for one in batch], ACKNOWLEDGE_SECONDS)
+            if self._open is None:
+                self._open = self._producer()
+            outcome = self._open.append([one.message for one in batch], ACKNOWLEDGE_SECONDS)
         except LetheError as error:
             outcome = error
         except Exception as error:  # callers must hear of it, and the thread must go on
