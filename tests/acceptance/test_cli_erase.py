@@ -1,0 +1,92 @@
+"""``lethe erase`` as a process: a person leaves two models, stays out, and may come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from tests.support.command import Lethe
+from tests.support.training import table
+
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_erase")]
+
+FIT = ("--id", "id", "--target", "y", "--kind", "linear", "--ridge", "1")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, int]:
+    """Return a file, a household in it, and how many rows that has."""
+    made: pa.Table = table(logistic=False)
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    pq.write_table(made, path)
+    counts: dict[str, int] = {}
+    for household in made["household"].to_pylist():
+        counts[household] = counts.get(household, 0) + 1
+    household = max(counts, key=lambda name: counts[name])
+    return path, str(household), counts[household]
+
+
+@pytest.fixture
+def lethe(tmp_path: Path) -> Iterator[Lethe]:
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        yield Lethe(server.data_dir)
+
+
+def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
+    lethe: Lethe, rows: tuple[Path, str, int]
+) -> None:
+    path, household, count = rows
+    file = ("--data", str(path), *FIT)
+    for model in ("churn", "risk"):
+        lethe("register", model, *file, "--subject", "household")
+    with lethe.working() as worker:
+        told = lethe("erase", household, "--wait", "120", "--erasure-id", "e-1", "--json").document
+        again = lethe("erase", household, "--wait", "120", "--erasure-id", "e-1", "--json").document
+        later = lethe("register", "later", *file, "--subject", "household")
+        lifted = lethe("erase", household, "--lift", "--wait=120")
+        back = lethe("register", "back", *file, "--subject", "household", "--json").document
+        worker.terminate()
+        worker.communicate(timeout=60)
+    assert (told["status"], told["complete"], told["rows_deleted"]) == ("COMPLETE", True, 2 * count)
+    assert [model["model_id"] for model in told["models"]] == ["churn", "risk"]
+    assert again == told
+    assert f"{count} rows of the file belong to erased subjects and stay out" in later.out
+    assert "may be registered and inserted again" in lifted.out
+    assert back["rows_of_erased_subjects"] == 0
+    for model in ("churn", "risk", "back"):
+        lethe("verify", model)
+        lethe("audit", model)
+    lethe("check")
+
+
+def test_a_model_without_subjects_makes_it_a_negative_answer(
+    lethe: Lethe, rows: tuple[Path, str, int]
+) -> None:
+    path, household, _ = rows
+    lethe("register", "blind", "--data", str(path), *FIT)
+    lethe("erase", household)
+    lethe("work", "--until-idle")
+    with lethe.working() as worker:
+        answer = lethe("erase", household, "--wait=120", code=1)
+        worker.terminate()
+        worker.communicate(timeout=60)
+    assert "INCOMPLETE" in answer.out
+    assert "blind: NOT_COVERED; registered without --subject" in answer.out
+
+
+def test_mistakes_are_said_in_a_line(lethe: Lethe, rows: tuple[Path, str, int]) -> None:
+    path, household, _ = rows
+    file = ("--data", str(path), *FIT)
+    assert "--namespace requires --subject" in (
+        lethe("register", "m", *file, "--namespace", "crm", code=2).err
+    )
+    assert "topics lethe.erasures" in lethe("erase", household, code=2).err
+    lethe("register", "m", *file, "--subject", "household", "--namespace", "crm")
+    assert "subject_id" in lethe("erase", "", code=2).err
+    assert "erasure_id" in lethe("erase", household, "--erasure-id", "x" * 129, code=2).err
+    assert "no final receipt of erasure" in lethe("erase", household, "--wait", "1", code=1).err
