@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.refresh.kind import RefreshKind
@@ -68,8 +69,8 @@ def feed(
             platform.order(
                 "m", [RefreshKind.REBUILD, RefreshKind.COMPACT, RefreshKind.COMPLETE][sent // 6 % 3]
             )
-        if people:
-            erase_somebody(platform, sent)
+        if people and sent % 2:
+            erase_somebody(platform, sent // 2)
         if garbage and sent % 3 == 0:
             platform.send_raw(b"garbage %d" % sent, b"m")
         sent += 1
@@ -77,26 +78,29 @@ def feed(
 
 
 def erase_somebody(platform: Platform, sent: int) -> None:
-    """Erase a person in turn, each again and again; now and then models are searched anew."""
-    number = sent % _PEOPLE
-    erasures.erase(platform, f"subject-{number}", f"erasure-{number}", namespace=_NAMESPACE)
+    """Erase people in turn, under new ids and under old ones; now and then models are searched."""
+    for number in (sent, sent // 2):
+        subject = f"subject-{number % _PEOPLE}"
+        erasures.erase(platform, subject, f"erasure-{number}", namespace=_NAMESPACE)
     if sent % 5 == 0:
         platform.raw().delete(ERASED_CHECKED)
 
 
 def check_erasures(platform: Platform) -> None:
-    """Every erasure has one combined receipt, and is carried out once."""
+    """Every erasure has one combined receipt, and every row is deleted once."""
+    for number in range(_PEOPLE):
+        erase_somebody(platform, number)
     with closing(erasures.erasure_worker(platform)) as worker:
-        for number in range(_PEOPLE):
-            erase_somebody(platform, number)
         erasures.drain(platform, worker)
     finals = erasures.finals(platform)
-    assert finals.keys() == {f"erasure-{number}" for number in range(_PEOPLE)}
-    for receipt in finals.values():
-        assert receipt.complete, receipt
-        assert erasures.outcomes(receipt) == {_PERSONAL: ("APPLIED", erasures.SUBJECT_ROWS)}
+    sent = [json.loads(one.value or b"") for one in platform.records(topics.ERASURES)]
+    assert finals.keys() == {request["erasure_id"] for request in sent}
+    assert all(receipt.complete for receipt in finals.values())
+    statuses = {erasures.outcomes(receipt)[_PERSONAL][0] for receipt in finals.values()}
+    assert statuses <= {"APPLIED", "ALREADY_APPLIED"}
     gone = {row for number in range(_PEOPLE) for row in erasures.rows_of(number)}
     assert ledger_of(platform, _PERSONAL).keys() == gone
+    assert sum(receipt.rows_deleted for receipt in finals.values()) == len(gone)
     check_model(platform, _PERSONAL)
 
 

@@ -38,6 +38,8 @@ THOROUGH = (
     "tests/integration/deletions/test_row_changes.py::test_thousands_of_mixed",
     "tests/integration/deletions/test_row_changes.py::test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_a_change[streams",
     "tests/integration/deploy/",
+    "tests/integration/erasures/test_many_models",
+    "tests/integration/erasures/test_walks",
     "tests/integration/log/test_battery.py::test_a_member_that_is_killed",
     "tests/integration/log/test_battery.py::test_a_poll_with_no_room",
     "tests/integration/log/test_battery.py::test_two_members_split",
