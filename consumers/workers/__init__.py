@@ -1,4 +1,4 @@
-"""The processes: the deletion worker with its nine steps, those for refreshes and erasures, their supervisor.
+"""The processes: workers for deletions (nine steps), refreshes, erasures, and their supervisor.
 
 May import everything but `audit`, `cli`, `demo` and `subscriber`.
 """
