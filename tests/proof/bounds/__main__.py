@@ -39,6 +39,10 @@ STATES = {
     "pipelines": 50_000,
     "poisson": 5_000,
     "softmax": 5_000,
+    "changes": 50_000,
+    "changed labels": 10_000,
+    "changed counts": 2_000,
+    "changed classes": 2_000,
 }
 _OF_MILD = 4_000  # beside the others: they are for the looseness
 _JOBS = 2

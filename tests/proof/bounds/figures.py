@@ -34,8 +34,8 @@ def of_bounds(plan: str, stream: Stream) -> Figures:
     """
     judged = [r for r in stream.records if r.bound is not None and counted(plan, r)]
     decided = [r for r in judged if np.isfinite(r.oracle)]
-    exact = [r for r in decided if r.how not in _APPROXIMATE]
-    telling = [r for r in decided if r.false or r.how not in _APPROXIMATE]
+    exact = [r for r in decided if not _approximate(r)]
+    telling = [r for r in decided if r.false or not _approximate(r)]
     worst = max(telling, key=lambda r: r.ratio, default=None)
     middle, most = _looseness(decided)
     exact_middle, exact_most = _looseness(exact)
@@ -52,6 +52,10 @@ def of_bounds(plan: str, stream: Stream) -> Figures:
         "undecided": len(judged) - len(decided),
         "escaped": len(stream.escaped),
     }
+
+
+def _approximate(record: Record) -> bool:
+    return record.how.partition(",")[0] in _APPROXIMATE
 
 
 def _looseness(records: Sequence[Record]) -> tuple[float | None, float | None]:

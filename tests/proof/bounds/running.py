@@ -28,8 +28,19 @@ SETS: dict[tuple[str, str], Families] = {
     ("estimates", HELD_OUT): held_out.LABELS,
     ("poisson", TUNING): generalised.COUNTS,
     ("softmax", TUNING): generalised.CLASSES,
+    ("changes", TUNING): families.HOSTILE,
+    ("changes", HELD_OUT): held_out.LINEAR,
+    ("changes", MILD): families.MILD,
+    ("changed labels", TUNING): hard_labels.HARD,
+    ("changed labels", HELD_OUT): held_out.LABELS,
+    ("changed counts", TUNING): generalised.COUNTS,
+    ("changed classes", TUNING): generalised.CLASSES,
 }
 """Families by plan and set."""
+
+_CERTIFIED = (
+    "certificates", "poisson", "softmax", "changed labels", "changed counts", "changed classes",
+)  # fmt: skip
 
 _APART = 5_000_000  # the seeds of what is held out begin here
 _CHUNK = 10
@@ -47,7 +58,7 @@ class Job:
 
 def counted(plan: str, record: Record) -> bool:
     """Return whether a record is one of the states that the plan is to reach in number."""
-    if plan in ("certificates", "poisson", "softmax"):
+    if plan in _CERTIFIED:
         return record.kind == "certificate"
     return record.stage == "final"
 

@@ -134,17 +134,18 @@ def mismatch_of(snapshot: Snapshot) -> float:
     """Return how far the parts of a snapshot are from belonging together, relative.
 
     X W^T = X A_b^-1 X^T is symmetric for dual rows of one generation; and for a linear model the
-    gradient at its running answer is 0 on exactly the rows that it was computed from.
+    gradient at its running answer is 0 on exactly the rows that it was computed from. A model that
+    waits for a rebuild has neither: rows that were inserted meanwhile have no dual rows yet.
     """
     state, rows = snapshot.state, snapshot.rows
-    if len(rows) == 0:
+    if len(rows) == 0 or state.awaiting_rebuild:
         return 0.0
     some = np.linspace(0, len(rows) - 1, min(8, len(rows))).astype(int)
     worst = 0.0
     if state.meta.config.blocks == 1:
         B = rows.X[some] @ snapshot.W[some].T
         worst = float(np.abs(B - B.T).max() / np.abs(B).max())
-    if state.meta.config.kind is Kind.LINEAR and not state.awaiting_rebuild:
+    if state.meta.config.kind is Kind.LINEAR:
         theta = state.stream.theta_exact
         pull = (rows.X * rows.weight[:, None]).T @ (rows.X @ theta - rows.y)
         gradient = pull + state.generation.objective.penalty[:, None] * theta
