@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from lethe.consumers.cli.options import Duration, Flags, global_options
-from lethe.consumers.cli.output import Output, counted
+from lethe.consumers.cli.output import Output, counted, prepare
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
 from lethe.consumers.contract.signatures import Signer, new_key_file, read_signer
 from lethe.consumers.server.keys import issue_key
+from lethe.consumers.service.signing_keys import existing_signer
+from lethe.engine.errors import InvalidData
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -32,6 +34,7 @@ def key() -> None:
     Examples:
       lethe key new signing.pem >> trusted-keys
       lethe key show signing.pem
+      lethe key show > public-keys
       lethe key new --seal seal.keys
       lethe key rotate --seal seal.keys
       lethe key issue api.keys --name crm --model 'churn*' --expires 90d
@@ -103,12 +106,24 @@ def issue(
 
 
 @key.command(short_help="Print a key's public half.")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, required=False)
 @global_options
 @click.pass_context
-def show(ctx: click.Context, /, *, file: Path) -> None:
-    """Print the public key of the private key in FILE, in the form of a trusted-keys file."""
-    _print(ctx, read_signer(file))
+def show(ctx: click.Context, /, *, file: Path | None) -> None:
+    """Print the public key of the private key in FILE, in the form of a trusted-keys file.
+
+    Without FILE: of the key that signs events here, LETHE_SIGNING_KEY or the data directory's own.
+    """
+    if file is not None:
+        return _print(ctx, read_signer(file))
+    settings, _ = prepare(ctx)
+    signer = existing_signer(settings)
+    if signer is None:
+        raise InvalidData(
+            "no key signs events here: name a FILE, or set LETHE_SIGNING_KEY; the data directory's "
+            "own key is created when the first model is registered"
+        )
+    return _print(ctx, signer)
 
 
 def _print_seals(ctx: click.Context, file: Path, keys: SealKeys) -> None:

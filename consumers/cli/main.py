@@ -34,7 +34,7 @@ COMMANDS = MappingProxyType(
             "Delete a model's rows and state; its history stays.",
         ),
         "work": ("cli.work", "Run the workers until SIGTERM."),
-        "serve": ("cli.serve", "Serve the HTTP API until SIGTERM."),
+        "serve": ("cli.serve", "Serve the HTTP API and the console until SIGTERM."),
         "delete": ("cli.delete", "Send one deletion request."),
         "erase": ("cli.erase", "Erase a person from every model."),
         "insert": ("cli.change", "Add rows to a model."),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _EXTRA = ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart", "multipart")
 
 
-@click.command(short_help="Serve the HTTP API until SIGTERM.")
+@click.command(short_help="Serve the HTTP API and the console until SIGTERM.")
 @click.option(
     "--host", metavar="ADDRESS",
     help="Address to listen on. Default: LETHE_SERVER_HOST, or 127.0.0.1; any other needs --keys.",

@@ -17,7 +17,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,27 +79,52 @@ def commands_of(page: str) -> list[Typed]:
 
 def type_all(commands: Sequence[Typed], directory: Path) -> None:
     """Type commands in one shell that has the data directory below ``directory``."""
-    lines = ["set +m", "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT"]
-    for one in commands:
-        lines += [one.command, f"status=$?; echo; echo '{_END}'; (exit $status)"]
+    with shell(directory) as type_in:
+        for one in commands:
+            type_in(one)
+
+
+@contextmanager
+def shell(directory: Path) -> Iterator[Callable[[Typed], None]]:
+    """Yield what types a command in a shell and notes what it prints; jobs end with the block."""
+    (directory / "scripts").symlink_to(ROOT / "scripts")
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "LETHE_DATA_DIR": str(directory / "data"),
         "LETHE_EMBEDDED_LINGER": "0",
         "LETHE_HTTP_PORT": "0",
+        "LETHE_SERVER_PORT": "0",
         "COLUMNS": "100",
     }
-    (directory / "scripts").symlink_to(ROOT / "scripts")
-    (directory / "typed.sh").write_text("\n".join(lines) + "\n")
-    done = subprocess.run(
-        ["bash", "typed.sh"], cwd=directory, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_SECONDS, check=False,
-    )  # fmt: skip
-    parts = done.stdout.split(f"\n{_END}\n")
-    for one, part in zip(commands, parts, strict=False):
-        lines = part.rstrip("\n").split("\n") if part.strip() else []
-        one.printed = [line for line in lines if _PROGRESS not in line]
+    with subprocess.Popen(
+        ["bash"], cwd=directory, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        guard = threading.Timer(_SECONDS, process.kill)
+        guard.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        keyboard, screen = process.stdin, process.stdout
+
+        def type_in(one: Typed) -> None:
+            command = f"{one.command}\nstatus=$?; echo; echo '{_END}'; (exit $status)\n"
+            keyboard.write(command)
+            keyboard.flush()
+            lines = []
+            while (line := screen.readline()) and line.rstrip("\n") != _END:
+                lines.append(line.rstrip("\n"))
+            text = "\n".join(lines).rstrip("\n")
+            shown = text.split("\n") if text.strip() else []
+            one.printed = [line for line in shown if _PROGRESS not in line]
+
+        try:
+            keyboard.write("set +m\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n")
+            yield type_in
+        finally:
+            keyboard.close()
+            process.wait()
+            guard.cancel()
 
 
 def _masked(line: str) -> str:

@@ -30,6 +30,19 @@ def test_a_key_is_made_and_its_public_half_is_a_line_for_trusted_keys(
     assert secret not in made
 
 
+def test_without_a_file_the_key_that_signs_here_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LETHE_DATA_DIR", str(tmp_path / "data"))
+    assert main.run(["key", "show"]) == 2
+    assert "no key signs events here" in capsys.readouterr().err
+    main.run(["key", "new", str(tmp_path / "signing.pem")])
+    made = capsys.readouterr().out
+    monkeypatch.setenv("LETHE_SIGNING_KEY", str(tmp_path / "signing.pem"))
+    assert main.run(["key", "show"]) == 0
+    assert capsys.readouterr().out == made
+
+
 def test_a_key_that_is_there_is_never_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
