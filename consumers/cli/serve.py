@@ -114,7 +114,12 @@ def serve_runtime(
     ``ready`` is called with the address once it is about to answer. Raises what
     `assembly.application_on` raises.
     """
-    from lethe.consumers.server import access, assembly, serving  # noqa: PLC0415 - an extra
+    from lethe.consumers.server import (  # noqa: PLC0415 - an extra
+        access,
+        assembly,
+        metrics,
+        serving,
+    )
 
     settings = runtime.settings
     certificate = access.certificate_of(settings)
@@ -124,4 +129,7 @@ def serve_runtime(
         host = settings.server_host
         logger("server").info("serving", action="start", on=runtime.log.name, port=port)
         ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-        serving.server_of(application, stop, certificate).run([listening])
+        measured = metrics.ServerMetrics()
+        application.add_middleware(metrics.Measured, metrics=measured)
+        with metrics.exported(settings, measured):
+            serving.server_of(application, stop, certificate).run([listening])

@@ -113,9 +113,9 @@ def work(
     with stopped_by(supervisor.stop, signal.SIGTERM, signal.SIGINT), ExitStack() as stack:
         if port:
             explicit = http_port is not None or "http_port" in settings.model_fields_set
-            health, metrics = supervisor.health, supervisor.metrics
+            health, registry = supervisor.health, supervisor.metrics.registry
             port = stack.enter_context(
-                serve(settings.http_host, port, health, metrics, or_another=not explicit)
+                serve(settings.http_host, port, health, registry, or_another=not explicit)
             )
         threads = settings.rebuild_threads if which == "refresh" else 1
         runtime = stack.enter_context(open_runtime(settings, blas_threads=threads))

@@ -8,6 +8,7 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 - `app`: the API: routers, errors, the OpenAPI document
 - `access`: from settings to who may call
 - `guard`: what every request passes first: host, key, rate, size, time
+- `metrics`: what Prometheus reads
 - `keys`: who calls, and which models they may touch
 - `services`: what routes use: the log, the store
 - `intake`: requests into the log, acknowledged, many at a time

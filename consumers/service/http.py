@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from lethe.consumers.service.health import Health
-from lethe.consumers.service.metrics import Metrics
 from lethe.engine.errors import InvalidData
 
 
@@ -21,9 +20,10 @@ def serve(
     host: str,
     port: int,
     health: Mapping[str, Health],
-    metrics: Metrics,
+    registry: CollectorRegistry,
     *,
     or_another: bool = False,
+    setting: str = "--http-port or LETHE_HTTP_PORT",
 ) -> Iterator[int]:
     """Serve until the block ends; yields the port (a free one for 0).
 
@@ -33,10 +33,12 @@ def serve(
         Address to listen on.
     health
         Each worker's health by name: all must be live, and all must be ready.
-    metrics
+    registry
         The content of /metrics.
     or_another
         Take a free port if ``port`` is taken: for a default that nobody asked for.
+    setting
+        What sets the port, for the message that it is taken.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def serve(
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
             elif path in ("/healthz", "/readyz"):
                 answers = {
                     name: worker.live() if path == "/healthz" else worker.ready()
@@ -76,7 +78,7 @@ def serve(
     except OSError as error:
         raise InvalidData(
             f"{host}:{port} cannot be listened on ({error.strerror}); set another port with "
-            "--http-port or LETHE_HTTP_PORT, or 0 for none"
+            f"{setting}, or 0 for none"
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
     thread.start()

@@ -97,6 +97,8 @@ class Settings(BaseSettings):
         Requests a second of one key; 0: no limit.
     opendsr
         Configuration of OpenDSR (TOML); without it, `lethe serve` does not offer it.
+    server_metrics_port
+        Where `lethe serve` serves /metrics, on ``http_host``; port 0 turns this off.
     server_cert_file, server_key_file
         PEM files of its certificate and key, for TLS.
     trusted_keys
@@ -150,6 +152,7 @@ class Settings(BaseSettings):
     server_keys: Path | None = None
     server_rate: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1_000.0
     opendsr: Path | None = None
+    server_metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9465
     server_cert_file: Path | None = None
     server_key_file: Path | None = None
     trusted_keys: Path | None = None

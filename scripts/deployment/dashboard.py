@@ -163,7 +163,14 @@ COMMITS = Row("Commits", [
           [_events("lethe_folds_total", "folds")]),
 ])  # fmt: skip
 
-ROWS = (NOW, REQUESTS, MODELS, REFRESHES, COMMITS)
+SERVER = Row("HTTP server", [
+    Panel("Requests", "Requests to the server, by status.",
+          [_rate("lethe_http_requests_total", "status")], unit="reqps"),
+    Panel("Time to answer", "Until an answer begins.",
+          _quantiles("lethe_http_response_seconds"), unit="s"),
+])  # fmt: skip
+
+ROWS = (NOW, REQUESTS, MODELS, REFRESHES, COMMITS, SERVER)
 
 
 def dashboard() -> dict[str, Any]:

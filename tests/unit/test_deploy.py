@@ -138,8 +138,9 @@ def test_prometheus_reads_every_worker_and_grafana_has_the_dashboard() -> None:
     settings = yaml.safe_load((DEPLOY / "monitoring" / "prometheus.yml").read_text())
     [job] = settings["scrape_configs"]
     [source] = job["dns_sd_configs"]
-    assert source["names"] == WORKERS
+    assert source["names"] == OURS
     assert str(source["port"]) == SERVICES["deletions"]["environment"]["LETHE_HTTP_PORT"]
+    assert str(source["port"]) == SERVICES["server"]["environment"]["LETHE_SERVER_METRICS_PORT"]
     mounts = dict(
         volume.split(":")[:2] for name in MONITORING for volume in SERVICES[name]["volumes"]
     )

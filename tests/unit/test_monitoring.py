@@ -13,6 +13,7 @@ import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
+from lethe.consumers.server.metrics import ServerMetrics
 from lethe.consumers.service.health import Health
 from lethe.consumers.service.metrics import Metrics
 
@@ -42,10 +43,10 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def exported() -> set[str]:
-    """Return the names of all series of a worker."""
+    """Return the names of all series of a worker and of a server."""
     metrics = Metrics()
     metrics.watch("deletions", Health())
-    families: list[Metric] = list(metrics.registry.collect())
+    families: list[Metric] = [*metrics.registry.collect(), *ServerMetrics().registry.collect()]
     return {f"{one.name}{suffix}" for one in families for suffix in SUFFIXES[one.type]}
 
 

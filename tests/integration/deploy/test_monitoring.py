@@ -32,6 +32,17 @@ def promtool(*arguments: str) -> str:
     return done.stdout
 
 
+def read(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+
+
 def test_the_alert_rules_are_valid() -> None:
     promtool("check", "rules", "--lint-fatal", str(FILES / "alerts.yaml"))
 
@@ -47,9 +58,9 @@ def test_composes_prometheus_reads_the_workers_with_the_rules_beside_it(tmp_path
 
 
 @pytest.mark.redis
-def test_a_real_worker_exports_every_series_with_every_label(tmp_path: Path) -> None:
+def test_real_processes_export_every_series_with_every_label(tmp_path: Path) -> None:
     data = write(tmp_path / "rows.parquet", logistic=True)
-    port = free_port()
+    port, metrics_port, api_port = free_port(), free_port(), free_port()
     with EmbeddedValkey(tmp_path / "work") as server:
         lethe = Lethe(server.data_dir)
         lethe("register", "m", "--data", str(data), "--id", "id", "--target", "y",
@@ -57,10 +68,17 @@ def test_a_real_worker_exports_every_series_with_every_label(tmp_path: Path) -> 
         with lethe.working("--http-port", str(port)) as worker:
             lethe("delete", "m", "--row", "u3", "--wait", "120")
             lethe("refresh", "m", "--size", "rebuild", "--wait", "120")
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-                page = answer.read().decode()
-            worker.send_signal(signal.SIGTERM)
-            worker.communicate(timeout=120)
+            page = read(port, "/metrics")
+            stop(worker)
+        serving = Lethe(server.data_dir, LETHE_SERVER_METRICS_PORT=str(metrics_port))
+        process = serving.start("serve", "--port", str(api_port))
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()  # it listens
+            read(api_port, "/v1/models")
+            page += read(metrics_port, "/metrics")
+        finally:
+            stop(process)
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

@@ -35,7 +35,7 @@ class Answering:
 @pytest.fixture
 def answering() -> Iterator[Answering]:
     one = Answering()
-    with serve("127.0.0.1", 0, {"deletions": one.health}, one.metrics) as port:
+    with serve("127.0.0.1", 0, {"deletions": one.health}, one.metrics.registry) as port:
         one.port = port
         yield one
 
@@ -93,8 +93,8 @@ def test_other_paths_are_404(answering: Answering) -> None:
 def test_a_port_that_nobody_asked_for_gives_way() -> None:
     """Two workers on a host need no option."""
     with (
-        serve("127.0.0.1", 0, {}, Metrics()) as taken,
-        serve("127.0.0.1", taken, {}, Metrics(), or_another=True) as another,
+        serve("127.0.0.1", 0, {}, Metrics().registry) as taken,
+        serve("127.0.0.1", taken, {}, Metrics().registry, or_another=True) as another,
     ):
         assert another not in (0, taken)
 
@@ -104,6 +104,6 @@ def test_a_taken_port_is_one_clear_line() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(InvalidData, match="LETHE_HTTP_PORT"),
-            serve("127.0.0.1", port, {}, Metrics()),
+            serve("127.0.0.1", port, {}, Metrics().registry),
         ):
             pass
