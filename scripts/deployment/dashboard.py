@@ -113,6 +113,8 @@ REQUESTS = Row("Requests", [
     Panel("Not processed", "Dead letters, and requests that no key on the list has signed.",
           [_events("lethe_dead_letters_total", "dead letters"),
            _events("lethe_unauthenticated_total", "unauthenticated")]),
+    Panel("Changes of tables", "What the intake made of the changes that Debezium captured.",
+          [_rate("lethe_changes_total", "outcome")], unit="ops", width=24, height=6),
 ])  # fmt: skip
 
 MODELS = Row("Models", [

@@ -20,6 +20,7 @@ from tests.support.training import write
 from tests.unit.test_monitoring import FILES, expressions
 
 ADDED_BY_PROMETHEUS = {"job", "instance"}
+NOT_RUN = {"lethe_changes_total"}  # the intake needs Kafka and tables
 
 
 def promtool(*arguments: str) -> str:
@@ -80,12 +81,18 @@ def test_real_processes_export_every_series_with_every_label(tmp_path: Path) -> 
         finally:
             stop(process)
     labels: dict[str, set[str]] = {}
+    unused = set()  # of workers that do not run here: announced, and without a value so far
     for family in text_string_to_metric_families(page):
+        if not family.samples:
+            unused.add(f"{family.name}_total")
         for sample in family.samples:
             labels.setdefault(sample.name, set()).update(sample.labels)
+    assert unused <= NOT_RUN
     for place, expression in expressions():
-        names = re.findall(r"\blethe_\w+", expression)
-        assert set(names) <= labels.keys(), place
+        names = set(re.findall(r"\blethe_\w+", expression))
+        assert names <= labels.keys() | unused, place
+        if names & unused:
+            continue
         known = set().union(*(labels[name] for name in names)) | ADDED_BY_PROMETHEUS
         grouped = {
             label.strip()
