@@ -114,7 +114,11 @@ REQUESTS = Row("Requests", [
           [_events("lethe_dead_letters_total", "dead letters"),
            _events("lethe_unauthenticated_total", "unauthenticated")]),
     Panel("Changes of tables", "What the intake made of the changes that Debezium captured.",
-          [_rate("lethe_changes_total", "outcome")], unit="ops", width=24, height=6),
+          [_rate("lethe_changes_total", "outcome")], unit="ops"),
+    Panel("Erasures", "Combined receipts by status, and erasures that wait for answers of models.",
+          [Query(f"sum by (status) (increase(lethe_erasures_total{{{_SELECTED}}}"
+                 "[$__rate_interval]))", "{{status}}"),
+           Query(f"sum(lethe_erasures_pending{{{_SELECTED}}})", "waiting")]),
 ])  # fmt: skip
 
 MODELS = Row("Models", [

@@ -258,10 +258,12 @@ def test_each_worker_has_the_user_of_its_role() -> None:
     worker = {"kafka-password": "lethe-worker", "store-password": "valkey-worker"}
     refresh = {"kafka-password": "lethe-refresh", "store-password": "valkey-refresh"}
     operator = {**worker, "kafka-password": "lethe-operator"}
+    erasures = {**worker, "kafka-password": "lethe-erasure"}
     server = {"kafka-password": "lethe-platform", "store-password": "valkey-reader"}
     assert users == {
         "lethe-deletions": ("lethe-worker", "lethe-worker", worker),
         "lethe-refresh": ("lethe-refresh", "lethe-refresh", refresh),
+        "lethe-erasures": ("lethe-erasure", "lethe-worker", erasures),
         "lethe-refresh-due": ("lethe-operator", "lethe-worker", operator),
         "lethe-check": ("lethe-worker", "lethe-worker", worker),
         "lethe-server": ("lethe-platform", "lethe-reader", server),
@@ -280,6 +282,10 @@ def test_each_process_gets_the_keys_that_it_needs_and_no_others() -> None:
     assert keys == {
         "lethe-deletions": {*checks, "LETHE_REQUEST_KEYS", "LETHE_ROW_KEYS_URL"},
         "lethe-refresh": {"LETHE_ROW_KEYS_URL"},
+        "lethe-erasures": {
+            "LETHE_SEAL_KEY_FILE", "LETHE_SIGNING_KEY",
+            "LETHE_REQUEST_KEYS", "LETHE_REQUEST_SIGNING_KEY",
+        },
         "lethe-server": {
             "LETHE_TRUSTED_KEYS", "LETHE_REQUEST_SIGNING_KEY",
             "LETHE_SERVER_KEYS", "LETHE_SERVER_KEY_FILE",
