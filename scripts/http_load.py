@@ -234,7 +234,6 @@ def measure(
         "LETHE_DATA_DIR": str(directory),
         "LETHE_HTTP_PORT": "0",
         "LETHE_SERVER_RATE": "0",
-        "LETHE_LOG_LEVEL": "WARNING",
         **({} if bootstrap is None else {"LETHE_KAFKA_BOOTSTRAP_SERVERS": bootstrap}),
     }
     register(environment, directory, 2 * given.requests)
