@@ -40,11 +40,11 @@ class Served:
 
 
 @contextmanager
-def serving(lethe: Lethe, log: Path) -> Iterator[str]:
+def serving(lethe: Lethe, log: Path, *options: str) -> Iterator[str]:
     """Have ``lethe serve`` run beside the test; yields its address."""
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [PROGRAM, "serve", "--port", "0"],
+            [PROGRAM, "serve", "--port", "0", *options],
             env=lethe.environment, stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
         try:
@@ -169,6 +169,27 @@ def test_ids_are_shown_as_text_whatever_they_hold(served: Served, chromium: Any)
         assert seen.page.locator("h1").text_content() == HOSTILE
         seen.page.wait_for_selector(".chart canvas")
         assert not seen.complaints
+
+
+def test_a_key_is_asked_for_where_there_are_keys(
+    served: Served, chromium: Any, tmp_path: Path
+) -> None:
+    keys, store = tmp_path / "api.keys", served.lethe.data_dir
+    issued = served.lethe("key", "issue", str(keys), "--name", "crm", "--model", "churn", "--json")
+    with (
+        serving(Lethe(store), tmp_path / "log", "--keys", str(keys)) as url,
+        watched(chromium, bypass_csp=True) as seen,
+    ):
+        seen.page.goto(f"{url}/console/requests?status=APPLIED")
+        assert not violations(seen.page)
+        seen.page.get_by_label("Key").fill(issued.document["key"])
+        seen.page.get_by_role("button", name="Sign in").click()
+        seen.page.wait_for_selector("h1:has-text('Requests')")
+        assert seen.page.url.endswith("/console/requests?status=APPLIED")
+        assert HOSTILE not in seen.page.locator("main").inner_text()
+        assert issued.document["key"] not in (tmp_path / "log").read_text()
+        seen.page.get_by_role("button", name="Sign out").click()
+        seen.page.wait_for_selector("h1:has-text('Sign in')")
 
 
 def press_until(page: Any, name: str, *, key: str = "Tab", most: int = 40) -> None:

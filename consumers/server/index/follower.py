@@ -76,6 +76,7 @@ class Follower:
         self._changed = threading.Condition()
         self._progress = Progress()
         self._stop = threading.Event()
+        self._seen: object = None
 
     @property
     def progress(self) -> Progress:
@@ -134,8 +135,11 @@ class Follower:
             os.close(descriptor)
 
     def _watch(self) -> None:
-        """Note that another process may have added something."""
-        self._note(changes=self._progress.changes + 1, caught_up=True, trouble=None)
+        """Note whether another process has written since the last look."""
+        stamp = self._file.stamp()
+        added = stamp != self._seen
+        self._seen = stamp
+        self._note(changes=self._progress.changes + added, caught_up=True, trouble=None)
 
     def _follow(self) -> None:
         with (

@@ -128,6 +128,11 @@ class IndexFile:
         connection.execute("PRAGMA synchronous = NORMAL")  # what a crash loses is read again
         return connection
 
+    def stamp(self) -> tuple[int, ...]:
+        """Return what changes with every transaction of any process."""
+        files = (self.path.with_name(self.path.name + suffix) for suffix in _SUFFIXES[:2])
+        return tuple(file.stat().st_mtime_ns for file in files if file.exists())
+
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection that only reads, and sees one moment.

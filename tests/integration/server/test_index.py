@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lethe.consumers.server.index import models, requests
+from lethe.consumers.server.index import follower, models, requests
 from lethe.consumers.server.index.follower import Feed, Follower
 from lethe.consumers.server.index.records import WAITING
 from lethe.consumers.server.index.schema import IndexFile
@@ -102,6 +102,30 @@ def test_what_only_the_store_knows_is_shown_and_taken_back(
         until(file, lambda connection: trouble(connection) == {"m": "CORRUPT_STATE"})
 
 
+def test_of_two_followers_one_writes_and_the_other_takes_over(
+    memory: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_RETRY_SECONDS", 0.05)
+    memory.register("m")
+    file, store = IndexFile(tmp_path), memory.new_store()
+    first, second = (Follower(file, memory.log, store, None) for _ in range(2))
+    with closing(store), ExitStack() as both:
+        one = both.enter_context(ExitStack())
+        one.enter_context(first.running())
+        until(file, lambda connection: models.model_of(connection, "m") is not None)
+        both.enter_context(second.running())
+        quiet = second.wait(0, _SECONDS).changes
+        memory.send_index("m", 0, request_id="while both run")
+        assert second.wait(quiet, _SECONDS).changes > quiet
+        one.close()
+        memory.send_index("m", 1, request_id="after the first")
+        until(file, lambda connection: _known(connection, "after the first"))
+
+
+def _known(connection: sqlite3.Connection, request_id: str) -> bool:
+    return requests.story_of(connection, "m", request_id) is not None
+
+
 _FOLLOW = """
 import sys
 from pathlib import Path
@@ -129,17 +153,17 @@ def test_a_follower_that_is_killed_again_and_again_neither_loses_nor_doubles(
     for directory in (killed, whole):
         directory.mkdir()
     for i in range(12):
-        follower = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", _FOLLOW, platform.url, str(killed), names],
             cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "src:."},
         )  # fmt: skip
-        assert follower.stdout is not None
-        assert follower.stdout.readline() == "follows\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == "follows\n"
         platform.send_index("m", i, request_id=f"r{i}")
         platform.drain()
         time.sleep(0.01 * (i % 4))
-        follower.send_signal(signal.SIGKILL)
-        follower.communicate()
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
     read_all(platform, IndexFile(killed))
     read_all(platform, IndexFile(whole))
 
