@@ -111,13 +111,24 @@ async def discover(request: Request, opendsr: OpenDsrOf, caller: CallerOf) -> Re
     )
 
 
-@router.get("/certificate", summary="Read the certificate of signatures", responses=responses(404))
+class Pem(Response):
+    """A certificate."""
+
+    media_type = "application/x-pem-file"
+
+
+@router.get(
+    "/certificate",
+    summary="Read the certificate of signatures",
+    response_class=Pem,
+    responses=responses(404),
+)
 async def read_certificate(opendsr: OpenDsrOf, caller: CallerOf) -> Response:
     """Return the certificate of the key that signs answers, in PEM form."""
     del caller
     if opendsr.signer is None:
         raise Problem(404, "NOT_FOUND", "this server has no signing key: answers are not signed")
-    return Response(opendsr.signer.certificate(), media_type="application/x-pem-file")
+    return Pem(opendsr.signer.certificate())
 
 
 @router.post(
