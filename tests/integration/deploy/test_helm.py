@@ -273,7 +273,7 @@ def test_each_worker_has_the_user_of_its_role() -> None:
 def test_each_process_gets_the_keys_that_it_needs_and_no_others() -> None:
     names = ("LETHE_SEAL_KEY_FILE", "LETHE_SIGNING_KEY", "LETHE_TRUSTED_KEYS",
              "LETHE_REQUEST_KEYS", "LETHE_REQUEST_SIGNING_KEY", "LETHE_ROW_KEYS_URL",
-             "LETHE_SERVER_KEYS", "LETHE_SERVER_KEY_FILE")  # fmt: skip
+             "LETHE_SERVER_KEYS", "LETHE_SERVER_KEY_FILE", "LETHE_OPENDSR")  # fmt: skip
     keys = {
         name: {each for each in names if each in environment(pod)}
         for name, pod in pods(named("secure"))
@@ -287,8 +287,8 @@ def test_each_process_gets_the_keys_that_it_needs_and_no_others() -> None:
             "LETHE_REQUEST_KEYS", "LETHE_REQUEST_SIGNING_KEY",
         },
         "lethe-server": {
-            "LETHE_TRUSTED_KEYS", "LETHE_REQUEST_SIGNING_KEY",
-            "LETHE_SERVER_KEYS", "LETHE_SERVER_KEY_FILE",
+            "LETHE_TRUSTED_KEYS", "LETHE_REQUEST_SIGNING_KEY", "LETHE_SIGNING_KEY",
+            "LETHE_SERVER_KEYS", "LETHE_SERVER_KEY_FILE", "LETHE_OPENDSR",
         },
         "lethe-refresh-due": set(),
         "lethe-check": {*checks, "LETHE_ROW_KEYS_URL"},

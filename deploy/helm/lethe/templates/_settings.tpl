@@ -46,6 +46,7 @@ Each takes the dict that "lethe.effective" returns.
   (list "LETHE_REQUEST_KEYS" "requests" (default dict .keys.requests))
   (list "LETHE_REQUEST_SIGNING_KEY" "request-signing" (default dict .keys.requestSigning))
   (list "LETHE_SERVER_KEYS" "server-keys" (default dict .serverKeys))
+  (list "LETHE_OPENDSR" "opendsr" (default dict .opendsr))
 -}}
 {{- range $each := list (list "REDIS" "store" .store.clientCertificateSecret) (list "KAFKA" "kafka" .kafka.clientCertificateSecret) (list "SERVER" "server" .serverTls) -}}
 {{- $secret := index $each 2 -}}
