@@ -25,8 +25,9 @@ STAMP_ALL := $(VENV)/.lethe-setup-all
 .PHONY: setup-all
 setup-all: $(STAMP_ALL) ## Add what only `make test-all` needs: other extras, Debian's Chromium and PostgreSQL, Helm, Debezium
 
-$(STAMP_ALL): $(STAMP) requirements-all.lock scripts/debian_packages scripts/helm
+$(STAMP_ALL): $(STAMP) requirements-all.lock scripts/debian_packages scripts/axe_core scripts/helm
 	scripts/debian_packages
+	scripts/axe_core $(VENV)/share/axe
 	scripts/helm version >/dev/null || test -z "$(CI)"
 	scripts/cdc fetch || test -z "$(CI)"
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-all.lock

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -18,17 +19,17 @@ _ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-_AXE = Path(__file__).with_name("axe") / "axe.min.js"
+_AXE = Path(sys.prefix) / "share" / "axe" / "axe.min.js"  # scripts/axe_core puts it there
 WIDTHS = (1280, 390)
 """Of a desk, and of a phone."""
 
 
 def chromium() -> str:
-    """Return where Chromium is; without it or its driver, skip (on CI: fail)."""
+    """Return where Chromium is; without it, its driver or axe-core, skip (on CI: fail)."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is not None and find_spec("playwright") is not None:
+    if path is not None and find_spec("playwright") is not None and _AXE.exists():
         return path
-    reason = "no Chromium or no Playwright: make setup-all"
+    reason = "no Chromium, no Playwright or no axe-core: make setup-all"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
