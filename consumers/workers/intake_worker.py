@@ -239,8 +239,15 @@ class IntakeWorker:
         if self._rewind:
             fresh |= self._consumer.assignment()
         for partition in sorted(fresh):
-            self._positions[partition] = self._start(partition)
-            self._consumer.seek(partition, self._positions[partition])
+            offset = self._start(partition)
+            self._positions[partition] = offset
+            self._consumer.seek(partition, offset)
+            self._logger.info(
+                "partition taken over",
+                action="take_over",
+                partition=f"{partition.topic}/{partition.index}",
+                offset=offset,
+            )
         self._rewind = False
 
     def _drop_lost(self) -> frozenset[Partition]:
