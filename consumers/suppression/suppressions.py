@@ -20,6 +20,9 @@ from lethe.engine.store.keys import ERASED
 from lethe.engine.store.log_view import Added, LogView
 from lethe.engine.store.store import ModelStore
 
+_SUBJECTS = 10_000
+"""Looked up at once: a registration may have a million, with some 80 bytes a mark."""
+
 
 class Suppression(Event):
     """The value of a record of ``lethe.suppressions``: a subject is suppressed, or no longer."""
@@ -63,18 +66,22 @@ class Suppressions:
     def of(self, namespace: str, subject_ids: Iterable[str]) -> dict[str, str]:
         """Return those of the subjects that are suppressed, with the id of their erasure.
 
-        As of the last `catch_up`. Cost: two round trips, and an HMAC for each subject and secret.
+        As of the last `catch_up`. Cost: a round trip for 10,000 subjects, and an HMAC for each
+        subject and secret; one round trip if nobody is on the list.
         """
+        suppressed: dict[str, str] = {}
         if not len(self):
-            return {}
-        marked = {
-            mark: subject
-            for subject in subject_ids
-            for mark in marks_of(self._seals, namespace, subject)
-        }
-        return {
-            marked[mark]: erasure_id for mark, erasure_id in self._view.get(list(marked)).items()
-        }
+            return suppressed
+        names = list(subject_ids)
+        for start in range(0, len(names), _SUBJECTS):
+            marked = {
+                mark: subject
+                for subject in names[start : start + _SUBJECTS]
+                for mark in marks_of(self._seals, namespace, subject)
+            }
+            found = self._view.get(list(marked))
+            suppressed |= {marked[mark]: erasure_id for mark, erasure_id in found.items()}
+        return suppressed
 
     def suppressing(self, namespace: str, subject_id: str, erasure_id: str) -> list[Message]:
         """Return what puts a subject on the list; nothing if this erasure has done so before."""

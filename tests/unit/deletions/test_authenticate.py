@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract.events import DELETION_REQUESTED, MODEL_VERSION, REFRESH_COMPLETED
-from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import (
     RequestKeys,
     parse_request_keys,
@@ -177,3 +177,12 @@ def test_a_list_is_read_from_its_file(tmp_path: Any) -> None:
     assert len(read_request_keys(path)) == 1
     with pytest.raises(InvalidData, match="cannot be read"):
         read_request_keys(tmp_path / "nowhere")
+
+
+def test_keys_of_the_workers_count_for_every_model_whatever_the_list_says() -> None:
+    listed = parse_request_keys(f"{OURS.public_text}  n-*\n{OTHERS.public_text} n-*", "keys")
+    assert "not for model" in refused(check(value(), signed(value()), keys=listed))
+    keys = listed.with_unrestricted(TrustedKeys.of([OURS.public]))
+    assert isinstance(check(value(), signed(value()), keys=keys), Valid)
+    by_others = signed(value(), OTHERS)
+    assert "not for model" in refused(check(value(), by_others, keys=keys))
