@@ -51,8 +51,6 @@ _DEAD_LETTER_KEY = 1024
 _DEAD_LETTER_HEADERS = 60 * 1024
 """Bytes of a dead letter's key, and of its record's headers; see `topics.specs`."""
 
-_KEPT_WHOLE = frozenset((topics.DELETIONS, topics.ERASURES))
-
 
 def dead_letter(refused: Refused) -> Message:
     """Return the message that keeps an unreadable record, byte for byte.
@@ -68,7 +66,7 @@ def dead_letter(refused: Refused) -> Message:
     key, value = record.key or b"", record.value or b""
     cut: Headers = ()
     headers = record.headers
-    if record.partition.topic not in _KEPT_WHOLE:
+    if record.partition.topic not in (topics.DELETIONS, topics.ERASURES):
         value, headers = digest_of(record).encode(), ()
     if len(value) > MAX_REQUEST_BYTES:
         cut = (("lethe-truncated", str(len(value)).encode()),)
